@@ -1,0 +1,214 @@
+"""From words to objects: the one place where an architecture's name becomes fields, integrators and a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from odeum.errors import OdeumError, choose
+from odeum.fields import (
+    CrossAttention,
+    FeedForward,
+    Field,
+    Increment,
+    PeriNorm,
+    PostNorm,
+    PreNorm,
+    Scaled,
+    SelfAttention,
+    StochasticDepth,
+    Sum,
+)
+from odeum.flow import Flow, Stack
+from odeum.integrators import (
+    TABLEAUX,
+    Adaptive,
+    Adjoint,
+    Checkpointed,
+    FixedSteps,
+    Gated,
+    Learned,
+    LieTrotter,
+    Method,
+    RungeKutta,
+    Solver,
+    Strang,
+)
+from odeum.integrators.tableaux import EULER, MIDPOINT
+from odeum.schedules import SCHEDULES
+from odeum.settings.architecture import Architecture, Continuous, Evolved, Layered, OdeTransformer, Sandwich, Stepped, parse
+from odeum.settings.model import Shape
+
+METHODS: dict[str, Callable[[], Method]] = {
+    "lie-trotter": LieTrotter,
+    "strang": Strang,
+    "strang-midpoint": lambda: Strang(RungeKutta(MIDPOINT)),
+    **{name: (lambda tableau=tableau: RungeKutta(tableau)) for name, tableau in TABLEAUX.items()},
+}
+SPLITTINGS = ("lie-trotter", "strang", "strang-midpoint")
+GRADIENTS: dict[str, Callable[[Solver], Solver]] = {
+    "backprop": lambda solver: solver,
+    "checkpointed": Checkpointed,
+    "adjoint": Adjoint,
+}
+
+
+def stack(architecture: str | Architecture, shape: Shape, cross: bool = False) -> nn.Module:
+    """The stack of layers that the words say; `cross` adds attention to an encoder's memory."""
+    words = parse(architecture)
+    check_shape(shape)
+    match words:
+        case Layered():
+            return _layered(words, shape, cross)
+        case OdeTransformer():
+            return _ode_transformer(words, shape, cross)
+        case Sandwich():
+            return _sandwich(words, shape, cross)
+        case Continuous():
+            return _continuous(words, shape, cross)
+        case Evolved():
+            return _evolved(words, shape, cross)
+
+
+def check_shape(shape: Shape) -> None:
+    for name in ("width", "heads", "depth"):
+        if getattr(shape, name) < 1:
+            raise OdeumError(f"{name} must be at least 1, not {getattr(shape, name)}")
+    if shape.width % shape.heads:
+        raise OdeumError(f"heads ({shape.heads}) must divide the width ({shape.width})")
+    for name in ("dropout", "stochastic_depth"):
+        if not 0.0 <= getattr(shape, name) < 1.0:
+            raise OdeumError(f"{name} is a probability from 0 to below 1, not {getattr(shape, name)}")
+
+
+def make_norm(shape: Shape) -> nn.Module:
+    choose(shape.norm_kind, ("layer", "rms"), "norm_kind")
+    kind = nn.LayerNorm if shape.norm_kind == "layer" else nn.RMSNorm
+    return kind(shape.width, eps=shape.norm_eps)
+
+
+def method(name: str) -> Method:
+    """The method of that name, or a sentence that lists them."""
+    return METHODS[choose(name, METHODS, "method")]()
+
+
+def fixed_solver(words: Stepped) -> Solver:
+    return GRADIENTS[choose(words.gradient, GRADIENTS, "gradient")](FixedSteps(method(words.method), words.steps))
+
+
+def attention(shape: Shape) -> Field:
+    return SelfAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
+
+
+def cross_attention(shape: Shape) -> Field:
+    return CrossAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
+
+
+def feed_forward(shape: Shape, share: int = 1) -> Field:
+    hidden = (shape.hidden or 4 * shape.width) // share
+    return FeedForward(shape.width, hidden, activation=shape.activation, bias=shape.bias, dropout=shape.dropout)
+
+
+def place_norms(fields: list[Field], placement: str, shape: Shape, rate: float = 0.0) -> Field:
+    """Put norms (and stochastic depth) around the branches: out(x + res(f(in(x)))), and nothing else."""
+
+    def alive(field: Field) -> Field:
+        return StochasticDepth(field, rate) if rate else field
+
+    def norm() -> nn.Module:
+        return make_norm(shape)
+
+    match placement:
+        case "pre":
+            return Sum(*(alive(PreNorm(norm(), field)) for field in fields))
+        case "peri":
+            return Sum(*(alive(PeriNorm(norm(), field, norm())) for field in fields))
+        case "branch":
+            return Sum(*(alive(PeriNorm(nn.Identity(), field, norm())) for field in fields))
+        case "post":
+            return Sum(*(PostNorm(alive(field), norm()) for field in fields))
+        case "shared":
+            return PreNorm(norm(), Sum(*map(alive, fields)))
+        case "post-sum":
+            return PostNorm(Sum(*map(alive, fields)), norm())
+    choose(placement, ("pre", "shared", "post", "post-sum", "peri", "branch"), "norm placement")
+    raise AssertionError(placement)
+
+
+def depth_rates(shape: Shape, count: int) -> list[float]:
+    """Stochastic depth grows linearly from 0 at the first layer, as in DeiT; one shared layer gets the whole rate."""
+    if count == 1:
+        return [shape.stochastic_depth]
+    return [shape.stochastic_depth * i / (count - 1) for i in range(count)]
+
+
+def _final_norm(placement: str, shape: Shape) -> nn.Module | None:
+    return None if placement in ("post", "post-sum") else make_norm(shape)
+
+
+def _layered(words: Layered, shape: Shape, cross: bool) -> Stack:
+    schedule = SCHEDULES[choose(words.sharing, SCHEDULES, "sharing")](shape.depth, words.independent or shape.depth)
+    flows = []
+    for rate in depth_rates(shape, len(set(schedule))):
+        middle = [attention(shape), *([cross_attention(shape)] if cross else [])]
+        if words.form == "macaron":
+            # The published Macaron halves each feed-forward, so that parameters and work stay the same.
+            fields: list[Field] = [Scaled(0.5, feed_forward(shape, 2)), *middle, Scaled(0.5, feed_forward(shape, 2))]
+        elif words.method.startswith("strang"):
+            # The feed-forward takes the two half steps, attention the whole one: tied Macaron.
+            fields = [feed_forward(shape), *middle]
+        else:
+            fields = [*middle, feed_forward(shape)]
+        flows.append(Flow(place_norms(fields, words.norm, shape, rate), fixed_solver(words)))
+    return Stack(flows, schedule, _final_norm(words.norm, shape))
+
+
+def _ode_transformer(words: OdeTransformer, shape: Shape, cross: bool) -> Stack:
+    if words.method not in TABLEAUX:
+        raise OdeumError(f"ode-transformer needs a Runge–Kutta method, not '{words.method}'; use {', '.join(TABLEAUX)}")
+    tableau = TABLEAUX[words.method]
+    schedule = SCHEDULES[words.sharing](shape.depth, words.independent or shape.depth)
+    flows = []
+    for rate in depth_rates(shape, len(set(schedule))):
+        fields = [attention(shape), *([cross_attention(shape)] if cross else []), feed_forward(shape)]
+        layer = Increment(LieTrotter(), place_norms(fields, "pre", shape, rate))
+        mix = {
+            "fixed": lambda: None,
+            "learned": lambda: Learned(tableau, start=1.0),
+            "gated": lambda: Gated(tableau, shape.width),
+        }[choose(words.coefficients, ("fixed", "learned", "gated"), "coefficients")]()
+        solver = GRADIENTS[words.gradient](FixedSteps(RungeKutta(tableau, mix), words.steps))
+        flows.append(Flow(layer, solver))
+    return Stack(flows, schedule, make_norm(shape))
+
+
+def _sandwich(words: Sandwich, shape: Shape, cross: bool) -> Stack:
+    k, n = words.coefficient, shape.depth
+    if not 0 <= k <= n:
+        raise OdeumError(f"coefficient={k} of sandwich must lie between 0 and the depth of {n} layers")
+    rates = depth_rates(shape, n + k)
+
+    def flow(fields: list[Field], rate: float) -> Flow:
+        step = RungeKutta(EULER) if len(fields) == 1 else LieTrotter()
+        return Flow(place_norms(fields, "pre", shape, rate), GRADIENTS[words.gradient](FixedSteps(step)))
+
+    def look() -> list[Field]:
+        return [attention(shape), *([cross_attention(shape)] if cross else [])]
+
+    attentions = [flow(look(), rate) for rate in rates[:k]]
+    layers = [flow([*look(), feed_forward(shape)], rate) for rate in rates[k:n]]
+    feeds = [flow([feed_forward(shape)], rate) for rate in rates[n:]]
+    return Stack([*attentions, *layers, *feeds], norm=make_norm(shape))
+
+
+def _continuous(words: Continuous, shape: Shape, cross: bool) -> Stack:
+    choose(words.method, ("bosh3", "dopri5"), "method of continuous")
+    fields = [attention(shape), *([cross_attention(shape)] if cross else []), feed_forward(shape)]
+    field = place_norms(fields, "pre", shape, shape.stochastic_depth)
+    solver = GRADIENTS[words.gradient](Adaptive(TABLEAUX[words.method], words.rtol, words.atol))
+    return Stack([Flow(field, solver, 0.0, float(shape.depth))], norm=make_norm(shape))
+
+
+def _evolved(words: Evolved, shape: Shape, cross: bool) -> nn.Module:
+    raise OdeumError("transevolve is being built")

@@ -1,0 +1,20 @@
+"""A user's mistake is one sentence; everything else is a bug and keeps its traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OdeumError(ValueError):
+    """Says, in one sentence, which value is wrong, where, and what would be right."""
+
+
+def choose(word: str, options: Iterable[str], what: str) -> str:
+    """Return `word` if it is one of `options`, else raise a sentence that lists them."""
+    known = list(options)
+    if word in known:
+        return word
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    raise OdeumError(f"unknown {what} '{word}'{hint} known: {', '.join(known)}")

@@ -1,0 +1,25 @@
+"""What is integrated: dx/dt = f(t, x; context)."""
+
+from odeum.fields.algebra import Increment, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
+from odeum.fields.attention import CrossAttention, SelfAttention
+from odeum.fields.base import Cache, Context, Field, Noise, Rotary, Source
+from odeum.fields.feedforward import FeedForward
+
+__all__ = [
+    "Cache",
+    "Context",
+    "CrossAttention",
+    "FeedForward",
+    "Field",
+    "Increment",
+    "Noise",
+    "PeriNorm",
+    "PostNorm",
+    "PreNorm",
+    "Rotary",
+    "Scaled",
+    "SelfAttention",
+    "Source",
+    "StochasticDepth",
+    "Sum",
+]

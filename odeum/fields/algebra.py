@@ -1,0 +1,179 @@
+"""Fields made of fields: sums, scalings, norms, random depth, and a whole step taken as a field."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Field
+
+
+class Sum(Field):
+    """dx/dt = f₁ + f₂ + …; a splitting steps through the summands one by one."""
+
+    def __init__(self, *fields: Field) -> None:
+        super().__init__()
+        if not fields:
+            raise OdeumError("a Sum needs at least one field")
+        self.fields = nn.ModuleList(fields)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        total: Tensor | None = None
+        for field in self.fields:
+            part = field(t, x, context)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    @property
+    def terms(self) -> tuple[Field, ...]:
+        return tuple(self.fields)  # ty: ignore[invalid-return-type]
+
+    def formula(self, x: str) -> str:
+        return " + ".join(field.formula(x) for field in self.terms)
+
+
+class Wrapper(Field):
+    """A field around one field."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__()
+        self.field = field
+
+    @property
+    def projects(self) -> bool:
+        return self.field.projects
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.field.project(x)
+
+
+class Scaled(Wrapper):
+    """c · f."""
+
+    def __init__(self, factor: float, field: Field) -> None:
+        super().__init__(field)
+        self.factor = factor
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.factor * self.field(t, x, context)
+
+    def formula(self, x: str) -> str:
+        factor = {0.5: "½", 0.25: "¼"}.get(self.factor, f"{self.factor:g}")
+        inner = self.field.formula(x)
+        return f"{factor} ({inner})" if " + " in inner else f"{factor} {inner}"
+
+
+class PreNorm(Wrapper):
+    """f(norm(x))."""
+
+    def __init__(self, norm: nn.Module, field: Field) -> None:
+        super().__init__(field)
+        self.norm = norm
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.field(t, self.norm(x), context)
+
+    def formula(self, x: str) -> str:
+        return self.field.formula(f"N({x})")
+
+
+class PeriNorm(Wrapper):
+    """outer(f(inner(x))): a norm at both ends of a branch; with an identity inside, at its output alone."""
+
+    def __init__(self, inner: nn.Module, field: Field, outer: nn.Module) -> None:
+        super().__init__(field)
+        self.inner = inner
+        self.outer = outer
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.outer(self.field(t, self.inner(x), context))
+
+    def formula(self, x: str) -> str:
+        return f"N({self.field.formula(x if isinstance(self.inner, nn.Identity) else f'N({x})')})"
+
+
+class PostNorm(Wrapper):
+    """f, and a finished step lands on norm(x): the original transformer."""
+
+    def __init__(self, field: Field, norm: nn.Module) -> None:
+        super().__init__(field)
+        self.norm = norm
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.field(t, x, context)
+
+    @property
+    def projects(self) -> bool:
+        return True
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.norm(self.field.project(x))
+
+    def formula(self, x: str) -> str:
+        return self.field.formula(x)
+
+
+class StochasticDepth(Wrapper):
+    """f, dropped with probability `rate` for each sample in training (Huang et al. 2016)."""
+
+    def __init__(self, field: Field, rate: float) -> None:
+        super().__init__(field)
+        if not 0.0 <= rate < 1.0:
+            raise OdeumError(f"stochastic depth drops with a probability from 0 to below 1, not {rate}")
+        self.rate = rate
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        out = self.field(t, x, context)
+        if not self.training or self.rate == 0.0:
+            return out
+
+        def keep() -> Tensor:
+            alive = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= self.rate
+            return alive.to(x.dtype) / (1.0 - self.rate)
+
+        return out * (keep() if context.noise is None else context.noise.draw(keep))
+
+    def formula(self, x: str) -> str:
+        return self.field.formula(x)
+
+
+class Stepper(Protocol):
+    """What Increment needs of an integrator's method."""
+
+    def check(self, field: Field) -> None: ...
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor: ...
+
+
+class Increment(Wrapper):
+    """step(x) − x: a whole layer as the field of a higher-order step (ODE Transformer)."""
+
+    def __init__(self, method: Stepper, field: Field) -> None:
+        super().__init__(field)
+        method.check(field)
+        self.method = method
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.method.step(self.field, t, 1.0, x, context) - x
+
+    @property
+    def projects(self) -> bool:
+        return False  # the inner step has already landed
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def formula(self, x: str) -> str:
+        return f"layer({x}) − {x}"
+
+
+def randomness(field: nn.Module) -> str | None:
+    """The name of a part that draws random numbers in training, or None: adaptive solvers need a fixed field."""
+    for name, module in field.named_modules():
+        if getattr(module, "rate", 0.0) > 0.0:
+            return f"{type(module).__name__}({module.rate}) at {name or 'the root'}"
+    return None

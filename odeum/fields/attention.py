@@ -1,0 +1,135 @@
+"""G: how particles act on each other."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Dropout, Field, Rotary, Source
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """[batch, length, width] -> [batch, heads, length, width / heads]."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """[batch, heads, length, head width] -> [batch, length, width]."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
+    """Turn each pair of features of [batch, heads, length, head width] by its position."""
+    if rotary is None:
+        return x
+    half = x.shape[-1] // 2
+    rates = torch.exp(torch.arange(half, device=x.device, dtype=torch.float32) * (-math.log(rotary.base) / half))
+    angles = rotary.positions.to(torch.float32).unsqueeze(-1) * rates
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), dim=-1)
+
+
+def visible(source: Source, queries: int, keys: int, device: torch.device) -> tuple[Tensor | None, bool]:
+    """The mask and the causal flag for scaled_dot_product_attention.
+
+    The causal kernel aligns the first query with the first key; with a cache the last ones are aligned, and one
+    new query sees everything. A causal kernel takes no mask besides, so the two are merged when both are there.
+    """
+    mask = source.mask
+    if mask is not None and mask.shape[-1] != keys:
+        raise OdeumError(f"the attention mask covers {mask.shape[-1]} keys, but there are {keys} to look at")
+    if not source.causal or queries == 1:
+        return mask, False
+    if mask is None and queries == keys:
+        return None, True
+    order = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+    return (order if mask is None else order & mask), False
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
+    """Scaled dot-product attention over [batch, heads, length, head width]; a query that sees nothing gets zeros."""
+    mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
+    out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    if mask is None:
+        return out
+    return out.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+
+
+def check_heads(width: int, heads: int) -> None:
+    if heads < 1 or width % heads:
+        raise OdeumError(f"heads ({heads}) must divide the width ({width})")
+
+
+class SelfAttention(Field):
+    """Multi-head attention of the state with itself, by one fused projection and the fused kernel."""
+
+    symbol = "G"
+
+    def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+        self.dropout = Dropout(dropout)
+        reset(self.qkv, self.out, parts=3)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        source = context.own
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k = rotate(q, source.rotary), rotate(k, source.rotary)
+        if source.cache is not None:
+            k, v = source.cache.extend(k, v)
+        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
+
+    def formula(self, x: str) -> str:
+        return f"{self.symbol}({x})"
+
+
+class CrossAttention(Field):
+    """Multi-head attention of the state to a memory: the encoder's output."""
+
+    symbol = "C"
+
+    def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.heads = heads
+        self.q = nn.Linear(width, width, bias=bias)
+        self.kv = nn.Linear(width, 2 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+        self.dropout = Dropout(dropout)
+        reset(self.q, self.out)
+        reset(self.kv, parts=2)
+
+    def _keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = self.kv(memory).chunk(2, dim=-1)
+        return split_heads(k, self.heads), split_heads(v, self.heads)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        source = context.other
+        memory = source.memory
+        if memory is None:
+            raise OdeumError("cross-attention needs a memory: give Context(other=Source(memory=...))")
+        if source.cache is None:
+            k, v = self._keys_values(memory)
+        else:
+            k, v = source.cache.constant(lambda: self._keys_values(memory))
+        q = split_heads(self.q(x), self.heads)
+        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
+
+    def formula(self, x: str) -> str:
+        return f"{self.symbol}({x}, M)"
+
+
+def reset(*linears: nn.Linear, parts: int = 1) -> None:
+    """Glorot weights (each of `parts` stacked matrices by its own fan) and zero biases."""
+    for linear in linears:
+        for weight in linear.weight.chunk(parts):
+            nn.init.xavier_uniform_(weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)

@@ -1,0 +1,42 @@
+"""F: how each particle moves alone."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from odeum.errors import choose
+from odeum.fields.attention import reset
+from odeum.fields.base import Context, Dropout, Field
+
+ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "swiglu": nn.functional.silu}
+
+
+class FeedForward(Field):
+    """Two linear maps around an activation; SwiGLU gates the second half of the hidden features by the first."""
+
+    symbol = "F"
+
+    def __init__(
+        self, width: int, hidden: int | None = None, *, activation: str = "gelu", bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        hidden = hidden or 4 * width
+        self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
+        self.gated = activation == "swiglu"
+        self.up = nn.Linear(width, hidden * (2 if self.gated else 1), bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
+        self.dropout = Dropout(dropout)
+        reset(self.up, parts=2 if self.gated else 1)
+        reset(self.down)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        h = self.up(x)
+        if self.gated:
+            gate, h = h.chunk(2, dim=-1)
+            h = self.activation(gate) * h
+        else:
+            h = self.activation(h)
+        return self.dropout(self.down(h), context.noise)
+
+    def formula(self, x: str) -> str:
+        return f"{self.symbol}({x})"

@@ -1,0 +1,87 @@
+"""Flow: a field, a solver and an interval make a layer. Stack: layers in a row, with their schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Field
+from odeum.integrators.base import Solver
+
+
+class Flow(nn.Module):
+    """x(t0) ↦ x(t1) under dx/dt = field, as the solver computes it."""
+
+    def __init__(self, field: Field, solver: Solver, t0: float = 0.0, t1: float = 1.0) -> None:
+        super().__init__()
+        solver.check(field)
+        self.field = field
+        self.solver = solver
+        self.t0 = t0
+        self.t1 = t1
+
+    @property
+    def duration(self) -> float:
+        return self.t1 - self.t0
+
+    def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
+        start = self.t0 if t0 is None else t0
+        return self.solver(self.field, start, start + self.duration, x, context or Context())
+
+    def extra_repr(self) -> str:
+        return f"[{self.t0:g}, {self.t1:g}]"
+
+
+class Stack(nn.Module):
+    """Flows in the order of the schedule; time runs on through depth. A flow that acts twice is stored once."""
+
+    def __init__(self, flows: Sequence[Flow], schedule: Sequence[int] | None = None, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.flows = nn.ModuleList(flows)
+        self.schedule = tuple(range(len(flows)) if schedule is None else schedule)
+        if set(self.schedule) != set(range(len(flows))):
+            raise OdeumError(f"the schedule {self.schedule} must use each of the {len(flows)} flows and no other")
+        self.norm = norm
+
+    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
+        context = context or Context()
+        time = 0.0
+        for index in self.schedule:
+            flow = self.flows[index]
+            x = flow(x, context, time)
+            time += flow.duration
+        return x if self.norm is None else self.norm(x)
+
+    def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
+        """The state before the first layer, after each, and not normed: what the particles do."""
+        context = context or Context()
+        time = 0.0
+        yield x
+        for index in self.schedule:
+            flow = self.flows[index]
+            x = flow(x, context, time)
+            time += flow.duration
+            yield x
+
+    def extra_repr(self) -> str:
+        return f"schedule={self.schedule}"
+
+
+def set_solver(model: nn.Module, solver: Solver) -> None:
+    """Integrate a trained model in another way: every flow inside gets this solver, or a sentence says why not."""
+    flows = [module for module in model.modules() if isinstance(module, Flow)]
+    for flow in flows:
+        solver.check(flow.field)
+    for flow in flows:
+        flow.solver = solver
+
+
+def set_steps(model: nn.Module, steps: int) -> None:
+    """Refine or coarsen a trained model: `steps` steps for each unit of time in every flow."""
+    if steps < 1:
+        raise OdeumError(f"steps a unit of time must be at least 1, not {steps}")
+    for module in model.modules():
+        if hasattr(module, "steps") and isinstance(module, Solver):
+            module.steps = steps

@@ -1,0 +1,34 @@
+"""How: one step, then an interval, then its gradient."""
+
+from odeum.integrators.adaptive import Adaptive
+from odeum.integrators.base import Method, Solver
+from odeum.integrators.fixed import FixedSteps
+from odeum.integrators.gradients import Adjoint, Checkpointed
+from odeum.integrators.mixes import Gated, Learned, Mix
+from odeum.integrators.runge_kutta import RungeKutta
+from odeum.integrators.splitting import LieTrotter, Strang
+from odeum.integrators.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, TABLEAUX, Tableau
+
+__all__ = [
+    "BOSH3",
+    "DOPRI5",
+    "EULER",
+    "HEUN",
+    "MIDPOINT",
+    "RK4",
+    "RK4_38",
+    "TABLEAUX",
+    "Adaptive",
+    "Adjoint",
+    "Checkpointed",
+    "FixedSteps",
+    "Gated",
+    "Learned",
+    "LieTrotter",
+    "Method",
+    "Mix",
+    "RungeKutta",
+    "Solver",
+    "Strang",
+    "Tableau",
+]

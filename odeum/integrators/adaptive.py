@@ -1,0 +1,97 @@
+"""Steps as long as the estimated error allows."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.fields.algebra import randomness
+from odeum.fields.base import Context, Field
+from odeum.integrators.base import Solver
+from odeum.integrators.runge_kutta import evaluate_stages
+from odeum.integrators.tableaux import DOPRI5, Tableau
+
+
+class Adaptive(Solver):
+    """An embedded Runge–Kutta pair whose step follows the error; `evaluations` tells what the last solve cost.
+
+    The whole batch shares one step, so the result for one sample depends, within the tolerance, on the others,
+    and in a causal model on what comes later.
+    """
+
+    def __init__(
+        self, tableau: Tableau = DOPRI5, rtol: float = 1e-3, atol: float = 1e-4, max_evaluations: int = 10_000
+    ) -> None:
+        super().__init__()
+        if tableau.error is None:
+            raise OdeumError(f"{tableau.name} has no error estimate to adapt by; use bosh3 or dopri5")
+        if rtol <= 0 and atol <= 0:
+            raise OdeumError(f"an adaptive solver needs a positive tolerance, not rtol={rtol}, atol={atol}")
+        self.tableau = tableau
+        self.rtol = rtol
+        self.atol = atol
+        self.max_evaluations = max_evaluations
+        self.evaluations = 0
+
+    def check(self, field: Field) -> None:
+        if noisy := randomness(field):
+            raise OdeumError(
+                f"an adaptive solver needs a field without randomness, but there is {noisy}; "
+                "set dropout and stochastic_depth to 0 or use fixed steps"
+            )
+        if field.projects or any(term.projects for term in field.terms):
+            raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")
+
+    def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        direction = 1.0 if t1 >= t0 else -1.0
+        t, self.evaluations = t0, 1
+        first = field(t, x, context)
+        dt = self._first_step(field, t1 - t0, x, first)
+        while direction * (t1 - t) > 1e-12 * abs(t1 - t0):
+            last = direction * (t + dt - t1) >= -1e-9 * abs(t1 - t0)
+            if last:
+                dt = t1 - t
+            stages = evaluate_stages(self.tableau, len(self.tableau.b), field, t, dt, x, context, first)
+            self.evaluations += len(stages) - 1
+            y = x + dt * _weighted(self.tableau.b, stages)
+            error = self._error(field, dt, x, y, stages)
+            if not math.isfinite(error):
+                raise OdeumError(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
+            if error <= 1.0:
+                # The last stage of both pairs is the first of the next step.
+                t, x, first = (t1 if last else t + dt), y, stages[-1]
+            dt *= min(5.0, max(0.2, 0.9 * (error or 1e-10) ** (-1.0 / self.tableau.order)))
+            if self.evaluations > self.max_evaluations or abs(dt) < 1e-10 * abs(t1 - t0):
+                raise OdeumError(
+                    f"the adaptive solver spent {self.evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
+                    f"the field is stiff for rtol={self.rtol:g}, atol={self.atol:g}: loosen them or use fixed steps"
+                )
+        return x
+
+    @torch.no_grad()
+    def _error(self, field: Field, dt: float, x: Tensor, y: Tensor, stages: list[Tensor]) -> float:
+        assert self.tableau.error is not None
+        scale = self.atol + self.rtol * torch.maximum(field.observe(x).abs(), field.observe(y).abs())
+        return _rms(dt * field.observe(_weighted(self.tableau.error, stages)) / scale)
+
+    @torch.no_grad()
+    def _first_step(self, field: Field, span: float, x: Tensor, first: Tensor) -> float:
+        """A step whose Euler change is about a hundredth of the state (Hairer, Nørsett & Wanner, II.4)."""
+        scale = self.atol + self.rtol * field.observe(x).abs()
+        size, speed = _rms(field.observe(x) / scale), _rms(field.observe(first) / scale)
+        guess = 0.01 * size / speed if size > 1e-5 and speed > 1e-5 else 0.1 * abs(span)
+        return math.copysign(min(guess, abs(span)), span)
+
+    def extra_repr(self) -> str:
+        return f"{self.tableau.name}, rtol={self.rtol:g}, atol={self.atol:g}"
+
+
+def _weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
+    return sum(w * k for w, k in zip(weights[1:], stages[1:], strict=True) if w) + weights[0] * stages[0]
+
+
+def _rms(x: Tensor) -> float:
+    return float(x.double().pow(2).mean().sqrt())

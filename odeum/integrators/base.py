@@ -1,0 +1,53 @@
+"""How: a method makes one step, a solver crosses an interval."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Field, Noise
+
+
+class Method(nn.Module):
+    """One step. A Module because the mix of stages may be learned."""
+
+    order: int = 1
+    """the error of a step is O(dt^(order + 1))"""
+
+    def check(self, field: Field) -> None:
+        """Refuse, in words, a field that this method would silently turn into something else."""
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        raise TypeError(f"{type(self).__name__} must define step(field, t, dt, x, context)")
+
+    def scheme(self, field: Field) -> list[str]:
+        """The step as lines of an equation."""
+        return [f"x ← x + ∫ {field.formula('x')} dt"]
+
+
+class Solver(nn.Module):
+    """An interval."""
+
+    def check(self, field: Field) -> None:
+        """Refuse, in words, a field that this solver cannot cross an interval with."""
+
+    def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        raise TypeError(f"{type(self).__name__} must define forward(field, t0, t1, x, context)")
+
+
+def refuse_projecting_terms(field: Field, who: str) -> None:
+    """Post-norm summands under an unsplit method would lose their norms without a word."""
+    terms = field.terms
+    if len(terms) > 1 and any(term.projects for term in terms):
+        raise OdeumError(
+            f"{who} adds all terms in one step and would drop the norm after each of them; "
+            "use one norm after the sum (norm=post-sum) or a splitting (method=lie-trotter)"
+        )
+
+
+def with_noise(field: Field, context: Context) -> Context:
+    """A context in which the dropout masks of a step are drawn once for all of its stages."""
+    if not field.training or context.noise is not None:
+        return context
+    return context._replace(noise=Noise())
+

@@ -1,0 +1,33 @@
+"""A fixed number of steps for each unit of time."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Field
+from odeum.integrators.base import Method, Solver
+
+
+class FixedSteps(Solver):
+    """`steps` equal steps for each unit of time; change `steps` on a trained model to refine or coarsen it."""
+
+    def __init__(self, method: Method, steps: int = 1) -> None:
+        super().__init__()
+        if steps < 1:
+            raise OdeumError(f"steps a unit of time must be at least 1, not {steps}")
+        self.method = method
+        self.steps = steps
+
+    def check(self, field: Field) -> None:
+        self.method.check(field)
+
+    def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        count = max(1, round((t1 - t0 if t1 > t0 else t0 - t1) * self.steps))
+        dt = (t1 - t0) / count
+        for i in range(count):
+            x = self.method.step(field, t0 + i * dt, dt, x, context)
+        return x
+
+    def extra_repr(self) -> str:
+        return f"steps={self.steps}"

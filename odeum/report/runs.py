@@ -1,0 +1,174 @@
+"""Read run directories, whole or broken: a run killed while writing is unfinished, never an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odeum.errors import OdeumError
+
+
+@dataclass(frozen=True)
+class Run:
+    """One architecture with one seed, as its folder tells it."""
+
+    architecture: str
+    seed: int
+    path: Path
+    info: dict[str, Any]
+    """run.json (empty if it cannot be read)"""
+    curve: tuple[dict[str, Any], ...]
+    """the records of metrics.jsonl, by step; of a step measured twice (a resumed run) the later one"""
+    result: dict[str, Any] | None
+    """result.json (none: unfinished)"""
+
+    @property
+    def last_step(self) -> int:
+        return max((int(record["step"]) for record in self.curve), default=0)
+
+    def score(self, split: str, metric: str) -> float | None:
+        """The final metric on a split, if the run is finished and has it."""
+        value = (self.result or {}).get(split)
+        return _number(value.get(metric)) if isinstance(value, dict) else None
+
+    def measured(self, key: str) -> float | None:
+        """A number of result.json such as `step_seconds`."""
+        return _number((self.result or {}).get(key))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs below one directory, and the question they answer."""
+
+    directory: Path
+    runs: tuple[Run, ...]
+    architectures: tuple[str, ...]
+    """in the order in which they are shown"""
+    baseline: str
+    metric: str
+    higher_is_better: bool
+    split: str
+    """where the architectures are judged: test, or valid where there is no test"""
+    data: str
+    match: str | None
+    command: str | None
+
+    def of(self, architecture: str) -> list[Run]:
+        return [run for run in self.runs if run.architecture == architecture]
+
+    def finished(self, architecture: str) -> list[Run]:
+        return [run for run in self.of(architecture) if run.result is not None]
+
+
+def read(directory: str | Path) -> Comparison:
+    """Read DIR/<architecture>/seed-<n>/ and, if it is there, DIR/comparison.json."""
+    root = Path(directory)
+    folders = sorted((p for p in root.glob("*/seed-*") if p.is_dir()), key=lambda p: (p.parent.name, _seed(p), p.name))
+    if not folders:
+        raise OdeumError(
+            f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "
+            f"as `odeum compare DATA --out {root}` writes"
+        )
+    plan = read_json(root / "comparison.json") or {}
+    wanted = [str(name) for name in plan.get("architectures") or ()]
+    runs = _unique(_run(folder, folders, wanted) for folder in folders)
+    names = sorted({run.architecture for run in runs})
+    order = tuple(dict.fromkeys([*wanted, *names]))
+    baseline = str(plan.get("baseline") or ("sequential" if "sequential" in order else order[0]))
+    if baseline not in order:
+        raise OdeumError(f"the baseline '{baseline}' of '{root}' has no runs there; it has: {', '.join(order)}")
+    facts: dict[str, Any] = next((run.info for run in runs if run.info.get("metric")), {})
+    metric = str(facts.get("metric") or "loss")
+    done = [run for run in runs if run.result is not None]
+    tested = bool(done) and all(run.score("test", metric) is not None for run in done)
+    return Comparison(
+        directory=root,
+        runs=runs,
+        architectures=order,
+        baseline=baseline,
+        metric=metric,
+        higher_is_better=bool(facts.get("higher_is_better", metric != "loss")),
+        split="test" if tested or not done else "valid",
+        data=_words(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
+        match=str(plan["match"]) if plan.get("match") else None,
+        command=str(plan["command"]) if plan.get("command") else None,
+    )
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file; none if the file is missing, half-written or something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
+    """The whole records of metrics.jsonl; a torn line, last or in the middle after a resumed kill, is skipped."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return ()
+    records: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and _number(record.get("step")) is not None:
+            records[str(record.get("split", "train")), int(record["step"])] = record
+    return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
+
+
+def _run(folder: Path, folders: list[Path], wanted: list[str]) -> Run:
+    info = read_json(folder / "run.json")
+    result = read_json(folder / "result.json") if info is not None else None
+    return Run(
+        architecture=_name(folder, info, folders, wanted),
+        seed=_seed(folder) if info is None else int(_number(info.get("seed")) or _seed(folder)),
+        path=folder,
+        info=info or {},
+        curve=read_curve(folder / "metrics.jsonl"),
+        result=result,
+    )
+
+
+def _name(folder: Path, info: Mapping[str, Any] | None, folders: list[Path], wanted: list[str]) -> str:
+    """A run's architecture; of a broken run, that of its neighbours, or of the plan, or the folder's name."""
+    if info and info.get("architecture"):
+        return str(info["architecture"])
+    for other in folders:
+        if other.parent == folder.parent and other != folder:
+            found = read_json(other / "run.json")
+            if found and found.get("architecture"):
+                return str(found["architecture"])
+    plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}
+    return plain.get(re.sub(r"[^0-9a-z]", "", folder.parent.name.lower()), folder.parent.name)
+
+
+def _unique(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """One run for an architecture and a seed: a finished one, else the first found."""
+    kept: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        key = run.architecture, run.seed
+        if key not in kept or (kept[key].result is None and run.result is not None):
+            kept[key] = run
+    return tuple(kept.values())
+
+
+def _seed(folder: Path) -> int:
+    found = re.search(r"\d+", folder.name)
+    return int(found.group()) if found else 0
+
+
+def _words(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,122 @@
+"""How large, and around what: the shape of a stack, and the models that put an embedding and a head around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from odeum.errors import choose
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a stack and what its fields are made of."""
+
+    width: int = 192
+    """width of the residual stream"""
+    heads: int = 3
+    """attention heads"""
+    depth: int = 12
+    """layers, or the length of the time interval"""
+    hidden: int | None = None
+    """width of the feed-forward (none: 4 × width)"""
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    """of the feed-forward"""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """which norm"""
+    norm_eps: float = 1e-6
+    """added to the variance in a norm"""
+    bias: bool = True
+    """biases in the projections"""
+    dropout: float = 0.0
+    """on the output of attention and feed-forward"""
+    stochastic_depth: float = 0.0
+    """probability of dropping a branch, for each sample; grows linearly with depth up to this"""
+
+
+@dataclass(frozen=True)
+class Vision(Shape):
+    """A ViT in the manner of DeiT."""
+
+    image_size: int = 224
+    """height and width of the images"""
+    patch_size: int = 16
+    """height and width of a patch"""
+    channels: int = 3
+    """of the images"""
+    classes: int = 1000
+    """to tell apart"""
+    pooling: Literal["token", "mean"] = "token"
+    """class token, or mean over the patches"""
+
+
+@dataclass(frozen=True)
+class Language(Shape):
+    """A causal language model."""
+
+    vocabulary: int = 10_000
+    """number of tokens"""
+    length: int = 256
+    """longest context"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are told"""
+    embedding: Literal["tied", "adaptive"] = "tied"
+    """one matrix for input and output, or adaptive input and softmax (Baevski & Auli 2019)"""
+    cutoffs: tuple[int, ...] = ()
+    """ends of the frequency bands of the adaptive embedding (empty: chosen from the vocabulary)"""
+
+
+@dataclass(frozen=True)
+class Classification(Shape):
+    """A sequence classifier."""
+
+    vocabulary: int = 20_000
+    """number of tokens"""
+    length: int = 512
+    """longest sequence"""
+    classes: int = 2
+    """to tell apart"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are told"""
+    pooling: Literal["mean", "token"] = "mean"
+    """mean over the unpadded positions, or class token"""
+
+
+@dataclass(frozen=True)
+class Translation(Shape):
+    """An encoder–decoder with one tied embedding."""
+
+    vocabulary: int = 10_000
+    """tokens of the joint vocabulary"""
+    length: int = 256
+    """longest source or target"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are told"""
+    decoder: str | None = None
+    """architecture of the decoder (none: that of the encoder)"""
+    decoder_depth: int | None = None
+    """layers of the decoder (none: as many as the encoder's)"""
+    label_smoothing: float = 0.1
+    """of the training loss"""
+
+
+Model = Vision | Language | Classification | Translation
+
+MODELS: dict[str, Model] = {
+    "deit_tiny": Vision(width=192, heads=3),
+    "deit_small": Vision(width=384, heads=6),
+    "deit_base": Vision(width=768, heads=12),
+    "vit_32": Vision(width=128, heads=4, depth=6, image_size=32, patch_size=4, classes=100),
+    "vit_8": Vision(width=64, heads=4, depth=4, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
+    "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
+    "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
+    "classification_small": Classification(width=128, heads=4, depth=4, activation="relu"),
+    "classification_base": Classification(width=256, heads=8, depth=6, activation="relu", dropout=0.1),
+    "translation_small": Translation(width=128, heads=2, depth=6, hidden=512, activation="relu"),
+    "translation_base": Translation(width=512, heads=8, depth=6, hidden=2048, activation="relu"),
+}
+
+
+def model_named(name: str) -> Model:
+    """The preset of that name, or a sentence that lists them."""
+    return MODELS[choose(name, MODELS, "model")]

@@ -1,0 +1,191 @@
+"""What a task is: data, batches, a metric, defaults, and prediction; the model and the loop know nothing of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError, choose
+from odeum.settings.data import Data
+from odeum.settings.model import Model
+from odeum.settings.training import Training
+
+Kind = Literal["images", "language", "classification", "translation"]
+Batch = dict[str, Tensor]
+SPLITS = ("valid", "test")
+
+
+class Task(ABC):
+    """Data with its loss, metric and sensible defaults.
+
+    Made by `open_task`; one from `load_task` has all that prediction needs but no data.
+    """
+
+    kind: ClassVar[Kind]
+    metric: ClassVar[str]
+    higher_is_better: ClassVar[bool]
+    model_class: ClassVar[type]
+
+    def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
+        self.name = name
+        self.options = options
+        self.source = tuple(source)
+
+    # what the data says about the model
+
+    @abstractmethod
+    def model(self) -> Model:
+        """Default settings, sized for the data and a laptop."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """The fields of the model settings that the data decides."""
+
+    @abstractmethod
+    def training(self) -> Training:
+        """The default recipe."""
+
+    def fit(self, model: Model) -> Model:
+        """A user's settings with the data's facts put in."""
+        if not isinstance(model, self.model_class):
+            raise OdeumError(
+                f"{self.name} needs a {self.model_class.__name__} model, not a {type(model).__name__} one"
+            )
+        return dataclasses.replace(model, **self.facts())
+
+    # training
+
+    @property
+    @abstractmethod
+    def has_data(self) -> bool:
+        """False for a task that was loaded to predict."""
+
+    @abstractmethod
+    def identity(self) -> Iterator[Tensor | str]:
+        """What the fingerprint is taken of."""
+
+    def fingerprint(self) -> str:
+        """Short hash of the data and its preprocessing: the identity of runs."""
+        self.need_data()
+        digest = hashlib.blake2b(digest_size=8)
+        digest.update(f"{self.name} {self.options}".encode())
+        for part in self.identity():
+            digest.update(part.encode() if isinstance(part, str) else part.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @abstractmethod
+    def plan(self, epoch: int, batch_size: int, seed: int) -> Sequence[Any]:
+        """Which examples make each batch of an epoch; cheap, and a pure function of its arguments."""
+
+    @abstractmethod
+    def collate(self, rows: Any, random: torch.Generator) -> Batch:
+        """One batch, with its augmentation drawn from `random`."""
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        self.need_data()
+        return len(self.plan(0, batch_size, 0))
+
+    def batches(self, epoch: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """One epoch from its batch `start` on; a batch does not depend on those before it, so resuming skips at no cost."""
+        self.need_data()
+        for index, rows in enumerate(self.plan(epoch, batch_size, seed)):
+            if index >= start:
+                yield self.collate(rows, generator(seed, epoch, index))
+
+    @abstractmethod
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Loss and metrics on a part of the data; `limit` caps the number of examples."""
+
+    def need_data(self, split: str | None = None) -> None:
+        if not self.has_data:
+            raise OdeumError(f"the task '{self.name}' was loaded without its data; open it again to train or evaluate")
+        if split is not None:
+            choose(split, SPLITS, "part of the data")
+
+    # prediction
+
+    @abstractmethod
+    def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
+        """Answers for new inputs, in their order."""
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """What `restore` needs to predict without the data."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> Task:
+        """The inverse of `record`."""
+
+    def save(self, directory: Path) -> None:
+        """Write task.json, all that prediction needs."""
+        content = {
+            "kind": self.kind,
+            "name": self.name,
+            "data": list(self.source),
+            "settings": type(self.options).__name__,
+            "options": dataclasses.asdict(self.options),
+            **self.record(),
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "task.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def generator(*key: int) -> torch.Generator:
+    """A random stream for this key alone: neighbours are independent and the global stream is untouched."""
+    seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest(), "big")
+    return torch.Generator().manual_seed(seed)
+
+
+def even_batches(count: int, batch_size: int, random: torch.Generator) -> list[Tensor]:
+    """Shuffled rows in full batches; what does not fill one is left for another epoch's shuffle."""
+    order = torch.randperm(count, generator=random)
+    full = max(1, count // batch_size)
+    return list(order[: full * batch_size].split(batch_size))
+
+
+class evaluating:
+    """Within it the model is in evaluation mode and keeps no gradient; afterwards it is as it was."""
+
+    def __init__(self, model: nn.Module, device: Any = None) -> None:
+        self.model = model
+        first = next(model.parameters(), None)
+        self.device = torch.device(device) if device is not None else first.device if first is not None else None
+        self.no_grad = torch.no_grad()
+
+    def __enter__(self) -> torch.device | None:
+        self.was_training = self.model.training
+        self.model.eval()
+        self.no_grad.__enter__()
+        return self.device
+
+    def __exit__(self, *error: Any) -> None:
+        self.no_grad.__exit__(*error)
+        self.model.train(self.was_training)
+
+
+def move(batch: Batch, device: torch.device | None) -> Batch:
+    return {key: value.to(device) for key, value in batch.items()}
+
+
+def perplexity(loss: float) -> float:
+    """exp, without the overflow of an untrained model."""
+    return math.exp(min(loss, 700.0))
+
+
+def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:
+    """For each row the likeliest classes with their probabilities."""
+    chances, indices = logits.float().softmax(-1).topk(min(top, len(classes)))
+    rows = zip(chances.tolist(), indices.tolist(), strict=True)
+    return [[(classes[i], p) for p, i in zip(*row, strict=True)] for row in rows]
