@@ -1,4 +1,4 @@
-"""Augmentation of a whole batch at once, each sample differently, from one generator: no torchvision, no loops over images.
+"""Augmentation of a whole batch at once, each sample differently, from one generator, without torchvision.
 
 Images are float [batch, channels, height, width] in [0, 1] unless said otherwise.
 """

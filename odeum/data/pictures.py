@@ -19,7 +19,11 @@ from odeum.settings.data import IMAGES, entries
 Part = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-SPLIT_NAMES = {"train": ("train", "training"), "valid": ("valid", "val", "validation", "dev"), "test": ("test", "testing")}
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "valid": ("valid", "val", "validation", "dev"),
+    "test": ("test", "testing"),
+}
 
 
 @dataclass
@@ -119,7 +123,9 @@ def open_image(path: Any, channels: int | None, size: tuple[int, int] | None) ->
         with Image.open(path) as image:
             image.load()
             if channels is not None:
-                flat = image.convert("RGBA") if image.mode in ("P", "PA", "LA") or "transparency" in image.info else image
+                flat = (
+                    image.convert("RGBA") if image.mode in ("P", "PA", "LA") or "transparency" in image.info else image
+                )
                 if flat.mode == "RGBA":  # transparent means white paper
                     flat = Image.alpha_composite(Image.new("RGBA", flat.size, "white"), flat)
                 image = flat.convert("L" if channels == 1 else "RGB")
@@ -161,7 +167,9 @@ def folder(path: Path, size: int | None = None) -> Pictures:
         raise OdeumError(f"'{path}' has only one class, '{classes[0]}'; at least two sub-folders of images are needed")
     for split, found in given.items():
         if unseen := sorted(set(found) - set(classes)):
-            raise OdeumError(f"the class '{unseen[0]}' in the {split} part of '{path}' never occurs in its training part")
+            raise OdeumError(
+                f"the class '{unseen[0]}' in the {split} part of '{path}' never occurs in its training part"
+            )
     channels, side = _common(given["train"], size)
     parts = {split: _load(found, classes, channels, side) for split, found in given.items()}
     missing = [s for s in ("valid", "test") if s not in parts]

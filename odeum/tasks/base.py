@@ -57,9 +57,7 @@ class Task(ABC):
     def fit(self, model: Model) -> Model:
         """A user's settings with the data's facts put in."""
         if not isinstance(model, self.model_class):
-            raise OdeumError(
-                f"{self.name} needs a {self.model_class.__name__} model, not a {type(model).__name__} one"
-            )
+            raise OdeumError(f"{self.name} needs a {self.model_class.__name__} model, not a {type(model).__name__} one")
         return dataclasses.replace(model, **self.facts())
 
     # training
