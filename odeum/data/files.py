@@ -22,7 +22,7 @@ def cache() -> Path:
 
 
 def locate(name: str, folder: str, files: list[str]) -> Path:
-    """The folder of a named set that holds all `files`, downloaded if need be; else a sentence says what to put where."""
+    """The folder of a named set that holds all `files`, downloaded if need be; else a sentence on what to put where."""
     missing = files
     for home in homes():
         missing = [f for f in files if not (home / folder / f).exists()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ def fetch(name: str, folder: Path) -> str | None:
     if writer is None:
         return "no place to download it from is known"
     try:
-        from datasets import load_dataset
+        load_dataset = importlib.import_module("datasets").load_dataset
     except ImportError:
         return "which needs a network and `pip install odeum[data]`"
     try:

@@ -93,7 +93,7 @@ class Task(ABC):
         return len(self.plan(0, batch_size, 0))
 
     def batches(self, epoch: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """One epoch from its batch `start` on; a batch does not depend on those before it, so resuming skips at no cost."""
+        """One epoch from batch `start` on; no batch depends on those before it, so resuming skips at no cost."""
         self.need_data()
         for index, rows in enumerate(self.plan(epoch, batch_size, seed)):
             if index >= start:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from odeum.data import augment, pictures
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, Data, ImageData
-from odeum.settings.model import MODELS, Vision
+from odeum.settings.model import MODELS, Model, Vision
 from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Kind, Task, evaluating, even_batches, generator, top_classes
 
@@ -78,13 +78,15 @@ class ImageTask(Task):
 
     def model(self) -> Vision:
         base = MODELS["vit_8" if self.size <= 12 else "vit_32"]
+        assert isinstance(base, Vision)
         divisors = [p for p in range(1, self.size + 1) if self.size % p == 0]
         wanted = 4 if self.size <= 12 else 8  # patches a side
         patch = min(divisors, key=lambda p: abs(self.size / p - wanted))
         return dataclasses.replace(base, patch_size=patch, **self.facts())
 
-    def fit(self, model: Any) -> Any:
+    def fit(self, model: Model) -> Model:
         fitted = super().fit(model)
+        assert isinstance(fitted, Vision)
         if self.size % fitted.patch_size:
             raise OdeumError(
                 f"patch_size {fitted.patch_size} does not divide the {self.size}×{self.size} images of {self.name}; "
