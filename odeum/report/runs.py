@@ -128,9 +128,10 @@ def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
 def _run(folder: Path, folders: list[Path], wanted: list[str]) -> Run:
     info = read_json(folder / "run.json")
     result = read_json(folder / "result.json") if info is not None else None
+    seed = _number((info or {}).get("seed"))
     return Run(
         architecture=_name(folder, info, folders, wanted),
-        seed=_seed(folder) if info is None else int(_number(info.get("seed")) or _seed(folder)),
+        seed=_seed(folder) if seed is None else int(seed),
         path=folder,
         info=info or {},
         curve=read_curve(folder / "metrics.jsonl"),

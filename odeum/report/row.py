@@ -9,6 +9,18 @@ from typing import Any
 from odeum.report.runs import Comparison, Run
 from odeum.statistics import Difference, Summary, paired_difference, paired_ratio, summarise
 
+MEASURED = (
+    "step_ratio",
+    "step_seconds",
+    "parameters",
+    "macs",
+    "evaluations",
+    "peak_memory",
+    "training_macs",
+    "steps",
+    "seconds",
+)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -64,8 +76,7 @@ class Row:
             flat["difference" + name] = getattr(self.difference, key, None)
         flat["difference_seeds"] = self.difference.n if self.difference else None
         flat["verdict"] = self.verdict
-        same = "step_ratio step_seconds parameters macs evaluations peak_memory training_macs steps seconds".split()
-        flat |= {key: getattr(self, key) for key in same}
+        flat |= {key: getattr(self, key) for key in MEASURED}
         flat["unfinished"] = "; ".join(self.unfinished)
         return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in flat.items()}
 
@@ -142,6 +153,4 @@ def _whole(value: Any) -> int | None:
 def _unfinished(run: Run) -> str:
     if not run.info:
         return f"seed {run.seed}: its run.json is missing or broken"
-    return f"seed {run.seed}: stopped after step {run.last_step}" if run.last_step else f"seed {run.seed}: no step yet"
-
-
+    return f"seed {run.seed}: at step {run.last_step}" if run.last_step else f"seed {run.seed}: no step yet"

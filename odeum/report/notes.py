@@ -1,0 +1,111 @@
+"""What the reader must know before believing a table: what was equal, what was not, what the numbers leave out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from odeum.report.row import Row
+from odeum.report.runs import Comparison
+from odeum.report.words import count, duration, interval_note, listing
+from odeum.statistics import t_quantile
+
+MATCHES = {
+    "steps": "Every architecture took the same number of optimizer steps on the same batches; "
+    "a step may cost more in one than in another",
+    "time": "Every architecture trained for the same time on this machine; faster ones took more steps",
+    "macs": "Every architecture spent the same number of multiply–adds on training; cheaper ones took more steps",
+    "params": "The models were sized to about the same number of parameters and took the same number of steps",
+}
+
+FREE = frozenset({"seed", "tensorboard", "checkpoint_every", "architecture"})
+"""Settings in which runs may differ without being another experiment."""
+
+
+def notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+    """Sentences, the most important first."""
+    out = [*_equal(comparison, rows), interval_note(rows)]
+    out.append(
+        "“No difference shown” means that the interval contains zero; it does not prove two architectures equal."
+    )
+    out += _power(rows)
+    out.append(
+        "± is the sample standard deviation over seeds: the luck of initial weights and batch order. "
+        "It does not cover the choice of the data, its split, or the recipe."
+    )
+    out.append("One recipe was used for all and tuned for none; another recipe may change the order.")
+    out.append(
+        "Step time is the median step, as a ratio to the baseline within each seed, on the device below; "
+        "multiply–adds are counted for one example, forward."
+    )
+    if rows and rows[0].split == "valid":
+        out.append("There is no test result for every run, so architectures are judged on the validation part.")
+    return out
+
+
+def warnings(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+    """What makes this comparison less than it seems; empty if all is well."""
+    out = []
+    for row in rows:
+        if row.unfinished:
+            out.append(f"`{row.architecture}` is unfinished ({'; '.join(row.unfinished)}); only finished runs count.")
+        elif not row.seeds:
+            out.append(f"`{row.architecture}` has no run yet.")
+        if row.diverged:
+            seeds = ", ".join(map(str, row.diverged))
+            out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
+    uneven = [row.architecture for row in rows if row.difference and row.difference.n < len(row.seeds)]
+    if uneven:
+        out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
+    runs = [run.info for run in comparison.runs if run.result is not None]
+    for key, words in (("fingerprint", "data"), ("device", "device")):
+        if len({str(info.get(key)) for info in runs}) > 1:
+            out.append(f"The runs do not all have the same {words}, so they are not one experiment.")
+    for key, value in differing([info.get("training") for info in runs]).items():
+        out.append(f"The recipe was not the same in all runs: {key} is {' or '.join(value)}.")
+    return out
+
+
+def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
+    """The keys in which dictionaries differ, with the values found."""
+    dicts = [item for item in settings if isinstance(item, dict)]
+    keys = dict.fromkeys(key for item in dicts for key in item if key not in FREE)
+    found = {key: list(dict.fromkeys(str(item.get(key, "absent")) for item in dicts)) for key in keys}
+    return {key: values for key, values in found.items() if len(values) > 1}
+
+
+def _equal(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+    """What was held equal, beside what was measured."""
+    if comparison.match is None:
+        return ["What was held equal between the architectures is not recorded (no comparison.json)."]
+    claim = MATCHES.get(comparison.match, f"The architectures were matched by {comparison.match}")
+    steps = _span([row.steps for row in rows], lambda x: f"{x:.0f}")
+    time = _span([row.seconds for row in rows], duration)
+    macs = _span([row.training_macs for row in rows], count)
+    measured = [f"{value} {what}" for value, what in ((steps, "steps"), (time, "of training"), (macs, "multiply–adds"))]
+    told = ", ".join(text for text in measured if not text.startswith(" "))
+    return [f"{claim} (measured: {told})." if told else f"{claim}."]
+
+
+def _span(values: Sequence[float | None], write: Any) -> str:
+    found = [x for x in values if x is not None]
+    if not found:
+        return ""
+    low, high = write(min(found)), write(max(found))
+    return low if low == high else f"{low} to {high}"
+
+
+def _power(rows: Sequence[Row]) -> list[str]:
+    """How large a difference must be to be shown, and what more seeds would change."""
+    judged = [row.difference for row in rows if row.difference and row.difference.n > 1]
+    if not judged:
+        return ["With one seed nothing can be told from luck; three seeds or more allow a verdict."]
+    level, n = judged[0].level, max(found.n for found in judged)
+    if n > 5:
+        return []
+    now, then = (t_quantile((1 + level) / 2, k - 1) / math.sqrt(k) for k in (n, 2 * n))
+    return [
+        f"With {n} seeds a difference must be {now:.1f} times its own spread over seeds to be shown; "
+        f"with {2 * n} it would be {then:.1f} times."
+    ]

@@ -1,0 +1,116 @@
+"""The table, for a paper, a spreadsheet, a program or a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odeum.errors import choose
+from odeum.report.row import Row
+from odeum.report.words import NONE, Scale, count, memory, ratio
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FORMATS = ("text", "md", "csv", "json")
+
+
+class Column(NamedTuple):
+    """A heading and how a row is written below it."""
+
+    head: str
+    write: Callable[[Row], str]
+    numeric: bool = True
+
+
+def columns(rows: Sequence[Row]) -> list[Column]:
+    """What a person is shown, the most important first: a terminal shows as many as fit."""
+    scale = Scale.of(rows)
+    metric = rows[0].metric if rows else "metric"
+    split = rows[0].split if rows else "test"
+    unit = f" ({scale.unit.strip()})" if scale.unit else ""
+    base = next((row.architecture for row in rows if row.is_baseline), "baseline")
+    judged, other = (split, "valid") if split == "test" else (split, "test")
+
+    def score(part: str) -> Column:
+        return Column(f"{part} {metric}{unit}", lambda row: scale.summary(row.test if part == "test" else row.valid))
+
+    return [
+        Column("architecture", lambda row: row.architecture, numeric=False),
+        score(judged),
+        Column(f"difference to {base}{f' ({scale.points.strip()})' if scale.points else ''}", scale.difference),
+        Column("verdict", lambda row: row.verdict, numeric=False),
+        Column("step time", lambda row: ratio(row.step_ratio)),
+        Column("parameters", lambda row: count(row.parameters)),
+        Column("multiply–adds an example", lambda row: count(row.macs)),
+        Column("peak memory", lambda row: memory(row.peak_memory)),
+        Column("seeds", seeds),
+        score(other),
+        Column("evaluations", lambda row: count(row.evaluations)),
+        Column("multiply–adds of training", lambda row: count(row.training_macs)),
+        Column("steps", lambda row: NONE if row.steps is None else f"{row.steps:.0f}"),
+    ]
+
+
+def seeds(row: Row) -> str:
+    """3, or what is missing of them."""
+    text = str(len(row.seeds))
+    if row.diverged:
+        text += f" ({len(row.diverged)} diverged)"
+    return text + (f" + {len(row.unfinished)} unfinished" if row.unfinished else "")
+
+
+def table(rows: Sequence[Row], format: str = "text", width: int = 120) -> str:
+    """The rows as text for a terminal, Markdown, CSV or JSON; the last two hold unscaled numbers."""
+    choose(format, FORMATS, "format")
+    if format == "md":
+        return _markdown(rows)
+    if format == "json":
+        return json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False) + "\n"
+    if format == "csv":
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        dicts = [row.as_dict() for row in rows]
+        writer.writerow(dicts[0] if dicts else [])
+        writer.writerows(["" if value is None else value for value in item.values()] for item in dicts)
+        return out.getvalue()
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(rich_table(rows, width))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def rich_table(rows: Sequence[Row], width: int = 120) -> Table:
+    """The table for `rich.print`: as much as a terminal of this width can hold, verdicts coloured."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    colours = {"better": "green", "worse": "red"}
+    room, shown = width, []
+    for column in columns(rows):
+        cells = [column.write(row) for row in rows]
+        needed = max(map(len, [*cells, *column.head.split()]))
+        needed = min(needed, max(width // 4, 12)) if column.head == "architecture" else needed
+        room -= needed + 2
+        if room < 0 and len(shown) > 1:
+            break
+        shown.append(cells)
+        justify = "right" if column.numeric else "left"
+        made.add_column(Text(column.head), justify=justify, overflow="fold", width=needed)
+    for line in zip(*shown, strict=True):
+        made.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in line))
+    return made
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    shown = columns(rows)
+    lines = [[column.head for column in shown], ["--:" if column.numeric else ":--" for column in shown]]
+    lines += [[column.write(row) for column in shown] for row in rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
