@@ -1,0 +1,32 @@
+"""Odeum: a transformer layer is one step of a numerical integrator.
+
+Names are loaded when first used, so that the command line answers before torch is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "odeum.errors": ["OdeumError"],
+    "odeum.settings.architecture": ["Continuous", "Evolved", "Layered", "OdeTransformer", "Sandwich"],
+    "odeum.settings.model": ["Classification", "Language", "Shape", "Translation", "Vision"],
+    "odeum.fields": ["Context", "Field", "Source"],
+    "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
+    "odeum.models": ["Decoder", "Encoder", "build"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted([*_HOME_OF, "__version__"])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'odeum' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

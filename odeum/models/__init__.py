@@ -1,0 +1,57 @@
+"""Embed → stack → head, and the one front door to all of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from torch import nn
+
+from odeum.architectures import stack
+from odeum.errors import OdeumError, choose
+from odeum.models.base import OdeumModel, Output
+from odeum.models.classification import ClassificationModel
+from odeum.models.drop_in import Decoder, Encoder
+from odeum.models.language import LanguageModel
+from odeum.models.translation import TranslationModel
+from odeum.models.vision import VisionModel
+from odeum.settings.architecture import Architecture, parse
+from odeum.settings.model import Classification, Language, Model, Shape, Translation, Vision, model_named
+
+__all__ = [
+    "ClassificationModel",
+    "Decoder",
+    "Encoder",
+    "LanguageModel",
+    "OdeumModel",
+    "Output",
+    "TranslationModel",
+    "VisionModel",
+    "build",
+]
+
+KINDS: dict[type, type[OdeumModel]] = {
+    Vision: VisionModel,
+    Language: LanguageModel,
+    Classification: ClassificationModel,
+    Translation: TranslationModel,
+}
+
+
+def build(architecture: str | Architecture, model: str | Shape | Model = "deit_tiny", **changes: Any) -> nn.Module:
+    """A model (or, from a bare Shape, a stack of layers) of that architecture.
+
+    >>> build("parallel:independent=6", "deit_tiny", classes=100)
+    >>> build(Layered(form="macaron", method="heun"), Shape(width=64, heads=4, depth=12, norm_kind="rms"))
+    """
+    settings = model_named(model) if isinstance(model, str) else model
+    known = [field.name for field in fields(settings)]
+    for name in changes:
+        choose(name, known, f"setting of {type(settings).__name__}")
+    settings = replace(settings, **changes)
+    kind = KINDS.get(type(settings))
+    if kind is not None:
+        return kind(settings, parse(architecture))  # ty: ignore[invalid-argument-type]
+    if type(settings) is Shape:
+        return stack(architecture, settings)
+    raise OdeumError(f"cannot build from {type(settings).__name__}; give a model's name, a Shape, or one of its kinds")

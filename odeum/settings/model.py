@@ -96,8 +96,6 @@ class Translation(Shape):
     """architecture of the decoder (none: that of the encoder)"""
     decoder_depth: int | None = None
     """layers of the decoder (none: as many as the encoder's)"""
-    label_smoothing: float = 0.1
-    """of the training loss"""
 
 
 Model = Vision | Language | Classification | Translation

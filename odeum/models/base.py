@@ -1,0 +1,50 @@
+"""What the models share: their output, their loss, and how they remember the words they were built from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Model
+
+IGNORE = -100
+
+
+class Output(NamedTuple):
+    """What a model returns; the loss only where labels were given."""
+
+    logits: Tensor | None
+    loss: Tensor | None = None
+
+
+class OdeumModel(nn.Module):
+    """Embed, flow, read off. Knows its settings, so that a run can be rebuilt from two files."""
+
+    def __init__(self, settings: Model, architecture: Architecture) -> None:
+        super().__init__()
+        self.settings = settings
+        self.architecture = architecture
+        self.label_smoothing = 0.0
+        """of the loss in training; evaluation is never smoothed"""
+
+    def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy for class numbers (−100 = ignore) or, from mixup, class probabilities."""
+        smoothing = self.label_smoothing if self.training else 0.0
+        if labels.is_floating_point():
+            return nn.functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+        return nn.functional.cross_entropy(
+            logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORE, label_smoothing=smoothing
+        )
+
+
+def key_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
+    """[batch, keys] with 1 = keep -> the mask of a Source, True where a query may look."""
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != (batch, length):
+        raise OdeumError(f"attention_mask has shape {tuple(attention_mask.shape)}, but should be {(batch, length)}: batch × length")
+    return attention_mask.to(torch.bool)[:, None, None, :]

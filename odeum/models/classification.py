@@ -1,0 +1,51 @@
+"""Sequences: a classifier around any architecture."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import stack
+from odeum.fields.attention import reset
+from odeum.fields.base import Context, Source
+from odeum.models.base import OdeumModel, Output, key_mask
+from odeum.models.embedding import Positions
+from odeum.models.language import token_positions
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Classification
+
+
+class ClassificationModel(OdeumModel):
+    """Tokens in, one class out: the mean over the kept positions, or a class token, is read off at the end."""
+
+    settings: Classification
+
+    def __init__(self, settings: Classification, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        self.embedding = nn.Embedding(settings.vocabulary, settings.width)
+        token = settings.pooling == "token"
+        self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
+        self.positions = Positions(settings.positions, settings.width, settings.length + token)
+        self.stack = stack(architecture, settings)
+        self.head = nn.Linear(settings.width, settings.classes)
+        nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
+        reset(self.head)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
+        mask = key_mask(attention_mask, *input_ids.shape)
+        x = self.embedding(input_ids) * self.settings.width**0.5
+        if self.token is not None:
+            x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
+            mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
+        where = token_positions(x, None)
+        x = nn.functional.dropout(self.positions(x, where), self.settings.dropout, self.training)
+        x = self.stack(x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where))))
+        if self.token is not None:
+            pooled = x[:, 0]
+        elif mask is None:
+            pooled = x.mean(dim=1)
+        else:
+            keep = mask[:, 0, 0, :, None].to(x.dtype)
+            pooled = (x * keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1.0)
+        logits = self.head(pooled)
+        return Output(logits, None if labels is None else self.criterion(logits, labels))

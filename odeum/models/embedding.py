@@ -1,0 +1,178 @@
+"""Tokens and positions in, logits out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError, choose
+from odeum.fields.base import Rotary
+from odeum.models.base import IGNORE
+
+
+class Positions(nn.Module):
+    """Where a token stands: added to it (sinusoidal, learned) or told to attention (rotary)."""
+
+    def __init__(self, kind: str, width: int, length: int) -> None:
+        super().__init__()
+        self.kind = choose(kind, ("sinusoidal", "learned", "rotary"), "kind of positions")
+        self.length = length
+        self.table = nn.Embedding(length, width) if kind == "learned" else None
+        if self.table is not None:
+            nn.init.trunc_normal_(self.table.weight, std=0.02)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        if self.table is not None:
+            if x.shape[1] > self.length:
+                raise OdeumError(f"the sequence has {x.shape[1]} tokens, but the model has {self.length} learned positions")
+            return x + self.table(positions)
+        if self.kind == "sinusoidal":
+            return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
+        return x
+
+    def rotary(self, positions: Tensor) -> Rotary | None:
+        """For the Source of self-attention."""
+        if self.kind != "rotary":
+            return None
+        return Rotary(positions.unsqueeze(-2))
+
+
+def sinusoid(positions: Tensor, width: int) -> Tensor:
+    """[sin ‖ cos] with wavelengths from 2π to 10000 · 2π (Vaswani et al. 2017)."""
+    half = (width + 1) // 2
+    steps = torch.arange(half, device=positions.device, dtype=torch.float32)
+    angles = positions.float().unsqueeze(-1) * torch.exp(steps * (-math.log(10_000.0) / max(half - 1, 1)))
+    return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., :width]
+
+
+class TiedEmbedding(nn.Module):
+    """One matrix for input and output."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+        self.scale = math.sqrt(width)
+        nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return nn.functional.embedding(ids, self.weight) * self.scale
+
+    def logits(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight)
+
+    def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int = 1024) -> Tensor:
+        """Mean cross-entropy without the whole [tokens, vocabulary] matrix: a chunk at a time, gradient included."""
+        x, labels = x.flatten(0, -2), labels.flatten()
+        return _ChunkedCrossEntropy.apply(x, self.weight, labels, smoothing, chunk)
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """The gradient of each chunk is made in the forward pass, while its logits are at hand; nothing large is kept."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, chunk: int) -> Tensor:
+        count = (labels != IGNORE).sum().clamp(min=1)
+        grad_x = torch.empty_like(x) if x.requires_grad else None
+        grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
+        total = x.new_zeros((), dtype=torch.float32)
+        vocabulary = weight.shape[0]
+        for start in range(0, x.shape[0], chunk):
+            part, target = x[start : start + chunk], labels[start : start + chunk]
+            keep = target != IGNORE
+            picked = target.clamp(min=0).unsqueeze(1)
+            logits = (part @ weight.to(part.dtype).T).float()
+            log_z = logits.logsumexp(dim=1, keepdim=True)
+            nll = (log_z - logits.gather(1, picked)).squeeze(1)
+            if smoothing:
+                nll = (1 - smoothing) * nll + smoothing * (log_z.squeeze(1) - logits.mean(dim=1))
+            total += nll.masked_fill(~keep, 0.0).sum()
+            if grad_x is None and grad_weight is None:
+                continue
+            p = logits.sub_(log_z).exp_()
+            p.sub_(smoothing / vocabulary)
+            p.scatter_add_(1, picked, p.new_full((), smoothing - 1.0).expand_as(picked))
+            p = p.mul_((keep / count).unsqueeze(1)).to(part.dtype)
+            if grad_x is not None:
+                torch.matmul(p, weight.to(p.dtype), out=grad_x[start : start + chunk])
+            if grad_weight is not None:
+                grad_weight.addmm_(p.T.to(weight.dtype), part.to(weight.dtype))
+        ctx.save_for_backward(grad_x, grad_weight)
+        return total / count
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        grad_x, grad_weight = ctx.saved_tensors
+        scale = grads[0]
+        return (
+            None if grad_x is None else grad_x * scale.to(grad_x.dtype),
+            None if grad_weight is None else grad_weight * scale.to(grad_weight.dtype),
+            None,
+            None,
+            None,
+        )
+
+
+class AdaptiveEmbedding(nn.Module):
+    """Adaptive input and softmax, tied (Grave et al. 2017, Baevski & Auli 2019): rare words get fewer features.
+
+    Needs a vocabulary sorted by frequency. Band 0 is the short list; each further band is one class of it.
+    """
+
+    factor = 4
+
+    def __init__(self, vocabulary: int, width: int, cutoffs: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        ends = list(cutoffs) or sorted({vocabulary // 16, vocabulary // 4} - {0})
+        if ends != sorted(set(ends)) or not 0 < ends[0] or ends[-1] >= vocabulary:
+            raise OdeumError(f"cutoffs {tuple(ends)} must rise and stay below the vocabulary of {vocabulary}")
+        self.bounds = [0, *ends, vocabulary]
+        widths = [max(width // self.factor**i, 4) for i in range(len(ends) + 1)]
+        sizes = [high - low for low, high in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
+        self.tables = nn.ParameterList(torch.empty(n, w).normal_(std=w**-0.5) for n, w in zip(sizes, widths, strict=True))
+        self.projections = nn.ParameterList(nn.init.xavier_uniform_(torch.empty(w, width)) for w in widths)
+        self.classes = nn.Linear(width, len(ends), bias=False)
+        self.scale = math.sqrt(width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        flat = ids.flatten()
+        out = self.projections[0].new_zeros(flat.numel(), self.projections[0].shape[1])
+        for band, (low, high) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
+            rows = ((flat >= low) & (flat < high)).nonzero().squeeze(1)
+            part = nn.functional.embedding(flat[rows] - low, self.tables[band]) @ self.projections[band]
+            out = out.index_copy(0, rows, part.to(out.dtype))
+        return out.unflatten(0, ids.shape) * self.scale
+
+    def _band(self, x: Tensor, band: int) -> Tensor:
+        return (x @ self.projections[band].T) @ self.tables[band].T
+
+    def _head(self, x: Tensor) -> Tensor:
+        return torch.cat((self._band(x, 0), self.classes(x)), dim=-1).float().log_softmax(dim=-1)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary."""
+        head = self._head(x)
+        short = self.bounds[1]
+        parts = [head[..., :short]]
+        for band in range(1, len(self.tables)):
+            inside = self._band(x, band).float().log_softmax(dim=-1)
+            parts.append(inside + head[..., short + band - 1 : short + band])
+        return torch.cat(parts, dim=-1)
+
+    def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Mean negative log-likelihood; each band is computed only where a label falls into it."""
+        if smoothing:
+            raise OdeumError("label smoothing is not defined for the adaptive softmax; set label_smoothing to 0")
+        x, labels = x.flatten(0, -2), labels.flatten()
+        rows = (labels != IGNORE).nonzero().squeeze(1)
+        x, labels = x[rows], labels[rows]
+        band_of = torch.bucketize(labels, torch.tensor(self.bounds[1:-1], device=labels.device), right=True)
+        short = self.bounds[1]
+        target = torch.where(band_of == 0, labels, short + band_of - 1)
+        total = -self._head(x).gather(1, target.unsqueeze(1)).sum()
+        for band in range(1, len(self.tables)):
+            inside = (band_of == band).nonzero().squeeze(1)
+            logp = self._band(x[inside], band).float().log_softmax(dim=-1)
+            total = total - logp.gather(1, (labels[inside] - self.bounds[band]).unsqueeze(1)).sum()
+        return total / max(labels.numel(), 1)

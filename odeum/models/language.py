@@ -1,0 +1,69 @@
+"""Text: a causal language model around any architecture."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import stack
+from odeum.errors import OdeumError, choose
+from odeum.fields.base import Cache, Context, Source
+from odeum.models.base import OdeumModel, Output, key_mask
+from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Language
+
+
+def token_positions(ids: Tensor, attention_mask: Tensor | None, past: int = 0) -> Tensor:
+    """0, 1, 2 … over the kept tokens, so that padding on the left does not shift a sentence."""
+    if attention_mask is None:
+        return torch.arange(past, past + ids.shape[1], device=ids.device).unsqueeze(0)
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+
+
+class LanguageModel(OdeumModel):
+    """`labels[i]` is the token that follows `input_ids[i]`; the caller shifts, −100 is ignored."""
+
+    settings: Language
+
+    def __init__(self, settings: Language, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        choose(settings.embedding, ("tied", "adaptive"), "embedding")
+        if settings.embedding == "tied":
+            self.embedding: TiedEmbedding | AdaptiveEmbedding = TiedEmbedding(settings.vocabulary, settings.width)
+        else:
+            self.embedding = AdaptiveEmbedding(settings.vocabulary, settings.width, settings.cutoffs)
+        self.positions = Positions(settings.positions, settings.width, settings.length)
+        self.stack = stack(architecture, settings)
+
+    def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """The last state of each position; with a cache, of the new ones."""
+        batch, length = input_ids.shape
+        past = cache.length if cache is not None else 0
+        if length < 1:
+            raise OdeumError("input_ids is empty: a language model needs at least one token to continue")
+        where = token_positions(input_ids, attention_mask, past)
+        x = self.positions(self.embedding(input_ids), where)
+        x = nn.functional.dropout(x, self.settings.dropout, self.training)
+        mask = key_mask(attention_mask, batch, past + length)
+        own = Source(mask=mask, causal=True, cache=cache, rotary=self.positions.rotary(where))
+        if cache is not None:
+            cache.begin()
+        x = self.stack(x, Context(own=own))
+        if cache is not None:
+            cache.advance(length)
+        return x
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        cache: Cache | None = None,
+        only_loss: bool = False,
+    ) -> Output:
+        """`only_loss` spares the matrix of all logits: what training needs."""
+        x = self.hidden(input_ids, attention_mask, cache)
+        smoothing = self.label_smoothing if self.training else 0.0
+        loss = None if labels is None else self.embedding.loss(x, labels, smoothing)
+        return Output(None if only_loss else self.embedding.logits(x), loss)

@@ -1,0 +1,74 @@
+"""Translation: an encoder and a decoder around any two architectures, with one tied embedding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from odeum.architectures import stack
+from odeum.fields.base import Cache, Context, Source
+from odeum.models.base import OdeumModel, Output, key_mask
+from odeum.models.embedding import Positions, TiedEmbedding
+from odeum.models.language import token_positions
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Translation
+
+
+class TranslationModel(OdeumModel):
+    """The decoder's field is self-attention + cross-attention + feed-forward, split or not as the words say."""
+
+    settings: Translation
+
+    def __init__(self, settings: Translation, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        decoder_shape = replace(settings, depth=settings.decoder_depth or settings.depth)
+        self.embedding = TiedEmbedding(settings.vocabulary, settings.width)
+        self.positions = Positions(settings.positions, settings.width, settings.length)
+        self.encoder = stack(architecture, settings)
+        self.decoder = stack(settings.decoder or architecture, decoder_shape, cross=True)
+
+    def _embed(self, ids: Tensor, where: Tensor) -> Tensor:
+        x = self.positions(self.embedding(ids), where)
+        return nn.functional.dropout(x, self.settings.dropout, self.training)
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The memory of the source: [batch, source length, width]."""
+        where = token_positions(input_ids, None)
+        own = Source(mask=key_mask(attention_mask, *input_ids.shape), rotary=self.positions.rotary(where))
+        return self.encoder(self._embed(input_ids, where), Context(own=own))
+
+    def decode(
+        self,
+        decoder_input_ids: Tensor,
+        memory: Tensor,
+        attention_mask: Tensor | None = None,
+        caches: tuple[Cache, Cache] | None = None,
+    ) -> Tensor:
+        """The last state of each target position; `caches` are those of self- and cross-attention."""
+        own_cache, other_cache = caches if caches is not None else (None, None)
+        past = own_cache.length if own_cache is not None else 0
+        where = token_positions(decoder_input_ids, None, past)
+        own = Source(causal=True, cache=own_cache, rotary=self.positions.rotary(where))
+        other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory, cache=other_cache)
+        for cache in caches or ():
+            cache.begin()
+        x = self.decoder(self._embed(decoder_input_ids, where), Context(own=own, other=other))
+        if own_cache is not None:
+            own_cache.advance(decoder_input_ids.shape[1])
+        return x
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        only_loss: bool = False,
+    ) -> Output:
+        """`only_loss` spares the matrix of all logits: what training needs."""
+        assert decoder_input_ids is not None
+        x = self.decode(decoder_input_ids, self.encode(input_ids, attention_mask), attention_mask)
+        smoothing = self.label_smoothing if self.training else 0.0
+        loss = None if labels is None else self.embedding.loss(x, labels, smoothing)
+        return Output(None if only_loss else self.embedding.logits(x), loss)

@@ -1,0 +1,53 @@
+"""Images: a ViT in the manner of DeiT, around any architecture."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import stack
+from odeum.errors import OdeumError
+from odeum.fields.attention import reset
+from odeum.models.base import OdeumModel, Output
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Vision
+
+
+class VisionModel(OdeumModel):
+    """Patches are the particles; a class token or their mean is read off at the end."""
+
+    settings: Vision
+
+    def __init__(self, settings: Vision, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        if settings.image_size % settings.patch_size:
+            raise OdeumError(f"patch_size ({settings.patch_size}) must divide image_size ({settings.image_size})")
+        patches = (settings.image_size // settings.patch_size) ** 2
+        token = settings.pooling == "token"
+        self.patch = nn.Conv2d(settings.channels, settings.width, settings.patch_size, settings.patch_size)
+        self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
+        self.position = nn.Parameter(torch.zeros(1, patches + token, settings.width))
+        self.stack = stack(architecture, settings)
+        self.head = nn.Linear(settings.width, settings.classes)
+        nn.init.xavier_uniform_(self.patch.weight.view(settings.width, -1))
+        nn.init.zeros_(self.patch.bias)
+        nn.init.trunc_normal_(self.position, std=0.02)
+        reset(self.head)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """[batch, channels, height, width] -> [batch, patches (+ 1), width]."""
+        s = self.settings
+        if images.dim() != 4 or images.shape[1:] != (s.channels, s.image_size, s.image_size):
+            raise OdeumError(
+                f"images of shape {tuple(images.shape)} do not fit: the model takes "
+                f"[batch, {s.channels}, {s.image_size}, {s.image_size}]"
+            )
+        x = self.patch(images).flatten(2).transpose(1, 2)
+        if self.token is not None:
+            x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
+        return nn.functional.dropout(x + self.position, s.dropout, self.training)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+        x = self.stack(self.embed(images))
+        logits = self.head(x[:, 0] if self.token is not None else x.mean(dim=1))
+        return Output(logits, None if labels is None else self.criterion(logits, labels))
