@@ -1,0 +1,186 @@
+"""From text to numbers and back: words, characters, bytes, or byte-level BPE; learned from the training part only."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odeum.errors import OdeumError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+UNKNOWN, END, PAD = "<unk>", "<eos>", "<pad>"
+_PIECES = re.compile(r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_")
+
+
+def _lines(text: str) -> list[str]:
+    """The papers' word level: split at blanks, each line ends in <eos>."""
+    out: list[str] = []
+    for line in text.split("\n"):
+        out += line.split()
+        out.append(END)
+    return out[:-1]
+
+
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {
+    "words": _lines,
+    "characters": list,
+    "pieces": lambda text: _PIECES.findall(text.lower()),  # words and punctuation, for classification
+    "symbols": str.split,
+}
+JOINERS = {"words": " ", "characters": "", "pieces": " ", "symbols": " "}
+
+
+class Tokens(ABC):
+    """A vocabulary and the way a text is cut."""
+
+    size: int
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]: ...
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+    @abstractmethod
+    def to_json(self) -> str: ...
+
+    @property
+    def start(self) -> int:
+        """The token that stands before the first one of a text: the end of a line."""
+        return self.encode("\n")[0]
+
+    def encode_all(self, texts: list[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def stream(self, texts: Iterable[str]) -> Tensor:
+        """All texts as one row of ids, made line by line so that large corpora fit."""
+        out = array("i")
+        for text in texts:
+            lines = [line for line in re.split(r"(?<=\n)", text) if line]
+            for begin in range(0, len(lines), 4096):
+                for ids in self.encode_all(lines[begin : begin + 4096]):
+                    out.extend(ids)
+        return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
+
+    def save(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "tokenizer.json").write_text(self.to_json(), encoding="utf-8")
+
+
+class Listed(Tokens):
+    """Tokens written out in a list: words, characters, pieces or symbols."""
+
+    def __init__(self, kind: str, entries: list[str]) -> None:
+        self.kind, self.entries, self.size = kind, entries, len(entries)
+        self.split, self.joiner = SPLITTERS[kind], JOINERS[kind]
+        self.index = {entry: i for i, entry in enumerate(entries)}
+        self.unknown = self.index.get(UNKNOWN, 0)
+
+    @classmethod
+    def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
+        """`first`, then the entries by falling frequency, as the adaptive softmax wants them."""
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(SPLITTERS[kind](text))
+        if kind in ("words", "characters") and not counts[UNKNOWN]:
+            counts[UNKNOWN] = 0
+        ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
+        if largest is not None and len(first) + len(ranked) > largest:
+            ranked = ranked[: largest - len(first)]
+            if UNKNOWN not in first and UNKNOWN not in ranked:
+                ranked[-1] = UNKNOWN
+        return cls(kind, [*first, *ranked])
+
+    def encode(self, text: str) -> list[int]:
+        get, unknown = self.index.get, self.unknown
+        return [get(word, unknown) for word in self.split(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        words = [self.entries[i] for i in ids]
+        if self.kind == "words":
+            return re.sub(r" ?<eos> ?", "\n", self.joiner.join(words))
+        return self.joiner.join("\N{REPLACEMENT CHARACTER}" if w == UNKNOWN else w for w in words if w != PAD)
+
+    def to_json(self) -> str:
+        return json.dumps({"odeum": self.kind, "entries": self.entries}, ensure_ascii=False)
+
+
+class Bytes(Tokens):
+    """UTF-8 bytes after a padding token: nothing is unknown."""
+
+    size = 257
+
+    def encode(self, text: str) -> list[int]:
+        return [byte + 1 for byte in text.encode()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return bytes(i - 1 for i in ids if i > 0).decode(errors="replace")
+
+    def to_json(self) -> str:
+        return json.dumps({"odeum": "bytes"})
+
+
+class Bpe(Tokens):
+    """Byte-level BPE of the `tokenizers` library: no character is unknown, and decoding gives the text back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.size = tokenizer.get_vocab_size()
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int, first: tuple[str, ...] = (), prefix_space: bool = False) -> Bpe:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)  # ty: ignore
+        tokenizer.decoder = decoders.ByteLevel()  # ty: ignore
+        if size < 256 + len(first):
+            raise OdeumError(f"vocabulary of BPE should be at least {256 + len(first)}, one token a byte, not {size}")
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=list(first),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return cls(tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_all(self, texts: list[str]) -> list[list[int]]:
+        return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def to_json(self) -> str:
+        return self.tokenizer.to_str()
+
+
+def load_tokens(directory: Path) -> Tokens:
+    """The inverse of `Tokens.save`."""
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        raise OdeumError(f"'{directory}' holds no tokenizer.json, so it is no whole run of Odeum")
+    text = path.read_text(encoding="utf-8")
+    content = json.loads(text)
+    if content.get("odeum") == "bytes":
+        return Bytes()
+    if "odeum" in content:
+        return Listed(content["odeum"], content["entries"])
+    from tokenizers import Tokenizer
+
+    return Bpe(Tokenizer.from_str(text))

@@ -1,0 +1,190 @@
+"""Language modelling: which token comes next?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from odeum.data import corpora
+from odeum.data.tokens import Bpe, Listed, Tokens, load_tokens
+from odeum.errors import OdeumError
+from odeum.settings.data import NAMED, Data, LanguageData
+from odeum.settings.model import MODELS, Language
+from odeum.settings.training import Training
+from odeum.tasks.base import Batch, Kind, Task, evaluating, even_batches, generator, move, perplexity
+
+# sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
+RECIPES: dict[str, Training] = {
+    "wikitext2": Training(epochs=4, batch_size=8, learning_rate=2e-3, weight_decay=0.1),
+    "wikitext103": Training(epochs=1, batch_size=16, learning_rate=2e-3, weight_decay=0.05),
+    "other": Training(epochs=4, batch_size=8, learning_rate=2e-3, weight_decay=0.1),
+}
+ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
+CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
+CHUNK = 16  # windows of an evaluation at once
+IGNORE = -100
+
+
+class LanguageTask(Task):
+    """One long row of tokens, read in windows."""
+
+    kind: ClassVar[Kind] = "language"
+    metric: ClassVar[str] = "perplexity"
+    higher_is_better: ClassVar[bool] = False
+    model_class: ClassVar[type] = Language
+    quick: ClassVar[int] = 64
+    options: LanguageData
+
+    def __init__(
+        self,
+        name: str,
+        options: LanguageData,
+        tokens: Tokens,
+        length: int,
+        streams: dict[str, Tensor] | None = None,
+        words: dict[str, int] | None = None,
+        source: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, options, source)
+        self.tokens, self.length = tokens, length
+        self.streams, self.words = streams or {}, words or {}
+        self.context = length // 2 if options.context is None else options.context
+        if not self.context < length:
+            raise OdeumError(f"context should be below length {length}, not {self.context}")
+
+    @classmethod
+    def open(cls, data: str | Path, *more: str | Path, options: LanguageData) -> LanguageTask:
+        known = str(data) in NAMED
+        paths = [Path(p).expanduser() for p in (data, *more)]
+        corpus = corpora.named(str(data), options.megabytes) if known else corpora.files(paths)
+        wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
+        tokens = learn(options, corpus["train"], wiki)
+        streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
+        words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
+        name = str(data) if known else paths[0].resolve().name
+        length = min(options.length, len(streams["train"]) // 16)
+        if length < 8 or any(len(stream) < 2 for stream in streams.values()):
+            counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())
+            raise OdeumError(
+                f"'{data}' holds too little text for a language model: {counts} tokens; at least 128 are needed"
+            )
+        return cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self.streams)
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocabulary": self.tokens.size, "length": self.length}
+
+    def model(self) -> Language:
+        base = MODELS["language_small"]
+        assert isinstance(base, Language)
+        embedding = "adaptive" if self.tokens.size > ADAPTIVE_FROM else "tied"
+        return dataclasses.replace(base, embedding=embedding, **self.facts())
+
+    def training(self) -> Training:
+        return RECIPES.get(self.name, RECIPES["other"])
+
+    def identity(self) -> Iterator[Tensor | str]:
+        yield self.tokens.to_json()
+        yield from self.streams.values()
+
+    def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
+        """Consecutive windows that begin at another place each epoch, in random order."""
+        random = generator(seed, epoch)
+        offset = torch.randint(0, self.length, (1,), generator=random)
+        count = (len(self.streams["train"]) - 1) // self.length - 1
+        return [rows * self.length + offset for rows in even_batches(max(1, count), batch_size, random)]
+
+    def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
+        places = rows[:, None] + torch.arange(self.length + 1)
+        window = self.streams["train"][places.clamp(max=len(self.streams["train"]) - 1)].long()
+        return {"input_ids": window[:, :-1].contiguous(), "labels": window[:, 1:].contiguous()}
+
+    def windows(self, split: str, limit: int | None = None) -> Iterator[Batch]:
+        """Each token of a part once as a label, with at least `context` tokens before it (Baevski & Auli 2019)."""
+        labels = self.streams[split].long()
+        inputs = torch.cat([torch.tensor([self.tokens.start]), labels[:-1]])
+        stride = self.length - self.context
+        begins = list(range(0, max(1, len(labels) - self.context), stride))[:limit]
+        whole = [b for b in begins if b + self.length <= len(labels)]
+        groups = [whole[i : i + CHUNK] for i in range(0, len(whole), CHUNK)] + [[b] for b in begins[len(whole) :]]
+        for group in groups:
+            places = torch.tensor(group)[:, None] + torch.arange(min(self.length, len(labels) - group[0]))
+            target = labels[places].clone()
+            target[torch.tensor(group) > 0, : self.context] = IGNORE
+            yield {"input_ids": inputs[places], "labels": target}
+
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Mean loss a token; perplexity a token and a word. `limit` caps the number of windows."""
+        self.need_data(split)
+        total, count = 0.0, 0
+        with evaluating(model, device) as place:
+            for batch in self.windows(split, limit):
+                scored = int((batch["labels"] != IGNORE).sum())
+                total += model(**move(batch, place)).loss.item() * scored
+                count += scored
+        loss = total / count
+        words_per_token = self.words[split] / len(self.streams[split])
+        return {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
+
+    def predict(
+        self,
+        model: nn.Module,
+        inputs: Iterable[str],
+        max_new_tokens: int = 100,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = 0.95,
+        seed: int = 0,
+        **options: Any,
+    ) -> list[str]:
+        """What may follow each prompt."""
+        from odeum.decode import generate
+
+        answers = []
+        with evaluating(model) as place:
+            for index, prompt in enumerate(inputs):
+                ids = torch.tensor([[self.tokens.start, *self.tokens.encode(prompt)][-self.length :]], device=place)
+                random = generator(seed, index)
+                settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}
+                out = generate(model, ids, max_new_tokens=max_new_tokens, generator=random, **settings)
+                answers.append(self.tokens.decode(torch.as_tensor(out)[0].tolist()[ids.shape[1] :]))
+        return answers
+
+    def record(self) -> dict[str, Any]:
+        return {"length": self.length}
+
+    def save(self, directory: Path) -> None:
+        super().save(directory)
+        self.tokens.save(directory)
+
+    @classmethod
+    def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> LanguageTask:
+        assert isinstance(options, LanguageData)
+        return cls(name, options, load_tokens(directory), record["length"])
+
+
+def learn(options: LanguageData, texts: list[str], wiki: bool) -> Tokens:
+    """The vocabulary of the training part."""
+    size = sum(map(len, texts))
+    kind = options.tokens
+    if kind == "auto":
+        kind = "words" if wiki else "characters" if size < CHARACTERS_BELOW else "bpe"
+    if kind == "bpe":
+        lines = (line for text in texts for line in text.split("\n"))
+        return Bpe.learn(lines, options.vocabulary or min(8000, max(1000, size // 500)))
+    return Listed.learn(kind, texts, options.vocabulary)
+
+
+def _words(text: str) -> int:
+    """Words and line ends, as the papers count them."""
+    return len(text.split()) + text.count("\n")
