@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from odeum.errors import OdeumError, choose
 
-Method = Literal["lie-trotter", "strang", "strang-midpoint", "euler", "midpoint", "heun", "rk4", "rk4-38", "bosh3", "dopri5"]
+Method = Literal[
+    "lie-trotter", "strang", "strang-midpoint", "euler", "midpoint", "heun", "rk4", "rk4-38", "bosh3", "dopri5"
+]
 Gradient = Literal["backprop", "checkpointed", "adjoint"]
 Sharing = Literal["sequence", "cycle"]
 NormPlacement = Literal["pre", "shared", "post", "post-sum", "peri", "branch"]
@@ -122,71 +126,107 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+MAY_BE_ZERO = ("seed", "coefficient", "rtol", "atol")
+NUMBERS = {int: "a whole number", float: "a number"}
+
+
 def parse(spelling: str | Architecture) -> Architecture:
-    """`parallel:independent=6` -> Layered(method="euler", independent=6)."""
+    """`parallel:independent=6` -> Layered(method="euler", independent=6); a dataclass is checked and returned."""
     if not isinstance(spelling, str):
-        return spelling
-    name, _, rest = spelling.partition(":")
+        return _checked(spelling, type(spelling).__name__)
+    name, _, rest = spelling.strip().partition(":")
     base = ARCHITECTURES[choose(name, ARCHITECTURES, "architecture")]
     hints = get_type_hints(type(base))
     changes: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        if not equals:
-            variants = VARIANTS.get(name, {})
-            if not variants:
-                raise OdeumError(f"'{item}' in '{spelling}' should read key=value; {name} takes: {', '.join(hints)}")
-            changes |= variants[choose(item, variants, f"variant of {name}")]
-        else:
+    for item in filter(None, (part.strip() for part in rest.split(","))):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if equals:
             choose(key, hints, f"option of {name}")
-            changes[key] = _convert(value, hints[key], f"{key} of {name}")
-    return dataclasses.replace(base, **changes)
+            new = {key: _convert(value, hints[key], f"{key} of {name}")}
+        elif variants := VARIANTS.get(name):
+            new = variants[choose(item, variants, f"variant of {name}")]
+        else:
+            raise OdeumError(f"'{item}' in '{spelling}' should read key=value; {name} takes: {', '.join(hints)}")
+        if twice := changes.keys() & new.keys():
+            raise OdeumError(f"'{spelling}' says {' and '.join(sorted(twice))} of {name} twice; say it once")
+        changes |= new
+    return _checked(dataclasses.replace(base, **changes), name)
 
 
 def split_spellings(text: str) -> list[str]:
     """`a,b:x=1,y=2,c` -> [`a`, `b:x=1,y=2`, `c`]: an item with = and no name belongs to the one before."""
     out: list[str] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        if out and ":" not in item and item not in ARCHITECTURES and ("=" in item or ":" in out[-1] and _is_variant(out[-1], item)):
+        names_itself = ":" in item or item in ARCHITECTURES
+        if out and not names_itself and ("=" in item or _is_variant(out[-1], item)):
             out[-1] += ("," if ":" in out[-1] else ":") + item
         else:
             out.append(item)
     return out
 
 
-def _is_variant(previous: str, item: str) -> bool:
-    return item in VARIANTS.get(previous.partition(":")[0], {})
-
-
 def spell(architecture: Architecture) -> str:
     """The shortest spelling that `parse` turns into this architecture."""
-    best = ""
+    candidates = []
+    for start, base in _starts():
+        if type(base) is type(architecture):
+            changed = [
+                f"{f.name}={'none' if value is None else value}"
+                for f in dataclasses.fields(base)
+                if getattr(base, f.name) != (value := getattr(architecture, f.name))
+            ]
+            candidates.append(start + ("," if ":" in start else ":") + ",".join(changed) if changed else start)
+    return min(candidates, key=len)
+
+
+def _starts() -> Iterator[tuple[str, Architecture]]:
+    """Every name, with and without a variant, and what it stands for."""
     for name, base in ARCHITECTURES.items():
-        if type(base) is not type(architecture):
+        yield name, base
+        for variant, changes in VARIANTS.get(name, {}).items():
+            yield f"{name}:{variant}", dataclasses.replace(base, **changes)
+
+
+def _is_variant(previous: str, item: str) -> bool:
+    name, colon, _ = previous.partition(":")
+    return bool(colon) and item in VARIANTS.get(name, {})
+
+
+def _checked(architecture: Architecture, name: str) -> Architecture:
+    """The architecture, if each of its values is one that its annotation allows, else a sentence about the first."""
+    if not isinstance(architecture, Architecture):
+        raise OdeumError(f"an architecture is a spelling or one of the dataclasses, not {architecture!r}")
+    for key, hint in get_type_hints(type(architecture)).items():
+        value, kinds = getattr(architecture, key), _kinds(hint)
+        if value is None and type(None) in get_args(hint):
             continue
-        changed = [
-            f"{f.name}={getattr(architecture, f.name)}"
-            for f in dataclasses.fields(base)
-            if getattr(base, f.name) != getattr(architecture, f.name)
-        ]
-        candidate = name + (":" + ",".join(changed) if changed else "")
-        if not best or len(candidate) < len(best):
-            best = candidate
-    return best
+        if isinstance(kinds[0], str):
+            choose(value, kinds, f"{key} of {name}")
+        else:
+            _check_number(value, kinds[0], key, f"{key} of {name}")
+    return architecture
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The words of a Literal, or the type of a number."""
+    return [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
 
 
 def _convert(value: str, hint: Any, what: str) -> Any:
     """Turn an option's text into its annotated type; the sentence names what would be right."""
-    options = [a for a in (get_args(hint) or (hint,)) if a is not type(None)]
-    if all(isinstance(o, str) for o in options):
-        return choose(value, options, what)
+    kinds = _kinds(hint)
+    if isinstance(kinds[0], str):
+        return choose(value, kinds, what)
     if value == "none" and type(None) in get_args(hint):
         return None
-    kind = options[0]
     try:
-        number = kind(value)
+        return kinds[0](value)
     except ValueError:
-        raise OdeumError(f"{what} should be {'a whole number' if kind is int else 'a number'}, not '{value}'") from None
-    if number < 0 or number == 0 and what.partition(" ")[0] not in ("seed", "coefficient", "atol", "rtol"):
-        raise OdeumError(f"{what} should be positive, not '{value}'")
-    return number
+        raise OdeumError(f"{what} should be {NUMBERS[kinds[0]]}, not '{value}'") from None
+
+
+def _check_number(value: Any, kind: type, key: str, what: str) -> None:
+    if not isinstance(value, int if kind is int else int | float):
+        raise OdeumError(f"{what} should be {NUMBERS[kind]}, not {value!r}")
+    if not math.isfinite(value) or value < 0 or (value == 0 and key not in MAY_BE_ZERO):
+        raise OdeumError(f"{what} should be {'zero or more' if key in MAY_BE_ZERO else 'positive'}, not {value}")
