@@ -1,0 +1,154 @@
+"""What an architecture is and what it costs, read off the built model: counted on the meta device, not estimated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Field
+from odeum.flow import Flow, set_solver
+from odeum.integrators import Adaptive, FixedSteps, RungeKutta, Solver
+from odeum.integrators.tableaux import EULER
+from odeum.models import build
+from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.model import Classification, Language, Model, Translation, Vision
+
+
+def example(settings: Model, device: str, batch: int = 1) -> dict[str, Tensor]:
+    """One batch of the right shape."""
+    match settings:
+        case Vision():
+            size = settings.image_size
+            return {"images": torch.randn(batch, settings.channels, size, size, device=device)}
+        case Language() | Classification():
+            return {"input_ids": torch.zeros(batch, settings.length, dtype=torch.long, device=device)}
+        case Translation():
+            ids = torch.zeros(batch, settings.length, dtype=torch.long, device=device)
+            return {"input_ids": ids, "decoder_input_ids": ids}
+    raise OdeumError(f"no example for {type(settings).__name__}")
+
+
+def describe(architecture: str | Architecture, settings: Model, detail: bool = True) -> dict[str, Any]:
+    """Equation, scheme, order, evaluations, parameters, multiply–adds and activation memory of one example."""
+    words = parse(architecture)
+    with torch.device("meta"):
+        model = build(words, settings)
+    flows = [module for module in model.modules() if isinstance(module, Flow)]
+    adaptive = [flow for flow in flows if isinstance(inner_solver(flow.solver), Adaptive)]
+    out: dict[str, Any] = {
+        "architecture": spell(words),
+        "equation": " ; ".join(dict.fromkeys(f"dx/dt = {flow.field.formula('x')}" for flow in flows)),
+        "scheme": list(dict.fromkeys("; ".join(scheme(flow)) for flow in flows)),
+        "order": min((order(flow.solver) for flow in flows), key=lambda o: o or 0),
+        "layers": layers(model),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+    if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
+        out["parameters_published"] = out["parameters"] + dead
+    out |= _adaptive_cost(words, settings, model) if adaptive else _cost(model, settings)
+    if forms := {f for m in model.modules() if (form := getattr(m, "form_for", None)) for f in [form(settings)]}:
+        out["attention"] = ", ".join(sorted(forms))
+    if detail:
+        out["activation_memory"] = None if adaptive else activation_memory(model, settings)
+        out["model"] = {"kind": type(settings).__name__.lower(), **asdict(settings)}
+    return out
+
+
+def inner_solver(solver: Solver) -> Solver:
+    """The solver inside the wrappers that say how gradients pass."""
+    while isinstance(inner := getattr(solver, "solver", None), Solver):
+        solver = inner
+    return solver
+
+
+def order(solver: Solver) -> int | None:
+    """The order of the scheme, None where its coefficients are learned."""
+    solver = inner_solver(solver)
+    if isinstance(solver, Adaptive):
+        return solver.tableau.order
+    assert isinstance(solver, FixedSteps)
+    return solver.method.order
+
+
+def scheme(flow: Flow) -> list[str]:
+    solver = inner_solver(flow.solver)
+    if isinstance(solver, Adaptive):
+        name = f"{solver.tableau.name}, rtol {solver.rtol:g}, atol {solver.atol:g}"
+        return [f"x({flow.t1:g}) = x({flow.t0:g}) + ∫ dx/dt dt, steps chosen by {name}"]
+    assert isinstance(solver, FixedSteps)
+    lines = solver.method.scheme(flow.field)
+    return lines if solver.steps == 1 else [*lines, f"{solver.steps} steps a layer, dt = 1/{solver.steps}"]
+
+
+def layers(model: nn.Module) -> str:
+    """The schedules of the stacks inside: which weights act when."""
+    return " | ".join(" ".join(map(str, m.schedule)) for m in model.modules() if isinstance(getattr(m, "schedule", None), tuple))
+
+
+def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
+    """Count each evaluation of attention (G, C) and feed-forward (F) under its symbol."""
+    leaves = [m for m in model.modules() if isinstance(m, Field) and hasattr(m, "symbol")]
+    return [leaf.register_forward_hook(lambda module, *_: calls.update([module.symbol])) for leaf in leaves]
+
+
+def _cost(model: nn.Module, settings: Model) -> dict[str, Any]:
+    calls: Counter[str] = Counter()
+    hooks = _count_calls(model, calls)
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model.eval()(**example(settings, "meta"))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {
+        "evaluations": calls["G"],
+        "evaluations_of": dict(calls),
+        "macs": counter.get_total_flops() // 2,
+    }
+
+
+def _adaptive_cost(words: Architecture, settings: Model, meta: nn.Module) -> dict[str, Any]:
+    """An adaptive solver's cost depends on the data: measured on one random example with fresh weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = build(words, settings).eval()
+        calls: Counter[str] = Counter()
+        _count_calls(model, calls)
+        with torch.no_grad():
+            model(**example(settings, "cpu"))
+    set_solver(meta, FixedSteps(RungeKutta(EULER), 1))
+    once = _cost(meta, settings)
+    for module in meta.modules():
+        if isinstance(module, FixedSteps):
+            module.steps = 2
+    twice = _cost(meta, settings)
+    each = (twice["macs"] - once["macs"]) / (twice["evaluations"] - once["evaluations"])
+    return {
+        "evaluations": calls["G"],
+        "evaluations_of": dict(calls),
+        "evaluations_note": "depends on the data; measured on one random example with fresh weights",
+        "macs": int(once["macs"] + each * (calls["G"] - once["evaluations"])),
+    }
+
+
+def activation_memory(model: nn.Module, settings: Model) -> int:
+    """Bytes that one example keeps for the backward pass, parameters not counted."""
+    own = {p.untyped_storage()._cdata for p in [*model.parameters(), *model.buffers()]}
+    kept: dict[int, int] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        output = model.train()(**example(settings, "meta"))
+    del output
+    return sum(kept.values())
