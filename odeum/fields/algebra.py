@@ -6,9 +6,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field
+from odeum.fields.base import Context, Dropout, Field, lands
 
 
 class Sum(Field):
@@ -41,6 +42,11 @@ class Wrapper(Field):
 
     def __init__(self, field: Field) -> None:
         super().__init__()
+        if not field.projects and lands(field):
+            raise OdeumError(
+                f"{type(self).__name__} around a sum hides its terms, and with them the norm after each; "
+                f"put {type(self).__name__} around each term, or one norm after the sum"
+            )
         self.field = field
 
     @property
@@ -149,31 +155,30 @@ class Stepper(Protocol):
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor: ...
 
 
-class Increment(Wrapper):
-    """step(x) − x: a whole layer as the field of a higher-order step (ODE Transformer)."""
+class Increment(Field):
+    """step(x) − x: a whole layer, landed, as the field of a higher-order step (ODE Transformer)."""
 
     def __init__(self, method: Stepper, field: Field) -> None:
-        super().__init__(field)
+        super().__init__()
         method.check(field)
+        self.field = field
         self.method = method
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         return self.method.step(self.field, t, 1.0, x, context) - x
-
-    @property
-    def projects(self) -> bool:
-        return False  # the inner step has already landed
-
-    def project(self, x: Tensor) -> Tensor:
-        return x
 
     def formula(self, x: str) -> str:
         return f"layer({x}) − {x}"
 
 
 def randomness(field: nn.Module) -> str | None:
-    """The name of a part that draws random numbers in training, or None: adaptive solvers need a fixed field."""
+    """A part that draws random numbers (it is in training mode), in words, or None: some solvers need a fixed field."""
     for name, module in field.named_modules():
-        if getattr(module, "rate", 0.0) > 0.0:
-            return f"{type(module).__name__}({module.rate}) at {name or 'the root'}"
+        rate = 0.0
+        if isinstance(module, Dropout | StochasticDepth):
+            rate = module.rate
+        elif isinstance(module, _DropoutNd):
+            rate = module.p
+        if rate > 0.0 and module.training:
+            return f"{type(module).__name__}({rate:g}) at {name or 'the root'}"
     return None

@@ -26,11 +26,24 @@ def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
     if rotary is None:
         return x
     half = x.shape[-1] // 2
-    rates = torch.exp(torch.arange(half, device=x.device, dtype=torch.float32) * (-math.log(rotary.base) / half))
-    angles = rotary.positions.to(torch.float32).unsqueeze(-1) * rates
+    exact = torch.promote_types(x.dtype, torch.float32)
+    rates = torch.exp(torch.arange(half, device=x.device, dtype=exact) * (-math.log(rotary.base) / half))
+    angles = rotary.positions.to(exact).unsqueeze(-1) * rates
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), dim=-1)
+
+
+def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a mask that is not boolean or does not broadcast to [batch, heads, queries, keys]."""
+    if mask.dtype != torch.bool:
+        raise OdeumError(f"an attention mask is boolean, True where a query may look, not {mask.dtype}")
+    pairs = list(zip(reversed(mask.shape), reversed(shape), strict=False))
+    if mask.dim() > len(shape) or mask.shape[-1] != shape[-1] or any(have not in (1, want) for have, want in pairs):
+        raise OdeumError(
+            f"an attention mask of shape {list(mask.shape)} does not broadcast to "
+            f"[batch, heads, queries, keys] = {list(shape)}"
+        )
 
 
 def visible(source: Source, queries: int, keys: int, device: torch.device) -> tuple[Tensor | None, bool]:
@@ -40,8 +53,6 @@ def visible(source: Source, queries: int, keys: int, device: torch.device) -> tu
     new query sees everything. A causal kernel takes no mask besides, so the two are merged when both are there.
     """
     mask = source.mask
-    if mask is not None and mask.shape[-1] != keys:
-        raise OdeumError(f"the attention mask covers {mask.shape[-1]} keys, but there are {keys} to look at")
     if not source.causal or queries == 1:
         return mask, False
     if mask is None and queries == keys:
@@ -52,6 +63,8 @@ def visible(source: Source, queries: int, keys: int, device: torch.device) -> tu
 
 def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     """Scaled dot-product attention over [batch, heads, length, head width]; a query that sees nothing gets zeros."""
+    if source.mask is not None:
+        check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
     mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
     out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
     if mask is None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from odeum.errors import OdeumError
+
 if TYPE_CHECKING:
     from odeum.fields.evolved import Anchor
 
@@ -126,11 +128,18 @@ class Field(nn.Module):
         return f"{type(self).__name__}({x})"
 
 
+def lands(field: Field) -> bool:
+    """Whether a step through the field, or through one of its terms at any depth, ends in a projection."""
+    return field.projects or any(lands(term) for term in field.terms if term is not field)
+
+
 class Dropout(nn.Module):
     """Dropout whose mask is frozen across the stages of a step."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
+        if not 0.0 <= rate < 1.0:
+            raise OdeumError(f"dropout is a probability from 0 to below 1, not {rate}")
         self.rate = rate
 
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from odeum.errors import choose
+from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Dropout, Field
 
@@ -17,10 +17,18 @@ class FeedForward(Field):
     symbol = "F"
 
     def __init__(
-        self, width: int, hidden: int | None = None, *, activation: str = "gelu", bias: bool = True, dropout: float = 0.0
+        self,
+        width: int,
+        hidden: int | None = None,
+        *,
+        activation: str = "gelu",
+        bias: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        hidden = hidden or 4 * width
+        hidden = 4 * width if hidden is None else hidden
+        if hidden < 1:
+            raise OdeumError(f"the hidden width of a feed-forward must be at least 1, not {hidden}")
         self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
         self.gated = activation == "swiglu"
         self.up = nn.Linear(width, hidden * (2 if self.gated else 1), bias=bias)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
-from odeum.fields.base import Context, Field
+from odeum.fields.base import Context, Field, lands
 from odeum.integrators.base import Solver
+from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
 from odeum.integrators.tableaux import DOPRI5, Tableau
 
@@ -42,10 +43,12 @@ class Adaptive(Solver):
                 f"an adaptive solver needs a field without randomness, but there is {noisy}; "
                 "set dropout and stochastic_depth to 0 or use fixed steps"
             )
-        if field.projects or any(term.projects for term in field.terms):
+        if lands(field):
             raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        if field.training:
+            self.check(field)
         direction = 1.0 if t1 >= t0 else -1.0
         t, self.evaluations = t0, 1
         first = field(t, x, context)
@@ -90,7 +93,9 @@ class Adaptive(Solver):
 
 
 def _weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
-    return sum(w * k for w, k in zip(weights[1:], stages[1:], strict=True) if w) + weights[0] * stages[0]
+    total = combine(weights, stages)
+    assert total is not None
+    return total
 
 
 def _rms(x: Tensor) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field, Noise
+from odeum.fields.base import Context, Field, Noise, lands
 
 
 class Method(nn.Module):
     """One step. A Module because the mix of stages may be learned."""
 
-    order: int = 1
-    """the error of a step is O(dt^(order + 1))"""
+    order: int | None = 1
+    """the error of a step is O(dt^(order + 1)); None where learned coefficients decide"""
 
     def check(self, field: Field) -> None:
         """Refuse, in words, a field that this method would silently turn into something else."""
@@ -20,8 +20,8 @@ class Method(nn.Module):
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define step(field, t, dt, x, context)")
 
-    def scheme(self, field: Field) -> list[str]:
-        """The step as lines of an equation."""
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        """The step, or a share of it, as lines of an equation."""
         return [f"x ← x + ∫ {field.formula('x')} dt"]
 
 
@@ -37,8 +37,7 @@ class Solver(nn.Module):
 
 def refuse_projecting_terms(field: Field, who: str) -> None:
     """Post-norm summands under an unsplit method would lose their norms without a word."""
-    terms = field.terms
-    if len(terms) > 1 and any(term.projects for term in terms):
+    if not field.projects and lands(field):
         raise OdeumError(
             f"{who} adds all terms in one step and would drop the norm after each of them; "
             "use one norm after the sum (norm=post-sum) or a splitting (method=lie-trotter)"
@@ -50,4 +49,3 @@ def with_noise(field: Field, context: Context) -> Context:
     if not field.training or context.noise is not None:
         return context
     return context._replace(noise=Noise())
-

@@ -7,10 +7,12 @@ the continuous problem, so it agrees with backpropagation only as far as both so
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
@@ -18,12 +20,14 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Solver
-from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.splitting import Splitting
 
 
-class _View:
-    """A field seen through something, without becoming a module of its own (no parameters to register)."""
+class _Recomputed:
+    """A field whose activations are recomputed in the backward pass, evaluation by evaluation.
+
+    Not a module: it only looks at one, and owns no weights.
+    """
 
     def __init__(self, field: Field) -> None:
         self.field = field
@@ -31,16 +35,14 @@ class _View:
         self.projects = field.projects
         self.project = field.project
         self.observe = field.observe
-        self.formula = field.formula
-
-
-class _Recomputed(_View):
-    """A field whose activations are recomputed in the backward pass, evaluation by evaluation."""
 
     @property
     def terms(self) -> tuple[_Recomputed, ...]:
         terms = self.field.terms
         return (self,) if len(terms) == 1 else tuple(_Recomputed(term) for term in terms)
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        return self.field.named_modules()
 
     def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
         noise = context.noise
@@ -63,6 +65,8 @@ class Checkpointed(Solver):
 
     def check(self, field: Field) -> None:
         self.solver.check(field)
+        if any(isinstance(inner, Adjoint) for inner in self.solver.modules()):
+            raise OdeumError("the adjoint keeps nothing that could be recomputed; use gradient=adjoint alone")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         if not torch.is_grad_enabled() or context.own.cache is not None:
@@ -71,7 +75,7 @@ class Checkpointed(Solver):
 
 
 class Adjoint(Solver):
-    """Forget the forward solve; solve the adjoint equation backwards for the gradient of state, weights and context."""
+    """Forget the forward solve; solve the adjoint equation backwards: gradient of state, weights and context."""
 
     def __init__(self, solver: Solver) -> None:
         super().__init__()
@@ -79,54 +83,70 @@ class Adjoint(Solver):
 
     def check(self, field: Field) -> None:
         self.solver.check(field)
-        if isinstance(self.solver, FixedSteps) and isinstance(self.solver.method, Splitting):
-            raise OdeumError("the adjoint integrates the whole field backwards, a splitting does not; use gradient=checkpointed")
+        use = "use gradient=checkpointed"
+        if any(isinstance(inner, Splitting) for inner in self.solver.modules()):
+            raise OdeumError(f"the adjoint integrates the whole field backwards, a splitting does not; {use}")
+        if any(True for _ in self.solver.parameters()):
+            raise OdeumError(f"the adjoint has no gradient for learned or gated coefficients of a solver; {use}")
         if field.projects:
-            raise OdeumError("the adjoint cannot pass through a norm after the steps; use norm=pre or gradient=checkpointed")
+            raise OdeumError(f"the adjoint cannot pass through a norm after the steps; use norm=pre, or {use}")
         if noisy := randomness(field):
-            raise OdeumError(f"the adjoint needs the same field backwards, but there is {noisy}; use gradient=checkpointed")
+            raise OdeumError(f"the adjoint needs the same field backwards, but there is {noisy}; {use}")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         if not torch.is_grad_enabled() or context.own.cache is not None:
             return self.solver(field, t0, t1, x, context)
+        if field.training:
+            self.check(field)
         leaves, spec = pytree.tree_flatten(context)
         weights = [p for p in field.parameters() if p.requires_grad]
-        return _AdjointSolve.apply(self.solver, field, t0, t1, spec, len(leaves), weights, x, *leaves, *weights)
+        problem = _Problem(self.solver, field, t0, t1, spec, len(leaves), weights)
+        return _AdjointSolve.apply(problem, x, *leaves, *weights)
+
+
+class _Problem(NamedTuple):
+    """What is solved, besides the tensors that may want a gradient."""
+
+    solver: Solver
+    field: Field
+    t0: float
+    t1: float
+    spec: Any
+    leaves: int
+    weights: list[nn.Parameter]
 
 
 class _AdjointSolve(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, solver: Solver, field: Field, t0: float, t1: float, spec: Any, count: int, weights: list[Tensor], x: Tensor,
-        *rest: Any,
-    ) -> Tensor:  # fmt: skip
-        leaves = rest[:count]
+    def forward(ctx: Any, problem: _Problem, x: Tensor, *rest: Any) -> Tensor:
+        leaves = rest[: problem.leaves]
         with torch.no_grad():
-            out = solver(field, t0, t1, x, pytree.tree_unflatten(leaves, spec))
-        ctx.problem = (solver, field, t0, t1, spec, weights)
+            context = pytree.tree_unflatten(leaves, problem.spec)
+            out = problem.solver(problem.field, problem.t0, problem.t1, x, context)
+        ctx.problem = problem
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        ctx.is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
-        ctx.save_for_backward(out, *(leaf for leaf in leaves if isinstance(leaf, Tensor)))
+        ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        ctx.save_for_backward(out, *(leaves[i] for i in ctx.places))
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        solver, field, t0, t1, spec, weights = ctx.problem
+        problem: _Problem = ctx.problem
         out, *tensors = ctx.saved_tensors
-        stream = iter(tensors)
-        leaves = [next(stream) if is_tensor else plain for is_tensor, plain in zip(ctx.is_tensor, ctx.plain, strict=True)]
-        live = [
-            i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.is_floating_point() and ctx.needs_input_grad[8 + i]
-        ]
-        augmented = _Augmented(field, leaves, live, spec, weights, out.shape)
+        leaves = list(ctx.plain)
+        for i, tensor in zip(ctx.places, tensors, strict=True):
+            leaves[i] = tensor
+        live = [i for i in ctx.places if ctx.needs_input_grad[2 + i]]
+        augmented = _Augmented(problem, leaves, live, out.shape)
         start = augmented.pack([out, grads[0], *(torch.zeros_like(w) for w in augmented.inputs)])
         with torch.no_grad():
-            end = solver(augmented, t1, t0, start, Context())
+            end = problem.solver(augmented, problem.t1, problem.t0, start, Context())
         _, a, *gradients = augmented.unpack(end)
         for_leaves: list[Tensor | None] = [None] * len(leaves)
         for i, gradient in zip(live, gradients, strict=False):
             for_leaves[i] = gradient
-        return (*[None] * 7, a, *for_leaves, *gradients[len(live) :])
+        return (None, a, *for_leaves, *gradients[len(live) :])
 
 
 class _Augmented:
@@ -138,11 +158,10 @@ class _Augmented:
     projects = False
     training = False
 
-    def __init__(self, field: Field, leaves: list[Any], live: list[int], spec: Any, weights: list[Tensor], shape: torch.Size) -> None:
-        self.field, self.leaves, self.live, self.spec = field, leaves, live, spec
-        self.inputs = [leaves[i] for i in live] + weights
+    def __init__(self, problem: _Problem, leaves: list[Any], live: list[int], shape: torch.Size) -> None:
+        self.problem, self.leaves, self.live = problem, leaves, live
+        self.inputs: list[Tensor] = [*(leaves[i] for i in live), *problem.weights]
         self.shapes = [shape, shape, *(w.shape for w in self.inputs)]
-        self.weights = weights
 
     @property
     def terms(self) -> tuple[_Augmented, ...]:
@@ -153,7 +172,8 @@ class _Augmented:
 
     def unpack(self, state: Tensor) -> list[Tensor]:
         sizes = [shape.numel() for shape in self.shapes]
-        return [part.view(shape) for part, shape in zip(state.split(sizes), self.shapes, strict=True)]
+        parts = zip(state.split(sizes), self.shapes, strict=True)
+        return [part.view(shape) for part, shape in parts]
 
     def observe(self, state: Tensor) -> Tensor:
         """The error counts for state and adjoint only: the gathered gradients do not feed back (Kidger et al. 2021)."""
@@ -170,7 +190,7 @@ class _Augmented:
             leaves = list(self.leaves)
             for i, leaf in zip(self.live, fresh, strict=True):
                 leaves[i] = leaf
-            f = self.field(t, x, pytree.tree_unflatten(leaves, self.spec))
-            gradients = torch.autograd.grad(f, [x, *fresh, *self.weights], -a, allow_unused=True)
+            f = self.problem.field(t, x, pytree.tree_unflatten(leaves, self.problem.spec))
+            gradients = torch.autograd.grad(f, [x, *fresh, *self.problem.weights], -a, allow_unused=True)
         filled = [torch.zeros_like(i) if g is None else g for g, i in zip(gradients, [x, *self.inputs], strict=True)]
         return self.pack([f.detach(), *filled])

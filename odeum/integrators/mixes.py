@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import torch
 from torch import Tensor, nn
 
+from odeum.errors import OdeumError
 from odeum.integrators.tableaux import Tableau
 
 
@@ -16,6 +19,17 @@ def combine(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor | None:
             part = stage if weight == 1.0 else weight * stage
             total = part if total is None else total + part
     return total
+
+
+def combination(weights: tuple[float, ...]) -> str:
+    """Σ w_i k_i as people write it: 1/3 k1 − k2; empty if nothing is left."""
+    text = ""
+    for i, weight in enumerate(weights, 1):
+        if weight:
+            size = Fraction(abs(weight)).limit_denominator(20_000)
+            sign = ("−" if weight < 0 else "") if not text else (" − " if weight < 0 else " + ")
+            text += f"{sign}{'' if size == 1 else f'{size} '}k{i}"
+    return text
 
 
 class Mix(nn.Module):
@@ -30,9 +44,14 @@ class Mix(nn.Module):
         assert total is not None
         return total
 
-    def terms(self) -> list[str]:
-        """The mix as people write it, a term a stage."""
-        return [f"{_fraction(w)}k{i + 1}" for i, w in enumerate(self.weights) if w]
+    @property
+    def used(self) -> int:
+        """How many stages count: a last one of weight zero is there for the error estimate alone."""
+        return max(i for i, weight in enumerate(self.weights, 1) if weight)
+
+    def formula(self) -> str:
+        """The mix as people write it."""
+        return combination(self.weights)
 
 
 class Learned(Mix):
@@ -45,8 +64,12 @@ class Learned(Mix):
     def forward(self, stages: list[Tensor]) -> Tensor:
         return torch.stack([g * k for g, k in zip(self.gamma.unbind(), stages, strict=True)]).sum(0)
 
-    def terms(self) -> list[str]:
-        return [f"γ{i + 1} k{i + 1}" for i in range(len(self.weights))]
+    @property
+    def used(self) -> int:
+        return len(self.weights)
+
+    def formula(self) -> str:
+        return " + ".join(f"γ{i} k{i}" for i in range(1, self.used + 1))
 
 
 class Gated(Mix):
@@ -55,6 +78,8 @@ class Gated(Mix):
     def __init__(self, tableau: Tableau, width: int) -> None:
         super().__init__(tableau)
         stages = len(tableau.b)
+        if stages < 2:
+            raise OdeumError(f"gates choose between stages, but {tableau.name} has one; use heun or rk4")
         self.gate = nn.Linear(stages * width, stages - 1)
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
@@ -64,12 +89,9 @@ class Gated(Mix):
         gates = logits.softmax(dim=-1).unbind(-1)
         return torch.stack([g.unsqueeze(-1) * k for g, k in zip(gates, stages, strict=True)]).sum(0)
 
-    def terms(self) -> list[str]:
-        return [f"g{i + 1}(k) k{i + 1}" for i in range(len(self.weights))]
+    @property
+    def used(self) -> int:
+        return len(self.weights)
 
-
-def _fraction(weight: float) -> str:
-    from fractions import Fraction
-
-    fraction = Fraction(weight).limit_denominator(20_000)
-    return "" if fraction == 1 else f"{fraction} "
+    def formula(self) -> str:
+        return " + ".join(f"g{i}(k) k{i}" for i in range(1, self.used + 1))

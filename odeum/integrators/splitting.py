@@ -6,7 +6,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method
+from odeum.integrators.base import Method, with_noise
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.integrators.tableaux import EULER
 
@@ -32,23 +32,27 @@ class Splitting(Method):
         raise TypeError(f"{type(self).__name__} must define stages(field)")
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        for term, start, share in self.stages(field):
+        stages = self.stages(field)
+        if len(stages) > len(field.terms):
+            context = with_noise(field, context)
+        noise, starts = context.noise, {}
+        for term, start, share in stages:
+            if noise is None:
+                x = self.part.step(term, t + start * dt, share * dt, x, context)
+                continue
+            # A term that moves twice is one term: it finds its dropout masks again.
+            end = noise.cursor
+            noise.cursor = starts.setdefault(term, end)
             x = self.part.step(term, t + start * dt, share * dt, x, context)
+            noise.cursor = max(noise.cursor, end)
         return x
 
-    def scheme(self, field: Field) -> list[str]:
-        lines = []
-        for term, _, share in self.stages(field):
-            for line in self.part.scheme(term):
-                scaled = line.replace("x + ", "x + ½ ", 1) if share == 0.5 and line.startswith("x ← x + ") else line
-                lines.append(scaled)
-        return lines
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        return [line for term, _, part in self.stages(field) for line in self.part.scheme(term, share * part)]
 
 
 class LieTrotter(Splitting):
     """Each term in turn for the whole step: order 1."""
-
-    order = 1
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
         return [(term, 0.0, 1.0) for term in field.terms]
@@ -62,7 +66,7 @@ class Strang(Splitting):
 
     def __init__(self, part: Method | None = None) -> None:
         super().__init__(part)
-        self.order = min(2, self.part.order)
+        self.order = min(2, self.part.order or 0) or None
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
         *halves, whole = field.terms

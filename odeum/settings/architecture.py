@@ -127,7 +127,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 MAY_BE_ZERO = ("seed", "coefficient", "rtol", "atol")
-NUMBERS = {int: "a whole number", float: "a number"}
+NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
 
 
 def parse(spelling: str | Architecture) -> Architecture:
@@ -201,7 +201,7 @@ def _checked(architecture: Architecture, name: str) -> Architecture:
         if value is None and type(None) in get_args(hint):
             continue
         if isinstance(kinds[0], str):
-            choose(value, kinds, f"{key} of {name}")
+            choose(str(value), kinds, f"{key} of {name}")
         else:
             _check_number(value, kinds[0], key, f"{key} of {name}")
     return architecture
