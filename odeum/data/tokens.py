@@ -144,8 +144,8 @@ class Bpe(Tokens):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
         tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)  # ty: ignore
-        tokenizer.decoder = decoders.ByteLevel()  # ty: ignore
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+        tokenizer.decoder = decoders.ByteLevel()
         if size < 256 + len(first):
             raise OdeumError(f"vocabulary of BPE should be at least {256 + len(first)}, one token a byte, not {size}")
         trainer = trainers.BpeTrainer(

@@ -1,0 +1,63 @@
+"""Rows of unequal length in one flat tensor, and batches of rows of like length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Ragged:
+    """Many rows of ids, stored end to end."""
+
+    def __init__(self, rows: Iterable[list[int]]) -> None:
+        arrays = [np.asarray(row, dtype=np.int32) for row in rows]
+        self.lengths = torch.tensor([len(a) for a in arrays], dtype=torch.long)
+        self.flat = torch.from_numpy(np.concatenate(arrays)) if arrays else torch.empty(0, dtype=torch.int32)
+        self.begins = self.lengths.cumsum(0) - self.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def padded(self, rows: Tensor, pad: int = 0) -> tuple[Tensor, Tensor]:
+        """These rows as ids [rows, longest] and a mask that is 1 where there is a token."""
+        lengths = self.lengths[rows]
+        places = torch.arange(max(1, int(lengths.max())))
+        mask = places[None, :] < lengths[:, None]
+        at = (self.begins[rows][:, None] + places).clamp_(max=max(0, len(self.flat) - 1))
+        return torch.where(mask, self.flat[at].long(), pad), mask.long()
+
+
+def by_count(lengths: Tensor, batch_size: int, random: torch.Generator, pool: int = 50) -> list[Tensor]:
+    """Full batches of `batch_size` rows: shuffled, sorted by length within pools, the batches shuffled again."""
+    order = torch.randperm(len(lengths), generator=random)
+    full = max(1, len(order) // batch_size)
+    sorted_pools = [rows[lengths[rows].argsort(stable=True)] for rows in order.split(pool * batch_size)]
+    batches = [rows for part in sorted_pools for rows in part.split(batch_size)]
+    whole = [rows for rows in batches if len(rows) == batch_size][:full] or batches
+    return [whole[i] for i in torch.randperm(len(whole), generator=random).tolist()]
+
+
+def by_tokens(first: Tensor, second: Tensor, tokens: int, random: torch.Generator) -> list[Tensor]:
+    """Batches with at most `tokens` padded tokens of `first`; of like length in both, in random order.
+
+    Their number depends on the lengths only, so that every epoch has as many.
+    """
+    noise = torch.rand(len(first), generator=random) * 4
+    order = (second + noise).argsort(stable=True)
+    order = order[first[order].argsort(stable=True)]
+    batches = list(cut_by_tokens(first, order, tokens))
+    return [batches[i] for i in torch.randperm(len(batches), generator=random).tolist()]
+
+
+def cut_by_tokens(lengths: Tensor, order: Tensor, tokens: int) -> Iterator[Tensor]:
+    """Cut rows of rising length into batches whose padded size stays within `tokens` (one row at least)."""
+    begin = 0
+    for end, length in enumerate(lengths[order].tolist()):
+        if end > begin and (end - begin + 1) * length > tokens:
+            yield order[begin:end]
+            begin = end
+    if begin < len(order):
+        yield order[begin:]

@@ -1,0 +1,194 @@
+"""Texts with labels: CSV, TSV, JSONL, IMDB, AG News."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from odeum.data.files import homes, locate, read_lines, read_text, rows_of
+from odeum.errors import OdeumError
+from odeum.settings.data import TABLES, ClassificationData, entries, table_rows
+
+TEXT_NAMES = (
+    "text sentence review content description comment message document body tweet question headline title input"
+)
+LABEL_NAMES = "label labels class category target sentiment polarity topic intent emotion tag y"
+Rows = list[tuple[str, str]]  # text, label
+
+
+@dataclass
+class Labelled:
+    """What a reader gives: rows of (text, label) a part, and nicer names for the labels if they have any."""
+
+    parts: dict[str, Rows]
+    names: dict[str, str]
+
+
+def named(name: str, options: ClassificationData) -> Labelled:
+    return ag_news(options) if name == "ag_news" else imdb()
+
+
+def imdb() -> Labelled:
+    """Maas et al. 2011: one TSV a part, or the published folder aclImdb."""
+    names = {"0": "negative", "1": "positive"}
+    for home in homes():
+        if (home / "aclImdb" / "train" / "pos").is_dir():
+            return Labelled(acl_imdb(home / "aclImdb"), names)
+    folder = locate("imdb", "imdb", ["train.tsv", "test.tsv"])
+    parts: dict[str, Rows] = {}
+    for part in ("train", "test"):
+        rows = [line.split("\t", 4) for line in read_lines(folder / f"{part}.tsv")]
+        if bad := [i for i, row in enumerate(rows, 1) if len(row) != 5]:
+            raise OdeumError(f"line {bad[0]} of '{folder / part}.tsv' should be: label, rating, film, id, text")
+        parts[part] = [(row[4], row[0]) for row in rows]
+    return Labelled(parts, names)
+
+
+def acl_imdb(folder: Path) -> dict[str, Rows]:
+    """train/pos/*.txt, train/neg/*.txt, and the same for test."""
+    parts = {}
+    for part in ("train", "test"):
+        sides = (("0", folder / part / "neg"), ("1", folder / part / "pos"))
+        parts[part] = [(read_text(p), label) for label, sub in sides for p in sorted(sub.glob("*.txt"))]
+    return {part: rows for part, rows in parts.items() if rows}
+
+
+def ag_news(options: ClassificationData) -> Labelled:
+    """Class 1 to 4, title, description; the text is both unless text_column says `description` (as Dutta et al.)."""
+    folder = locate("ag_news", "ag_news", ["train.csv", "test.csv"])
+    columns = ["class", "title", "description"]
+    text, label = (options.text_column or "title+description").split("+"), [options.label_column or "class"]
+    parts = {}
+    for part in ("train", "test"):
+        path = folder / f"{part}.csv"
+        parts[part] = _pick(path, columns, enumerate(_reader(path), 1), text, label)
+    return Labelled(parts, {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"})
+
+
+def files(paths: list[Path], options: ClassificationData) -> Labelled:
+    """One table, or several: parts by file name, a second file being the test."""
+    if paths[0].is_dir() and (paths[0] / "train" / "pos").is_dir():
+        return Labelled(acl_imdb(paths[0]), {"0": "negative", "1": "positive"})
+    found = [p for p in entries(paths[0]) if p.suffix.lower() in TABLES] if paths[0].is_dir() else paths
+    if len(found) == 1:
+        return Labelled({"train": read_table(found[0], options)}, {})
+    parts: dict[str, Rows] = {}
+    for path, default in zip(found, ("train", "test", "valid"), strict=False):
+        stem = path.stem.lower()
+        part = next(
+            (p for p, keys in _PARTS.items() if any(stem.startswith(k) or stem.endswith(k) for k in keys)), None
+        )
+        parts[part or default] = read_table(path, options)
+    if "train" not in parts:
+        raise OdeumError(f"none of {', '.join(str(p) for p in found)} is named as the training part (train)")
+    return Labelled(parts, {})
+
+
+_PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+
+
+def read_table(path: Path, options: ClassificationData) -> Rows:
+    """The rows of one file as (text, label)."""
+    if path.suffix.lower() == ".jsonl":
+        return _read_jsonl(path, options)
+    rows = _reader(path)
+    head = next(rows, [])
+    rest = [(i, row) for i, row in enumerate(rows, 2) if any(row)]
+    if not rest:
+        raise OdeumError(f"'{path}' has no rows below its first line")
+    found = _columns(head, options)
+    if found is None and len(head) == 2 and options.text_column is None and options.label_column is None:
+        distinct = [len({row[side] for _, row in rest if len(row) == 2}) for side in (0, 1)]
+        label = 0 if distinct[0] < distinct[1] else 1
+        if any(len(row) == 2 and row[label] == head[label] for _, row in rest):  # no header: its label comes again
+            columns = ["label", "text"] if label == 0 else ["text", "label"]
+            return _pick(path, columns, [(1, head), *rest], ["text"], ["label"])
+    if found is None:
+        raise OdeumError(_missing(path, head, options))
+    return _pick(path, head, rest, *found)
+
+
+def _reader(path: Path) -> Iterable[list[str]]:
+    csv.field_size_limit(sys.maxsize)
+    try:
+        yield from table_rows(iter(rows_of(path)), path.suffix.lower())
+    except csv.Error as error:
+        raise OdeumError(f"'{path}' is not a well-formed table: {error}") from None
+
+
+def _columns(head: list[str], options: ClassificationData) -> tuple[list[str], list[str]] | None:
+    """The names of the text and label columns, given or recognised."""
+    lowered = {name.strip().lower(): name for name in reversed(head)}
+
+    def given(wanted: str | None, known: str, several: bool) -> list[str] | None:
+        if wanted is not None:
+            names = [wanted] if wanted in head or not several else wanted.split("+")
+            return names if all(name in head for name in names) else None
+        return next(([lowered[name]] for name in known.split() if name in lowered), None)
+
+    label = given(options.label_column, LABEL_NAMES, several=False)
+    text = given(options.text_column, TEXT_NAMES, several=True)
+    return None if text is None or label is None else (text, label)
+
+
+def _missing(path: Path, head: list[str], options: ClassificationData) -> str:
+    seen = ", ".join(f"'{name[:40]}'" for name in head[:12])
+    asked = [f"'{x}'" for x in (options.text_column, options.label_column) if x is not None]
+    what = f"no column {' or '.join(asked)}" if asked else "no recognised text and label column"
+    return f"'{path}' has {what}: its columns are {seen}; name them with text_column and label_column"
+
+
+def _pick(
+    path: Path, head: list[str], rows: Iterable[tuple[int, list[str]]], text: list[str], label: list[str]
+) -> Rows:
+    for name in (*text, *label):
+        if name not in head:
+            raise OdeumError(f"'{path}' has no column '{name}'; its columns are {', '.join(head)}")
+    places, place = [head.index(name) for name in text], head.index(label[0])
+    out: Rows = []
+    skipped = 0
+    for number, row in rows:
+        if not any(row):
+            continue
+        if len(row) <= max(*places, place):
+            raise OdeumError(f"row {number} of '{path}' has {len(row)} columns where {len(head)} were expected")
+        if row[place].strip():
+            out.append((" ".join(row[i] for i in places).strip(), row[place].strip()))
+        else:
+            skipped += 1
+    return _counted(path, out, skipped)
+
+
+def _counted(path: Path, rows: Rows, skipped: int) -> Rows:
+    if skipped:
+        warnings.warn(f"{skipped} rows of '{path}' have no label and were left out", stacklevel=2)
+    if not rows:
+        raise OdeumError(f"'{path}' has no rows with a label")
+    return rows
+
+
+def _read_jsonl(path: Path, options: ClassificationData) -> Rows:
+    objects = []
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise OdeumError(f"line {number} of '{path}' is not JSON: {error.msg}") from None
+        if not isinstance(item, dict):
+            raise OdeumError(f"line {number} of '{path}' should be an object with a text and a label")
+        objects.append(item)
+    head = list(dict.fromkeys(key for item in objects[:100] for key in item))
+    found = _columns(head, options)
+    if found is None:
+        raise OdeumError(_missing(path, head, options))
+    text, (label,) = found
+    rows = [(" ".join(str(item.get(t, "")) for t in text), item.get(label)) for item in objects]
+    kept = [(t, str(v).strip()) for t, v in rows if v is not None and str(v).strip()]
+    return _counted(path, kept, len(rows) - len(kept))
