@@ -168,7 +168,7 @@ class Increment(Field):
         return self.method.step(self.field, t, 1.0, x, context) - x
 
     def formula(self, x: str) -> str:
-        return f"layer({x}) − {x}"
+        return f"layer({x}) − {f'({x})' if ' ' in x else x}"
 
 
 def randomness(field: nn.Module) -> str | None:

@@ -39,11 +39,13 @@ class RungeKutta(Method):
         if type(self.mix) is Mix and self.mix.used == 1:
             change = field.formula("x")
             return [landing(field, f"x + {f'{half}({change})' if half and ' + ' in change else f'{half}{change}'}")]
-        lines = []
-        for i, row in enumerate(self.tableau.a[: self.mix.used], 1):
-            inner = combination(row)
-            lines.append(f"k{i} = {field.formula(f'x + {half}dt ({inner})' if inner else 'x')}")
-        return [*lines, landing(field, f"x + {half}dt ({self.mix.formula()})")]
+
+        def moved(change: str) -> str:
+            return f"x + {half}dt {f'({change})' if ' ' in change else change}" if change else "x"
+
+        rows = enumerate(self.tableau.a[: self.mix.used], 1)
+        lines = [f"k{i} = {field.formula(moved(combination(row)))}" for i, row in rows]
+        return [*lines, landing(field, moved(self.mix.formula()))]
 
 
 def evaluate_stages(
