@@ -46,7 +46,8 @@ def draw(comparison: Comparison, rows: Sequence[Row], directory: str | Path) -> 
     value = metric if measured else "loss"
     factor = scale.factor if measured else 1.0
     unit = f" ({scale.unit.strip()})" if scale.unit else ""
-    label = f"valid {value}{unit if measured else ''}"
+    way = "" if comparison.higher_is_better else ", lower is better"
+    label = f"valid {value}{unit}{way}" if measured else "valid loss, lower is better"
     band = "The band is ± one standard deviation over seeds; the steep beginning is cut off."
     unit_of_time, seconds = _clock(comparison)
     out = []
@@ -59,7 +60,7 @@ def draw(comparison: Comparison, rows: Sequence[Row], directory: str | Path) -> 
         title = f"Learning curves over {name}"
         out += _plot(comparison, found, folder / f"curves-{name}", title, band, words, label, lines)
     bars = "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side."
-    label = f"{comparison.split} {metric}{unit}"
+    label = f"{comparison.split} {metric}{unit}{way}"
     for name, words, cost in (
         ("parameters", "parameters", lambda row: row.parameters),
         ("compute", "multiply–adds of training", lambda row: row.training_macs),
@@ -148,9 +149,9 @@ def _plot(
     path.parent.mkdir(parents=True, exist_ok=True)
     longest = max(len(short(item.name)) for item in series)
     with mpl.rc_context(STYLE):
-        canvas = Canvas(figsize=(7.2, 4.3))
+        canvas = Canvas(figsize=(6.4, 4.1))
         FigureCanvasAgg(canvas)
-        axes = canvas.add_axes((0.105, 0.125, 0.815 - 0.0105 * longest, 0.845))
+        axes = canvas.add_axes((0.115, 0.13, (0.875 - 0.0118 * longest) / 1.1, 0.84))
         paint(axes, series, looks(comparison))
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)

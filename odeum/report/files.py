@@ -1,0 +1,53 @@
+"""Everything that a comparison leaves for people, written beside its runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from odeum import plots
+from odeum.report.notes import notes, warnings
+from odeum.report.page import page
+from odeum.report.row import rows
+from odeum.report.runs import read
+from odeum.report.tables import table
+from odeum.report.words import headline
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the report lies."""
+
+    page: Path
+    markdown: Path
+    csv: Path
+    plots: tuple[Path, ...]
+    headline: str
+
+
+def write(directory: str | Path) -> Report:
+    """Write report.html, table.md, table.csv and plots/ into a comparison's directory, over what was there."""
+    comparison = read(directory)
+    made, root = rows(comparison), comparison.directory
+    figures = plots.draw(comparison, made, root / "plots")
+    answer = headline(made, comparison.data)
+    remarks = "".join(f"- {text}\n" for text in [*warnings(comparison, made), *notes(comparison, made)])
+    report = Report(
+        root / "report.html",
+        root / "table.md",
+        root / "table.csv",
+        tuple(f.svg for f in figures),
+        answer.replace("`", ""),
+    )
+    _replace(report.markdown, f"{answer}\n\n{table(made, 'md')}\n{remarks}")
+    _replace(report.csv, table(made, "csv"))
+    _replace(report.page, page(comparison, made, figures))
+    return report
+
+
+def _replace(path: Path, text: str) -> None:
+    """A reader never sees half a file."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

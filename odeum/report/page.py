@@ -1,0 +1,233 @@
+"""One self-contained page: the answer, the table, the plots, how it was measured, and what to doubt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from odeum import plots
+from odeum.report.forest import forest, key
+from odeum.report.notes import differing, notes, warnings
+from odeum.report.paint import looks
+from odeum.report.row import Row
+from odeum.report.runs import Comparison
+from odeum.report.style import CSS
+from odeum.report.tables import seeds
+from odeum.report.words import NONE, Scale, count, duration, groups, headline, memory, ratio
+
+SIGNS = {"better": "▲ ", "worse": "▼ "}
+
+
+def page(comparison: Comparison, rows: Sequence[Row], figures: Sequence[plots.Figure]) -> str:
+    """The whole of report.html."""
+    title = f"Which layer is worth it on {comparison.data}?"
+    parts = [
+        f'<p class="eyebrow">Odeum comparison · {_text(title)}</p>',
+        f"<h1>{_marked(headline(rows, comparison.data))}</h1>",
+        _groups(rows),
+        _warnings(comparison, rows),
+        "<h2>Results</h2>",
+        _results(comparison, rows),
+        _every_run(comparison, rows),
+        _plots(figures),
+        _equations(rows),
+        "<h2>How it was measured</h2>",
+        _facts(comparison),
+        "<h2>How to read it</h2>",
+        _list(notes(comparison, rows)),
+        _repeat(comparison),
+        '<p class="foot">Written by Odeum from the run directories beside this page; table.csv and plots/ hold the '
+        "numbers.</p>",
+    ]
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{_text(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(filter(None, parts))
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(value: Any) -> str:
+    return escape(str(value))
+
+
+def _marked(text: str) -> str:
+    """Escape first, then turn `names` bold."""
+    return re.sub(r"`([^`]*)`", r"<strong>\1</strong>", _text(text))
+
+
+def _pill(verdict: str) -> str:
+    kind = verdict if verdict in SIGNS else "even"
+    return f'<span class="pill {kind}">{SIGNS.get(verdict, "")}{_text(verdict)}</span>'
+
+
+def _groups(rows: Sequence[Row]) -> str:
+    items = [f"<li>{_pill(kind)} {_text(', '.join(names))}</li>" for kind, names in groups(rows)]
+    return f'<ul class="groups">{"".join(items)}</ul>' if items else ""
+
+
+def _warnings(comparison: Comparison, rows: Sequence[Row]) -> str:
+    found = warnings(comparison, rows)
+    return f'<div class="warn">{"".join(f"<p>{_marked(text)}</p>" for text in found)}</div>' if found else ""
+
+
+def _results(comparison: Comparison, rows: Sequence[Row]) -> str:
+    scale, look = Scale.of(rows), looks(comparison)
+    metric, split = _text(comparison.metric), comparison.split
+    other = "valid" if split == "test" else "test"
+    unit = f", {scale.unit.strip()}" if scale.unit else ""
+    judged, change_head = f"{split.capitalize()} {metric}{unit}", f"Difference to {_text(comparison.baseline)}"
+    heads = [
+        ("Architecture", ""),
+        (judged, ""),
+        (change_head + (f", {scale.points.strip()}" if scale.points else ""), ""),
+        ('<span class="ends"><span>← worse</span><span>better →</span></span>', "words"),
+        ("Verdict", "words"),
+        ("Step time", ""),
+        ("Parameters", ""),
+        ("Multiply–adds an example; in training", ""),
+        ("Peak memory", ""),
+    ]
+    body = []
+    for row in rows:
+        summary, second = row.score, row.valid if other == "valid" else row.test
+        spread = f" <span>± {scale.number(summary.spread)}</span>" if summary and summary.spread is not None else ""
+        change, _, interval = scale.difference(row).partition(" ")
+        total = count(row.training_macs) if row.training_macs else ""
+        mean = f"{scale.number(summary.mean) if summary else NONE}{spread}"
+        name = f"{key(look[row.architecture])}<div>{_text(row.architecture)}<small>{_seeds(row)}</small></div>"
+        cells = [
+            ("name", "", f'<div class="named">{name}</div>'),
+            ("main", judged, _two(mean, f"{other} {scale.number(second.mean)}" if second else "")),
+            ("", change_head, _two(change, interval)),
+            ("words", "Worse ← 0 → better", forest(row, rows, look[row.architecture])),
+            ("words", "Verdict", _pill(row.verdict)),
+            ("", "Step time", _two(ratio(row.step_ratio), duration(row.step_seconds) if row.step_seconds else "")),
+            ("", "Parameters", count(row.parameters)),
+            ("", "Multiply–adds an example; in training", _two(count(row.macs), total)),
+            ("", "Peak memory", memory(row.peak_memory)),
+        ]
+        body.append("<tr>" + "".join(_cell(*cell) for cell in cells) + "</tr>")
+    head = "".join(f'<th class="{kind}">{text}</th>' for text, kind in heads)
+    body_text = "\n".join(body)
+    return (
+        f'<div class="card wide"><table class="results"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body_text}\n</tbody></table></div>"
+    )
+
+
+def _two(first: str, second: str) -> str:
+    """A number and, small below it, what else belongs to it."""
+    return f"<div>{first}<small>{second}</small></div>" if second else first
+
+
+def _seeds(row: Row) -> str:
+    number, _, rest = seeds(row).partition(" ")
+    return f"{number} seed{'' if number == '1' else 's'} {_text(rest)}".strip()
+
+
+def _cell(kind: str, head: str, content: str) -> str:
+    label = f' data-head="{head}"' if head else ""
+    return f'<td class="{kind}"{label}>{content}</td>' if kind else f"<td{label}>{content}</td>"
+
+
+def _every_run(comparison: Comparison, rows: Sequence[Row]) -> str:
+    """The numbers behind the means: nothing is hidden in an average."""
+    scale = Scale.of(rows)
+    numbers = sorted({run.seed for run in comparison.runs})
+    lines = []
+    for name in comparison.architectures:
+        found = {run.seed: run for run in comparison.of(name)}
+        cells = []
+        for seed in numbers:
+            run = found.get(seed)
+            value = run.score(comparison.split, comparison.metric) if run else None
+            cells.append(scale.number(value) if value is not None else "unfinished" if run else NONE)
+        lines.append(f'<tr><td class="name">{_text(name)}</td>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
+    head = "<th>Architecture</th>" + "".join(f"<th>seed {seed}</th>" for seed in numbers)
+    return (
+        f"<details><summary>Every run: {comparison.split} {_text(comparison.metric)} by seed</summary>"
+        f'<div class="card wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+        "</details>"
+    )
+
+
+def _plots(figures: Sequence[plots.Figure]) -> str:
+    drawn = [
+        f'<figure class="card"><h3>{_text(f.title)}</h3><div class="draw">{plots.inline(f)}</div>'
+        f"<figcaption>{_text(f.caption)}</figcaption></figure>"
+        for f in figures
+    ]
+    return f'<h2>Plots</h2><div class="plots">{"".join(drawn)}</div>' if drawn else ""
+
+
+def _equations(rows: Sequence[Row]) -> str:
+    lines = [f"<dt>{_text(r.architecture)}</dt><dd><code>{_text(r.equation)}</code></dd>" for r in rows if r.equation]
+    return f'<h2>What each layer computes</h2><dl class="equations">{"".join(lines)}</dl>' if lines else ""
+
+
+def _facts(comparison: Comparison) -> str:
+    """What is equal in all runs, once; what differs is named in the warnings."""
+    infos = [run.info for run in comparison.runs if run.info]
+    if not infos:
+        return "<p>No run.json could be read.</p>"
+    first = infos[0]
+    settled = {
+        "Data": " · ".join(
+            part
+            for part in (comparison.data, f"task {first['task']}" if first.get("task") else "", _mark(first)) if part
+        ),
+        "Judged by": f"{comparison.metric} on the {comparison.split} part, "
+        f"{'higher' if comparison.higher_is_better else 'lower'} is better",
+        "Recipe": _settings([info.get("training") for info in infos]),
+        "Model": _settings([info.get("model") for info in infos]),
+        "Seeds": ", ".join(map(str, sorted({run.seed for run in comparison.runs}))),
+        "Device": ", ".join(dict.fromkeys(str(info["device"]) for info in infos if info.get("device"))),
+        "Versions": _settings([info.get("versions") for info in infos]),
+        "Source": str(first.get("git") or ""),
+        "Dates": " to ".join(dict.fromkeys(_ends(str(info["date"]) for info in infos if info.get("date")))),
+    }  # fmt: skip
+    return (
+        "<dl>" + "".join(f"<dt>{key}</dt><dd>{_text(value)}</dd>" for key, value in settled.items() if value) + "</dl>"
+    )
+
+
+def _mark(info: dict[str, Any]) -> str:
+    return f"fingerprint {info['fingerprint']}" if info.get("fingerprint") else ""
+
+
+def _ends(values: Any) -> list[str]:
+    found = sorted(values)
+    return [found[0], found[-1]] if found else []
+
+
+def _settings(found: Sequence[Any]) -> str:
+    """`batch_size 64, epochs 10.0`: what is set, in one line; what differs shows its values."""
+    dicts = [item for item in found if isinstance(item, dict)]
+    varied = differing(dicts)
+    pairs = [
+        f"{key.replace('_', ' ')} {' or '.join(varied[key]) if key in varied else value}"
+        for key, value in (dicts[0] if dicts else {}).items()
+        if key in varied or value not in (None, False, "")
+    ]
+    return ", ".join(pairs)
+
+
+def _list(items: Sequence[str]) -> str:
+    return f'<ul class="notes">{"".join(f"<li>{_marked(item)}</li>" for item in items)}</ul>'
+
+
+def _repeat(comparison: Comparison) -> str:
+    command = comparison.command or next(
+        (run.info["command"] for run in comparison.runs if run.info.get("command")), None
+    )
+    if not command:
+        return ""
+    return (
+        f"<h2>Repeat or extend it</h2><pre>{_text(command)}</pre>"
+        '<p class="soft">With more seeds or architectures, the same command keeps the runs that exist and adds the '
+        "missing ones.</p>"
+    )
