@@ -1,0 +1,7 @@
+"""`python -m odeum` is `odeum`: what torchrun starts."""
+
+import sys
+
+from odeum.cli import main
+
+sys.exit(main())

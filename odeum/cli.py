@@ -1,0 +1,66 @@
+"""The command line: a verb, what it acts on, and options generated from the settings. Torch is imported in the verb."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from odeum.errors import OdeumError, choose
+
+VERBS = {
+    "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),
+    "train": ("odeum.commands.train", "train one model"),
+    "evaluate": ("odeum.commands.evaluate", "evaluate a run, also with another solver or number of steps"),
+    "predict": ("odeum.commands.predict", "classes, generated text or translations from a run"),
+    "report": ("odeum.commands.report", "write the tables and the page of a comparison again"),
+    "describe": ("odeum.commands.describe", "an architecture's equation, scheme and costs"),
+    "list": ("odeum.commands.list", "architectures, models and data sets by name"),
+}
+
+HELP = """usage: odeum VERB [...] [--debug]
+
+A transformer layer is one step of a numerical integrator: architecture = field × integrator × schedule.
+
+{verbs}
+
+`odeum VERB --help` lists a verb's options; `--debug` shows the traceback of an error.
+examples:
+  odeum compare digits
+  odeum describe parallel:independent=6 --model deit_tiny --classes 100
+  odeum train wikitext2 --architecture rk4 --train.budget 20m
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if not words or words[0] in ("-h", "--help", "help"):
+        verbs = "\n".join(f"  {verb:10}{what}" for verb, (_, what) in VERBS.items())
+        print(HELP.format(verbs=verbs))
+        return 0
+    if words[0] == "--version":
+        from odeum import __version__
+
+        print(f"odeum {__version__}")
+        return 0
+    try:
+        module, _ = VERBS[choose(words[0], VERBS, "verb")]
+        run: Callable[[list[str]], int] = import_module(module).run
+        return run(words[1:])
+    except OdeumError as error:
+        if debug:
+            raise
+        print(f"odeum: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("\nodeum: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

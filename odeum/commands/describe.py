@@ -1,0 +1,88 @@
+"""`odeum describe ARCHITECTURE`: what it is and what it costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from odeum.errors import choose
+from odeum.options import Parser, expand_shorthands, model_names, preset
+from odeum.settings.architecture import parse
+from odeum.settings.model import model_named
+
+FORMATS = ("text", "md", "json")
+
+
+def run(argv: list[str]) -> int:
+    settings, argv = preset(argv)
+    settings = settings or model_named("deit_tiny")
+    parser = Parser("describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}.")
+    parser.add_argument("architecture", type=str, help="such as parallel, rk4:steps=2, macaron, transevolve:full-1")
+    parser.add_argument("--format", type=str, default="text", help="text, md or json")
+    parser.section("model", type(settings))
+    said = parser.read(expand_shorthands(argv, type(settings), {"format"}))
+    form = choose(said.get("format", "text"), FORMATS, "format")
+    words = parse(said["architecture"])
+
+    from odeum.describe import describe
+
+    facts = describe(words, replace(settings, **said.get("model", {})))
+    print(json.dumps(facts, ensure_ascii=False, indent=1) if form == "json" else _table(facts, form))
+    return 0
+
+
+def _table(facts: dict[str, Any], form: str) -> str:
+    rows = [
+        ("equation", facts["equation"]),
+        *(("one step" if i == 0 else "", line.replace("; ", "\n")) for i, line in enumerate(facts["scheme"])),
+        ("order", "not fixed: the coefficients are learned" if facts["order"] is None else str(facts["order"])),
+        ("layers", facts["layers"]),
+        ("evaluations", _evaluations(facts)),
+        ("parameters", _count(facts["parameters"])),
+        ("multiply–adds", f"{_count(facts['macs'])} for one example, forward"),
+        ("activations", _bytes(facts["activation_memory"])),
+    ]
+    if "parameters_published" in facts:
+        rows.insert(6, ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"))
+    if "attention" in facts:
+        rows.append(("attention", facts["attention"]))
+    if form == "md":
+        body = "\n".join(f"| {name} | {value.replace(chr(10), '<br>')} |" for name, value in rows)
+        return f"| {facts['architecture']} | {facts['model']['kind']} |\n|---|---|\n{body}"
+    return _rich(facts, rows)
+
+
+def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    model = facts["model"]
+    title = f"{facts['architecture']}  ({model['kind']}, width {model['width']}, depth {model['depth']})"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=False)
+    for name, value in rows:
+        table.add_row(Text(name, style="bold"), Text(value))
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip()
+
+
+def _evaluations(facts: dict[str, Any]) -> str:
+    names = {"G": "attention", "C": "cross-attention", "F": "feed-forward"}
+    counts = ", ".join(f"{n} of {names.get(symbol, symbol)}" for symbol, n in facts["evaluations_of"].items())
+    note = facts.get("evaluations_note")
+    return f"{counts} ({note})" if note else counts
+
+
+def _count(number: int) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3f} {unit}"
+    return str(number)
+
+
+def _bytes(number: int | None) -> str:
+    return "depends on the data" if number is None else f"{number / 2**20:.1f} MiB for one example, kept for the gradient"

@@ -1,0 +1,130 @@
+"""Command-line options, generated from the dataclasses of `odeum.settings`; none is written by hand.
+
+Only what the user said is returned, so that each data set can bring its own defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser, set_parsing_settings
+
+from odeum.errors import OdeumError
+from odeum.settings.model import MODELS, Model, model_named
+
+set_parsing_settings(docstring_parse_attribute_docstrings=True)
+
+
+class Parser(ArgumentParser):
+    """A parser of one verb: its own few options, and sections generated from dataclasses."""
+
+    def __init__(self, verb: str, description: str) -> None:
+        super().__init__(prog=f"odeum {verb}", description=description, exit_on_error=False, print_config=None)
+        self.sections: dict[str, type] = {}
+
+    def section(self, name: str, settings: type) -> None:
+        """Options `--name.field` for each field of the dataclass."""
+        self.add_class_arguments(settings, name)
+        self.sections[name] = settings
+
+    def read(self, argv: list[str]) -> dict[str, Any]:
+        """What was said, as a nested dictionary; a mistake becomes one sentence."""
+        try:
+            return self.parse_args(argv, defaults=False).as_dict()
+        except argparse.ArgumentError as error:
+            raise OdeumError(self._sentence(str(error))) from None
+
+    def check(self, said: dict[str, Any], where: str) -> dict[str, Any]:
+        """The same check for what a file says."""
+        try:
+            return self.parse_object(said, defaults=False).as_dict()
+        except (argparse.ArgumentError, TypeError, KeyError) as error:
+            raise OdeumError(f"{where}: {self._sentence(str(error))}") from None
+
+    def _sentence(self, message: str) -> str:
+        words = [o for o in self._option_string_actions if not o.endswith("+")]
+        if found := re.match(r"unrecognized arguments: (\S+)", message):
+            word = found[1].partition("=")[0]
+            if not word.startswith("-"):
+                return f"'{word}' is one word too many; see `{self.prog} --help`"
+            return f"unknown option {word}{_guess(word, words)}; see `{self.prog} --help`"
+        if found := re.match(r"the following arguments are required: (.*)", message):
+            return f"missing: {found[1].partition(',')[0]}; see `{self.prog} --help`"
+        if found := re.search(r'key "([^"]+)":?\s*(.*)', message, re.DOTALL):
+            reason = " ".join(found[2].split())
+            reason = re.sub(r"<class '(\w+)'>", r"\1", reason).replace("typing.", "")
+            if literal := re.search(r"Expected a Literal\[(.*?)\]\. Got value: (\S*)", reason):
+                reason = f"is '{literal[2]}' but should be one of {literal[1].replace(chr(39), '')}"
+            elif simple := re.search(r"Expected a (\w+)\. Got value: (.*)", reason):
+                kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+                reason = f"is '{simple[2]}' but should be {kinds.get(simple[1], simple[1])}"
+            return f"--{found[1]} {reason}"
+        return " ".join(message.split())
+
+
+def _guess(word: str, words: list[str]) -> str:
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:
+    """Take `--option VALUE` out of the words: for what decides which other options there are."""
+    rest, value = [], None
+    words = iter(argv)
+    for word in words:
+        if word == option:
+            value = next(words, None)
+            if value is None or value.startswith("--"):
+                raise OdeumError(f"{option} needs a value")
+        elif word.startswith(option + "="):
+            value = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return value, rest
+
+
+def preset(argv: list[str]) -> tuple[Model | None, list[str]]:
+    """Take `--model NAME` out of the words."""
+    name, rest = take(argv, "--model")
+    return (None if name is None else model_named(name)), rest
+
+
+def expand_shorthands(argv: list[str], kind: type, taken: set[str]) -> list[str]:
+    """`--classes 100` for `--model.classes 100`, where the verb has no such option itself."""
+    names = {f"--{f.name}" for f in fields(kind)} - {f"--{name}" for name in taken}
+    out = []
+    for word in argv:
+        head, equals, tail = word.partition("=")
+        out.append(f"--model.{head[2:]}{equals}{tail}" if head in names else word)
+    return out
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """A YAML file of options."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OdeumError(f"there is no configuration file '{path}'") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise OdeumError(f"cannot read the configuration '{path}': {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise OdeumError(f"the configuration '{path}' should be a mapping of options")
+    return content
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`changes` over `base`, section by section."""
+    out = dict(base)
+    for key, value in changes.items():
+        out[key] = merge(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
+
+
+def model_names() -> str:
+    return ", ".join(MODELS)
