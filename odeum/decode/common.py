@@ -1,0 +1,42 @@
+"""What every way of decoding needs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.integrators import Adaptive
+
+
+def cacheable(module: object) -> bool:
+    """Whether each pass evaluates the same fields in the same order; an adaptive solver's steps depend on the data."""
+    return not (isinstance(module, nn.Module) and any(isinstance(part, Adaptive) for part in module.modules()))
+
+
+@contextmanager
+def evaluating(model: object) -> Generator[None]:
+    """Without dropout while decoding; afterwards as before."""
+    training = isinstance(model, nn.Module) and model.training
+    if training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if training:
+            model.train()
+
+
+def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+    """The mask as booleans, or None if it keeps everything; a sentence if the shapes are wrong."""
+    if input_ids.dim() != 2 or input_ids.shape[1] < 1:
+        raise OdeumError(f"input_ids has shape {tuple(input_ids.shape)}, but should be [batch, length], not empty")
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != input_ids.shape:
+        shape, right = tuple(attention_mask.shape), tuple(input_ids.shape)
+        raise OdeumError(f"attention_mask has shape {shape}, but should be {right}: batch × length")
+    mask = attention_mask.bool()
+    return None if bool(mask.all()) else mask

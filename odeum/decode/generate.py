@@ -1,0 +1,146 @@
+"""Text that goes on: greedy or sampled continuation by a causal model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from odeum.decode.choice import Choice
+from odeum.decode.common import cacheable, evaluating, kept
+from odeum.errors import OdeumError
+from odeum.fields.base import Cache
+from odeum.models.language import LanguageModel
+
+
+def generate(
+    model: LanguageModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end: int | None = None,
+    pad: int = 0,
+    generator: torch.Generator | None = None,
+    use_cache: bool = True,
+) -> Tensor:
+    """The prompts and what follows them: [batch, prompt + new tokens].
+
+    Prompts of different length are padded on the left, with `attention_mask` 0 there. Temperature 0 is greedy. A row
+    that produced `end` is filled up with `pad`; when all have, it is over. Past keys and values are kept wherever the
+    number of evaluations is fixed; adaptive solvers read everything anew for each token.
+
+    A window that has grown over the model's `length` is cut to its last `length // 2` tokens, which are then read
+    anew at positions 0, 1, 2 …, for every kind of positions: the model has never seen more than `length`.
+    """
+    choice = Choice(temperature, top_k, top_p, generator)
+    tokens = list(_steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache))
+    return torch.cat((input_ids, torch.stack(tokens, dim=1)), dim=1) if tokens else input_ids.clone()
+
+
+def stream(
+    model: LanguageModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end: int | None = None,
+    pad: int = 0,
+    generator: torch.Generator | None = None,
+    use_cache: bool = True,
+) -> Iterator[Tensor]:
+    """The new tokens of `generate` one by one, [batch] each, as they are made: to print while it goes on."""
+    choice = Choice(temperature, top_k, top_p, generator)
+    for token in _steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache):
+        yield token.clone()
+
+
+@torch.inference_mode()
+def _steps(
+    model: LanguageModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    count: int,
+    choice: Choice,
+    end: int | None,
+    pad: int,
+    use_cache: bool,
+) -> Iterator[Tensor]:
+    choice.check()
+    if count < 0:
+        raise OdeumError(f"max_new_tokens must be 0 or more, not {count}")
+    window = Window(input_ids, kept(input_ids, attention_mask), model.settings.length)
+    use_cache = use_cache and cacheable(model)
+    cache = Cache() if use_cache else None
+    fed = window.ids
+    done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+    for i in range(count):
+        with evaluating(model):
+            x = model.hidden(fed, window.mask, cache)
+            token = choice.pick(model.embedding.logits(x[:, -1]))
+        if end is not None:
+            token = token.masked_fill(done, pad)
+            done |= token == end
+        yield token
+        if i + 1 == count or (end is not None and bool(done.all())):
+            return
+        slid = window.append(token)
+        if slid and use_cache:
+            cache = Cache()
+        fed = window.ids if slid or cache is None else token.unsqueeze(1)
+
+
+class Window:
+    """The tokens that the model reads: never more than `length` in a row, however long the text.
+
+    Each row slides for itself, so that a text does not depend on those beside it.
+    """
+
+    def __init__(self, ids: Tensor, mask: Tensor | None, length: int) -> None:
+        if mask is not None and not bool(mask[:, -1].all()):
+            raise OdeumError(
+                "attention_mask ends in 0: pad the prompts on the left, so that each ends in its last token"
+            )
+        self._ids, self.mask, self.length = ids, mask, length
+        self._new: list[Tensor] = []
+        self.longest = ids.shape[1] if mask is None else int(mask.sum(dim=1).max())
+        if self.longest > length:
+            self._cut(length)
+
+    @property
+    def ids(self) -> Tensor:
+        if self._new:
+            self._ids = torch.cat((self._ids, torch.stack(self._new, dim=1)), dim=1)
+            self._new = []
+        return self._ids
+
+    def append(self, token: Tensor) -> bool:
+        """Whether the window slid, so that all of it must be read anew."""
+        self._new.append(token)
+        self.longest += 1
+        if self.mask is not None:
+            self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=True)
+        if self.longest <= self.length:
+            return False
+        self._cut(max(1, self.length // 2))
+        return True
+
+    def _cut(self, keep: int) -> None:
+        """Forget all but the last `keep` tokens of each row that is too long, and columns that no row needs."""
+        ids = self.ids
+        if self.mask is None:
+            self._ids, self.longest = ids[:, -keep:], keep
+            return
+        place = self.mask.flip(-1).cumsum(dim=-1).flip(-1)  # the last token has place 1
+        mask = self.mask & ~((place[:, :1] > self.length) & (place > keep))
+        first = int(mask.any(dim=0).int().argmax())
+        self._ids, mask = ids[:, first:], mask[:, first:]
+        self.longest = int(mask.sum(dim=1).max())
+        self.mask = None if bool(mask.all()) else mask

@@ -1,0 +1,68 @@
+"""A translation model's decoder, one position at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from odeum.decode.common import cacheable, kept
+from odeum.errors import OdeumError
+from odeum.fields.base import Cache
+from odeum.models.translation import TranslationModel
+
+SLACK = 50
+"""how much longer than its source a translation may become, if nothing else is said"""
+
+
+class Target:
+    """The encoded sources and the caches of their decoder; rows may be repeated, reordered and dropped."""
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        never: set[int],
+        use_cache: bool,
+    ) -> None:
+        self.model = model
+        self.mask = kept(input_ids, attention_mask)
+        self.memory = model.encode(input_ids, self.mask)
+        self.never = torch.tensor(sorted(never), dtype=torch.long, device=input_ids.device)
+        cached = use_cache and cacheable(getattr(model, "decoder", model))
+        self.caches = (Cache(), Cache()) if cached else None
+
+    def log_probabilities(self, ids: Tensor) -> Tensor:
+        """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
+        fed = ids if self.caches is None else ids[:, -1:]
+        x = self.model.decode(fed, self.memory, self.mask, self.caches)
+        return self.model.embedding.logits(x[:, -1]).float().log_softmax(dim=-1).index_fill_(-1, self.never, -torch.inf)
+
+    def select(self, rows: Tensor, same_sources: bool) -> None:
+        """Go on with these rows; `same_sources` if each new row has the source of the row in its place."""
+        if self.caches is not None:
+            self.caches[0].reorder(rows)
+        if same_sources:
+            return
+        if self.caches is not None:
+            self.caches[1].reorder(rows)
+        self.memory = self.memory.index_select(0, rows)
+        if self.mask is not None:
+            self.mask = self.mask.index_select(0, rows)
+
+
+def limits(model: TranslationModel, input_ids: Tensor, attention_mask: Tensor | None, max_length: int | None) -> Tensor:
+    """The most tokens a translation may have, for each source by itself: [batch]."""
+    batch, length = input_ids.shape
+    if max_length is not None and max_length < 0:
+        raise OdeumError(f"max_length must be a number of tokens, not {max_length}")
+    if max_length is not None:
+        out = torch.full((batch,), max_length, device=input_ids.device)
+    elif attention_mask is None:
+        out = torch.full((batch,), length + SLACK, device=input_ids.device)
+    else:
+        out = attention_mask.long().sum(dim=1) + SLACK
+    settings = getattr(model, "settings", None)
+    if settings is not None and settings.positions == "learned":
+        out = out.clamp(max=settings.length - 1)  # the start takes a position too
+    return out
