@@ -130,7 +130,7 @@ class LanguageTask(Task):
         with evaluating(model, device) as place:
             for batch in self.windows(split, limit):
                 scored = int((batch["labels"] != IGNORE).sum())
-                total += model(**move(batch, place)).loss.item() * scored
+                total += model(**move(batch, place), only_loss=True).loss.item() * scored
                 count += scored
         loss = total / count
         words_per_token = self.words[split] / len(self.streams[split])

@@ -1,0 +1,133 @@
+"""Pairs of sentences: two line-aligned files, a TSV, or a named set in its published layout."""
+
+from __future__ import annotations
+
+import html
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from odeum.data.files import homes, locate, read_lines
+from odeum.data.splits import shuffled
+from odeum.errors import OdeumError, choose
+
+Pairs = tuple[list[str], list[str]]  # sources, targets
+
+MULTI30K_TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+_HEADERS = {"source", "src", "target", "tgt", "trg", "en", "de", "fr", "es", "it", "english", "german", "french"}
+_SIBLINGS = {"valid": ("valid", "val", "dev"), "test": ("test",)}
+
+
+def named(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str]]:
+    """`multi30k-en-de` and the like: its parts, and the two languages."""
+    family, source, target = name.split("-")
+    pair = "-".join(sorted((source, target), key=lambda side: side != "en"))
+    if test is not None:
+        choose(test, MULTI30K_TESTS if family == "multi30k" else (), f"test part of {name}")
+    patterns: dict[str, dict[str, list[str]]] = {
+        "multi30k": {"train": ["train"], "valid": ["val"], "test": [test or MULTI30K_TESTS[0]]},
+        "tatoeba": {part: [f"{pair}.{part}"] for part in ("train", "valid", "test")},
+        "wmt14": {
+            "train": [f"train.{pair}", "train", f"train10k.{pair}.tok"],
+            "valid": [f"newstest2013.{pair}", "valid", f"newstest2013.{pair}.tok"],
+            "test": [f"newstest2014.{pair}", "test"],
+        },
+    }
+    parts = {}
+    for part, stems in patterns[family].items():
+        found = [h / family / s for h in homes() for s in stems if _both(h / family / s, source, target)]
+        first = (
+            found[0]
+            if found
+            else locate(f"{family}-{pair}", family, [f"{stems[0]}.{source}", f"{stems[0]}.{target}"]) / stems[0]
+        )
+        parts[part] = read_pair(_side(first, source), _side(first, target))
+    return parts, (source, target)
+
+
+def _side(stem: Path, language: str) -> Path:
+    return stem.with_name(f"{stem.name}.{language}")
+
+
+def _both(stem: Path, *languages: str) -> bool:
+    return all(_side(stem, language).exists() for language in languages)
+
+
+def read_pair(source: Path, target: Path) -> Pairs:
+    """Two files of as many lines; a file whose name says .tok is put back into plain text."""
+    sides = [read_lines(path) for path in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        raise OdeumError(
+            f"'{source}' has {len(sides[0])} lines and '{target}' has {len(sides[1])}; line n of one should translate "
+            "line n of the other"
+        )
+    if ".tok." in source.name:
+        sides = [[detokenised(line) for line in side] for side in sides]
+    return without_empty(sides[0], sides[1], f"'{source}' and '{target}'")
+
+
+def without_empty(sources: list[str], targets: list[str], where: str) -> Pairs:
+    kept = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
+    if not kept:
+        raise OdeumError(f"{where} hold no pair of sentences")
+    if lost := len(sources) - len(kept):
+        warnings.warn(f"{lost} pairs of {where} have an empty side and were left out", stacklevel=2)
+    return [s for s, _ in kept], [t for _, t in kept]
+
+
+def read_tsv(path: Path) -> Pairs:
+    """Source and target in the first two columns."""
+    rows = [line.split("\t") for line in read_lines(path)]
+    if {word.strip().lower() for word in rows[0][:2]} <= _HEADERS:
+        rows = rows[1:]
+    if bad := [i for i, row in enumerate(rows, 1) if len(row) < 2 and row[0].strip()]:
+        raise OdeumError(f"line {bad[0]} of '{path}' has no tab between source and target")
+    rows = [row for row in rows if len(row) > 1]
+    return without_empty([row[0] for row in rows], [row[1] for row in rows], f"'{path}'")
+
+
+def files(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
+    """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there."""
+    if paths[0].is_dir():
+        paths = sorted(p for p in paths[0].glob("train.*") if p.is_file())
+    if len(paths) == 1:
+        read: Callable[..., Pairs] = read_tsv
+    elif len(paths) == 2:
+        read = read_pair
+    else:
+        raise OdeumError(f"a translation needs two files, source and target, or one TSV, not {len(paths)} files")
+    parts = {"train": read(*paths)}
+    if all(p.name.startswith("train") for p in paths):
+        for part, words in _SIBLINGS.items():
+            sets = ([p.with_name(word + p.name.removeprefix("train")) for p in paths] for word in words)
+            beside = next((some for some in sets if all(p.exists() for p in some)), None)
+            if beside:
+                parts[part] = read(*beside)
+    languages = (paths[0].suffix[1:], paths[1].suffix[1:]) if len(paths) == 2 else ("source", "target")
+    return hold_out(parts, " ".join(map(str, paths))), languages
+
+
+def hold_out(parts: dict[str, Pairs], where: str) -> dict[str, Pairs]:
+    """Parts that are not given: a twentieth of the training pairs each, at most 1000, always the same."""
+    sources, targets = parts["train"]
+    missing = [part for part in ("valid", "test") if part not in parts]
+    count = min(1000, len(sources) // 20)
+    if missing and not count:
+        raise OdeumError(f"'{where}' has {len(sources)} pairs, too few to set some aside for validation and test (20)")
+    order = shuffled(len(sources)).tolist()
+    for i, part in enumerate(missing):
+        rows = sorted(order[i * count : (i + 1) * count])
+        parts[part] = [sources[j] for j in rows], [targets[j] for j in rows]
+    if missing:
+        rows = sorted(order[len(missing) * count :])
+        parts["train"] = [sources[j] for j in rows], [targets[j] for j in rows]
+    return parts
+
+
+def detokenised(line: str) -> str:
+    """Moses-tokenised text roughly as people write it; for sets that are published only in that form."""
+    text = html.unescape(line).replace(" @-@ ", "-").replace(" - - ", " – ")
+    text = re.sub(r" ([.,;:!?%)\]}…]|'\w{1,2}\b|n't\b)", r"\1", text)
+    text = re.sub(r"([(\[{]) ", r"\1", text)
+    return re.sub(r'" ([^"]*?) "', r'"\1"', text)
