@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 from torch import nn
 
@@ -20,7 +21,9 @@ from odeum.fields import (
     StochasticDepth,
     Sum,
 )
-from odeum.flow import Flow, Stack
+from odeum.fields.evolved import EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.fields.rotation import RotationFeedForward
+from odeum.flow import Anchored, Flow, Stack
 from odeum.integrators import (
     TABLEAUX,
     Adaptive,
@@ -37,7 +40,16 @@ from odeum.integrators import (
 )
 from odeum.integrators.tableaux import EULER, MIDPOINT
 from odeum.schedules import SCHEDULES
-from odeum.settings.architecture import Architecture, Continuous, Evolved, Layered, OdeTransformer, Sandwich, Stepped, parse
+from odeum.settings.architecture import (
+    Architecture,
+    Continuous,
+    Evolved,
+    Layered,
+    OdeTransformer,
+    Sandwich,
+    Stepped,
+    parse,
+)
 from odeum.settings.model import Shape
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -210,5 +222,47 @@ def _continuous(words: Continuous, shape: Shape, cross: bool) -> Stack:
     return Stack([Flow(field, solver, 0.0, float(shape.depth))], norm=make_norm(shape))
 
 
-def _evolved(words: Evolved, shape: Shape, cross: bool) -> nn.Module:
-    raise OdeumError("transevolve is being built")
+def _evolved(words: Evolved, shape: Shape, cross: bool) -> Stack:
+    """Blocks of layers; attention is measured at the start of each. `-1` of the paper is 1 block × 6, `-2` is 2 × 3."""
+    layers = words.depth or shape.depth // words.blocks
+    if words.depth is None and shape.depth % words.blocks:
+        raise OdeumError(
+            f"blocks={words.blocks} does not divide the depth of {shape.depth} layers; give depth, layers a block"
+        )
+    independent = words.independent or layers * words.blocks
+    if independent % words.blocks:
+        raise OdeumError(f"independent={independent} layers cannot be dealt out evenly to {words.blocks} blocks")
+    schedule = SCHEDULES[choose(words.sharing, SCHEDULES, "sharing")](layers, independent // words.blocks)
+    rates = iter(depth_rates(shape, independent))
+    seeds = itertools.count(words.seed * 10_000)  # each random matrix its own
+    return Stack([_evolved_block(words, shape, cross, schedule, rates, seeds) for _ in range(words.blocks)])
+
+
+def _evolved_block(
+    words: Evolved, shape: Shape, cross: bool, schedule: tuple[int, ...], rates: Iterator[float], seeds: Iterator[int]
+) -> Anchored:
+    def measure() -> Measure:
+        return Measure(
+            shape.width, shape.heads, words.time_width,
+            form=words.attention, features=words.features, seed=next(seeds), dropout=shape.dropout,
+        )  # fmt: skip
+
+    def layer(rate: float) -> Flow:
+        sizes = (shape.width, shape.heads, words.time_width)
+        middle: list[Field] = [PreNorm(make_norm(shape), EvolvedAttention(*sizes, dropout=shape.dropout))]
+        if cross:
+            middle.append(EvolvedCrossAttention(*sizes, norm=make_norm(shape), dropout=shape.dropout))
+        if choose(words.feedforward, ("full", "random"), "feedforward") == "full":
+            feed = feed_forward(shape)
+        else:
+            feed = RotationFeedForward(
+                shape.width, shape.hidden, kind=words.rotation, activation=shape.activation, bias=shape.bias,
+                dropout=shape.dropout, seed=next(seeds),
+            )  # fmt: skip
+        last: list[Field] = [PreNorm(make_norm(shape), feed)]
+        fields = [*last, *middle] if words.method.startswith("strang") else [*middle, *last]
+        return Flow(Sum(*(StochasticDepth(f, rate) if rate else f for f in fields)), fixed_solver(words))
+
+    own, other = measure(), measure() if cross else None
+    flows = [layer(next(rates)) for _ in range(len(set(schedule)))]
+    return Anchored(Stack(flows, schedule), make_norm(shape), own, other)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
+from odeum.fields.evolved import Measure
 from odeum.integrators.base import Solver
 
 
@@ -37,7 +38,9 @@ class Flow(nn.Module):
 class Stack(nn.Module):
     """Flows in the order of the schedule; time runs on through depth. A flow that acts twice is stored once."""
 
-    def __init__(self, flows: Sequence[Flow], schedule: Sequence[int] | None = None, norm: nn.Module | None = None) -> None:
+    def __init__(
+        self, flows: Sequence[Flow | Anchored], schedule: Sequence[int] | None = None, norm: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.flows = nn.ModuleList(flows)
         self.schedule = tuple(range(len(flows)) if schedule is None else schedule)
@@ -67,6 +70,39 @@ class Stack(nn.Module):
 
     def extra_repr(self) -> str:
         return f"schedule={self.schedule}"
+
+
+class Anchored(nn.Module):
+    """A TransEvolve block: measure attention at the start, let the body run under it, norm the end.
+
+    Time starts anew in each block. It stands in a Stack like a flow as long as its body.
+    """
+
+    def __init__(self, body: Stack, norm: nn.Module | None, own: Measure, other: Measure | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.norm = norm
+        self.own = own
+        self.other = other
+
+    @property
+    def duration(self) -> float:
+        return float(sum(self.body.flows[i].duration for i in self.body.schedule))  # ty: ignore[invalid-argument-type]
+
+    def anchor(self, x: Tensor, context: Context) -> Context:
+        """The context with what is measured at x."""
+        own = context.own._replace(anchor=self.own(x, context.own))
+        if self.other is None:
+            return context._replace(own=own)
+        return context._replace(own=own, other=context.other._replace(anchor=self.other(x, context.other, cross=True)))
+
+    def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
+        out = self.body(x, self.anchor(x, context or Context()))
+        return out if self.norm is None else self.norm(out)
+
+    def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
+        """The state before the first layer and after each, not normed."""
+        yield from self.body.trajectory(x, self.anchor(x, context or Context()))
 
 
 def set_solver(model: nn.Module, solver: Solver) -> None:

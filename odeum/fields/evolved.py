@@ -1,0 +1,217 @@
+"""TransEvolve (Dutta et al. 2021): attention measured once at a block's start and evolved over depth.
+
+The published scores are A0 + (A1·T)[query axis] + (A2·T)[key axis] + T·A3·T. What is constant along the keys cancels in
+the softmax, so only a drift of the keys is left: A(t) = softmax(q kᵀ / √(D/H) + b(t)) with b(t) = k · (W_Q,time T(t)).
+A1, A3 and the time columns of W_K do nothing and are not stored.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError, choose
+from odeum.fields.attention import attend, check_heads, merge_heads, reset, rotate, split_heads
+from odeum.fields.base import Context, Dropout, Field, Source
+from odeum.fields.exponential import Exponential, Ledger, largest_spread, shared_attention
+from odeum.fields.linear_attention import Features, LinearFeatures, linear_attention
+
+FORMS = ("auto", "shared", "fused", "linear")
+LARGEST_SHARED = 1 << 30
+"""bytes of P up to which `auto` shares the exponential on a CPU"""
+
+
+class Anchor(NamedTuple):
+    """What is measured once a block: tensors, so that an adjoint can differentiate them like weights."""
+
+    q: Tensor  # [batch, heads, queries, D / heads]
+    k: Tensor  # [batch, heads, keys, D / heads]
+    fresh: Tensor  # [batch, new keys, D]: whose drift is not cached yet
+    time: Tensor  # [D, heads, time width]: turns a depth vector into a drift
+    shared: Tensor | None = None  # P = exp(A0 − row maximum) of the shared exponential
+    ledger: Ledger | None = None  # gathers the gradient of P
+    features: Features | None = None  # φ(q), φ(k) of the linear form
+
+
+class Measure(nn.Module):
+    """Measures a block's anchor. Only live weights are stored; `dead_parameters` more were published."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        time_width: int | None = None,
+        *,
+        form: str = "auto",
+        features: int = 128,
+        seed: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        time_width = time_width or width // heads
+        self.heads = heads
+        self.time_width = time_width
+        self.form = choose(form, FORMS, "form of the evolved attention")
+        total = width + heads * time_width
+        self.q = nn.Linear(width, total, bias=False)
+        self.k = nn.Linear(width, total, bias=False)
+        self.time = nn.Parameter(torch.empty(total, heads * time_width))
+        for weight in (self.q.weight, self.k.weight, self.time):
+            # Glorot for the whole published matrix of D × D, of which these are columns.
+            nn.init.uniform_(weight, -math.sqrt(3.0 / total), math.sqrt(3.0 / total))
+        self.dropout = dropout
+        self.features = LinearFeatures(total // heads, features, seed) if form == "linear" else None
+        self.dead_parameters = total * heads * time_width
+
+    def forward(self, x: Tensor, source: Source, *, cross: bool = False) -> Anchor:
+        q = rotate(split_heads(self._dropped(self.q(x)), self.heads), source.rotary)
+        if cross:
+            memory = source.memory
+            if memory is None:
+                raise OdeumError("cross-attention needs a memory: give Context(other=Source(memory=...))")
+            if source.cache is None:
+                fresh = self._dropped(self.k(memory))
+            else:
+                (fresh,) = source.cache.constant(lambda: (self.k(memory),))
+            k = split_heads(fresh, self.heads)
+        else:
+            fresh = self._dropped(self.k(x))
+            k = rotate(split_heads(fresh, self.heads), source.rotary)
+            if source.cache is not None:
+                (k,) = source.cache.extend(k)
+        anchor = Anchor(q, k, fresh, self.time.unflatten(1, (self.heads, self.time_width)))
+        if self.features is not None:
+            return anchor._replace(features=self.features(q, k, source))
+        if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared":
+            ledger = Ledger()
+            causal = source.causal and q.shape[-2] > 1
+            p = Exponential.apply(q, k, source.mask, causal, q.shape[-1] ** -0.5, ledger)
+            return anchor._replace(shared=p, ledger=ledger)
+        return anchor
+
+    def form_at(self, queries: int, keys: int | None = None, batch: int = 1, device: str = "cpu") -> str:
+        """Which form runs: shared, fused or linear.
+
+        A compiled graph cannot look at the range of the drift, so it always holds the fused form.
+        """
+        if self.form == "linear":
+            return "linear"
+        if self.form == "fused" or torch.compiler.is_compiling():
+            return "fused"
+        if self.form == "shared":
+            return "shared"
+        size = 4 * batch * self.heads * queries * (keys or queries)
+        return "shared" if device in ("cpu", "meta") and size <= LARGEST_SHARED else "fused"
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+class EvolvedAttention(Field):
+    """A(t) acting on the state: values are the (normed) state itself, split in heads; there is no W_V."""
+
+    cross = False
+
+    def __init__(self, width: int, heads: int, time_width: int | None = None, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.heads = heads
+        self.time_width = time_width or width // heads
+        signals = heads * self.time_width
+        self.coefficients = nn.Parameter(torch.empty(signals))
+        nn.init.uniform_(self.coefficients, -math.sqrt(6.0 / signals), math.sqrt(6.0 / signals))
+        self.out = nn.Linear(width, width, bias=False)
+        reset(self.out)
+        self.dropout = Dropout(dropout)
+
+    def depth_vector(self, t: float) -> Tensor:
+        """T(t) = c ⊙ [sin(tπp/64) ‖ cos(tπp/64)], one vector a head."""
+        size = self.coefficients.shape[0]
+        rate = t * (math.pi / 64.0)
+        exact = torch.promote_types(self.coefficients.dtype, torch.float32)
+        p = torch.arange(size - size // 2, device=self.coefficients.device, dtype=exact) * rate
+        signal = torch.cat((p[: size // 2].sin(), p.cos()))
+        return (self.coefficients * signal).unflatten(0, (self.heads, self.time_width))
+
+    def drift(self, t: float, anchor: Anchor) -> Tensor:
+        """b(t) of the fresh keys, [batch, heads, keys]."""
+        direction = (anchor.time * self.depth_vector(t)).sum(dim=-1)  # [D, heads]
+        return (anchor.fresh @ direction.to(anchor.fresh.dtype)).transpose(1, 2)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        source = context.own
+        anchor = _anchor(source)
+        v, b = split_heads(x, self.heads), self.drift(t, anchor)
+        if source.cache is not None:
+            v, past = source.cache.extend(v, b.unsqueeze(-1))
+            b = past.squeeze(-1)
+        return self.dropout(self.out(self.act(anchor, b, v, source)), context.noise)
+
+    def act(self, anchor: Anchor, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        """A(t) v in the form that the anchor was measured for, [batch, queries, width]."""
+        if anchor.features is not None:
+            return merge_heads(linear_attention(anchor.features, b, v, source.causal))
+        if anchor.shared is not None and anchor.ledger is not None and _gentle(b):
+            return shared_attention(anchor.shared, b, v, source.causal and v.shape[-2] > 1, anchor.ledger)
+        return fused_attention(anchor, b, v, source)
+
+    def formula(self, x: str) -> str:
+        return f"A(t)·{x}"
+
+
+class EvolvedCrossAttention(EvolvedAttention):
+    """A(t) acting on the memory, normed by this layer; the state is not read: its query is in the anchor."""
+
+    cross = True
+
+    def __init__(
+        self, width: int, heads: int, time_width: int | None = None, *, norm: nn.Module, dropout: float = 0.0
+    ) -> None:
+        super().__init__(width, heads, time_width, dropout=dropout)
+        self.norm = norm
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        source = context.other
+        anchor, memory = _anchor(source), source.memory
+        assert memory is not None
+
+        def look() -> tuple[Tensor, Tensor]:
+            return split_heads(self.norm(memory), self.heads), self.drift(t, anchor)
+
+        v, b = look() if source.cache is None else source.cache.constant(look)
+        return self.dropout(self.out(self.act(anchor, b, v, source)), context.noise)
+
+    def formula(self, x: str) -> str:
+        return "C(t)·N(M)"
+
+
+def fused_attention(anchor: Anchor, b: Tensor, v: Tensor, source: Source) -> Tensor:
+    """The drift as one more feature of queries and keys: the fused kernel, no queries × keys tensor."""
+    width = anchor.q.shape[-1]
+    padded = (max(width + 1, v.shape[-1]) + 7) // 8 * 8
+    # The kernel divides by √padded; we want √width, and the drift undivided.
+    q = torch.cat(
+        (anchor.q * math.sqrt(padded / width), anchor.q.new_full((*anchor.q.shape[:-1], 1), math.sqrt(padded))), -1
+    )
+    k = torch.cat((anchor.k, b.unsqueeze(-1).to(anchor.k.dtype)), -1)
+    q, k = (nn.functional.pad(x, (0, padded - width - 1)) for x in (q, k))
+    out = attend(q, k, nn.functional.pad(v.to(q.dtype), (0, padded - v.shape[-1])), source)
+    return merge_heads(out[..., : v.shape[-1]])
+
+
+def _anchor(source: Source) -> Anchor:
+    if source.anchor is None:
+        raise OdeumError("an evolved attention needs an anchor: put its flow inside Anchored")
+    return source.anchor
+
+
+def _gentle(b: Tensor) -> bool:
+    """Whether e^b stays far from underflow; with a steep drift the softmax is left to the fused form."""
+    if b.device.type == "meta":
+        return True
+    low, high = torch.aminmax(b.detach(), dim=-1)
+    return bool((high - low).max() <= largest_spread(b.dtype))

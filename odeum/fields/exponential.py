@@ -1,0 +1,202 @@
+"""The shared exponential: P = exp(A0 − row maximum) is made once a block, and depth t needs only P (e^b ⊙ v) / (P e^b).
+
+The scores' gradient is made once a block too. Each evaluation leaves its two thin factors in a ledger instead of a
+queries × keys gradient of P; when the gradient reaches P, one product of the gathered factors gives all of it, tile by
+tile. So P is the only quadratic tensor that ever exists, forward or backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+TILE = 1 << 21
+"""bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
+CAUSAL_TILE = 256
+"""rows of a causal P multiplied at a time, so that half of the product is never made"""
+
+
+def exponent_floor(dtype: torch.dtype) -> float:
+    """Where exponents are cut off: exp is slow where its result is denormal, and nothing is lost above this."""
+    return -700.0 if dtype == torch.float64 else -80.0
+
+
+def largest_spread(dtype: torch.dtype) -> float:
+    """The largest max b − min b for which the shared exponential is exact.
+
+    A row's largest score has P = 1, so its normaliser is at least e^−spread, while what the floor changes is at most
+    keys · e^floor: with half the floor as the limit, the relative error is below keys · e^−40.
+    """
+    return -0.5 * exponent_floor(dtype)
+
+
+class Ledger:
+    """The factors of the gradient of P, left by the evaluations of one backward pass."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+
+    def add(self, *factors: Tensor) -> None:
+        self.entries.setdefault(torch._C._current_graph_task_id(), []).append(factors)  # ty: ignore[invalid-argument-type]
+
+    def take(self) -> tuple[Tensor, Tensor] | None:
+        """[rows, all factors] and [keys, all factors] of this pass; leftovers of unfinished passes are dropped."""
+        entries = self.entries.get(torch._C._current_graph_task_id())
+        self.entries.clear()
+        if not entries:
+            return None
+        rows = [part for num, den, _, _ in entries for part in (num, den)]
+        keys = [part for _, _, ev, e in entries for part in (ev, e)]
+        return torch.cat(rows, dim=-1), torch.cat(keys, dim=-1)
+
+
+class Exponential(torch.autograd.Function):
+    """P = exp(scale · q kᵀ − row maximum), zero where a query may not look.
+
+    The gradient through the row maximum is left out: what is made of P does not change when a row is scaled.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float, ledger: Ledger
+    ) -> Tensor:
+        q, k = (q * scale).contiguous(), k.contiguous()
+        p = q.new_empty(*q.shape[:-1], k.shape[-2])
+        floor = exponent_floor(p.dtype)
+        for batch, head, rows, stop in _tiles(p, causal):
+            tile = p[batch, head, rows, :stop]
+            scores = q[batch, head, rows] @ k[batch, head, :stop].transpose(-1, -2)
+            hidden = _hidden(p, mask, causal, batch, head, rows, stop)
+            if hidden is not None:
+                scores.masked_fill_(hidden, -torch.inf)
+            top = scores.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(p.dtype).min)
+            torch.exp(scores.sub_(top).clamp_(min=floor), out=scores)
+            tile.copy_(scores if hidden is None else scores.masked_fill_(hidden, 0.0))
+            if stop < p.shape[-1]:
+                p[batch, head, rows, stop:] = 0.0
+        ctx.save_for_backward(q, k, p)
+        ctx.set_materialize_grads(False)
+        ctx.plan = (causal, scale, ledger)
+        return p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, direct: Tensor | None) -> tuple[Any, ...]:
+        q, k, p = ctx.saved_tensors
+        causal, scale, ledger = ctx.plan
+        factors = ledger.take()
+        if factors is None and direct is None:
+            return (None,) * 6
+        dq, dk = torch.empty_like(q), torch.zeros_like(k)
+        for batch, head, rows, stop in _tiles(p, causal):
+            if factors is None:
+                assert direct is not None
+                change = direct[batch, head, rows, :stop] * p[batch, head, rows, :stop]
+            else:
+                change = factors[0][batch, head, rows] @ factors[1][batch, head, :stop].transpose(-1, -2)
+                if direct is not None:
+                    change += direct[batch, head, rows, :stop]
+                change *= p[batch, head, rows, :stop]
+            dq[batch, head, rows] = change @ k[batch, head, :stop]
+            dk[batch, head, :stop] += change.transpose(-1, -2) @ q[batch, head, rows]
+        return dq.mul_(scale), dk, None, None, None, None
+
+
+class SharedAttention(torch.autograd.Function):
+    """P (e^b ⊙ v) / (P e^b) for b [batch, heads, keys], v [batch, heads, keys, features]; a blind query gets zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger | None) -> Tensor:
+        e = torch.exp((b - b.amax(dim=-1, keepdim=True)).clamp_(min=exponent_floor(b.dtype))).to(p.dtype).unsqueeze(-1)
+        ev = torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
+        normaliser = _rows_times(p, e, causal)
+        normaliser += normaliser == 0
+        out = p.new_empty(p.shape[0], p.shape[2], p.shape[1], v.shape[-1])  # heads side by side, as W_O wants them
+        torch.div(_rows_times(p, ev, causal), normaliser, out=out.transpose(1, 2))
+        ctx.save_for_backward(p, e, v, out, normaliser)
+        ctx.plan = (causal, ledger, b.dtype)
+        return out.flatten(-2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        p, e, v, out, normaliser = ctx.saved_tensors
+        causal, ledger, dtype = ctx.plan
+        grad = grads[0].unflatten(-1, out.shape[-2:])
+        dden = -(grad * out).sum(dim=-1).transpose(1, 2).unsqueeze(-1) / normaliser
+        dnum = torch.div(grad.transpose(1, 2), normaliser, out=out.new_empty(normaliser.shape[:-1] + v.shape[-1:]))
+        back = _columns_times(p, dnum, causal)
+        db = ((back * v).sum(dim=-1, keepdim=True) + _columns_times(p, dden, causal)).mul_(e).squeeze(-1)
+        direct = None
+        if ctx.needs_input_grad[0]:
+            ev = (v * e).to(p.dtype)
+            if ledger is None:
+                direct = dnum @ ev.transpose(-1, -2) + dden * e.transpose(-1, -2)
+            else:
+                ledger.add(dnum, dden, ev, e)
+        return direct, db.to(dtype), back.mul_(e).to(v.dtype), None, None
+
+
+def shared_attention(p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger) -> Tensor:
+    """[batch, queries, width]; the ledger serves only a P that comes straight from its Exponential."""
+    straight = isinstance(p.grad_fn, Exponential._backward_cls)  # ty: ignore[unresolved-attribute]
+    return SharedAttention.apply(p, b, v, causal, ledger if straight else None)
+
+
+def _tiles(p: Tensor, causal: bool) -> Iterator[tuple[slice, slice, slice, int]]:
+    """Whole samples while they are small, else rows of one head; and how many keys these rows may see."""
+    batch, heads, rows, keys = p.shape
+    size = keys * p.element_size()
+    if heads * rows * size <= TILE:
+        step = max(1, TILE // max(1, heads * rows * size))
+        for start in range(0, batch, step):
+            yield slice(start, start + step), slice(None), slice(None), keys
+        return
+    step = min(rows, max(32, TILE // size))
+    for sample in range(batch):
+        for head in range(heads):
+            for start in range(0, rows, step):
+                stop = min(start + step, rows) + keys - rows if causal else keys
+                yield slice(sample, sample + 1), slice(head, head + 1), slice(start, start + step), stop
+
+
+def _hidden(
+    p: Tensor, mask: Tensor | None, causal: bool, batch: slice, head: slice, rows: slice, stop: int
+) -> Tensor | None:
+    """True where the tile's queries may not look; causal: the last query is aligned with the last key."""
+    hidden = None if mask is None else ~mask.expand(p.shape)[batch, head, rows, :stop]
+    if causal:
+        first = (rows.start or 0) + p.shape[-1] - p.shape[-2]
+        count = len(range(p.shape[-2])[rows])
+        later = torch.ones(count, stop, dtype=torch.bool, device=p.device).triu(first + 1)
+        hidden = later if hidden is None else hidden | later
+    return hidden
+
+
+def _rows_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
+    """P x; of a causal P only the blocks that are not zero."""
+    rows, keys = p.shape[-2:]
+    if not causal or rows <= 2 * CAUSAL_TILE:
+        return p @ x
+    out = p.new_empty(*p.shape[:-1], x.shape[-1])
+    for start in range(0, rows, CAUSAL_TILE):
+        stop = min(start + CAUSAL_TILE, rows)
+        out[..., start:stop, :] = p[..., start:stop, : stop + keys - rows] @ x[..., : stop + keys - rows, :]
+    return out
+
+
+def _columns_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
+    """Pᵀ x; of a causal P only the blocks that are not zero."""
+    rows, keys = p.shape[-2:]
+    if not causal or rows <= 2 * CAUSAL_TILE:
+        return p.transpose(-1, -2) @ x
+    out = p.new_zeros(*p.shape[:-2], keys, x.shape[-1])
+    for start in range(0, rows, CAUSAL_TILE):
+        stop = min(start + CAUSAL_TILE, rows)
+        seen = stop + keys - rows
+        out[..., :seen, :] += p[..., start:stop, :seen].transpose(-1, -2) @ x[..., start:stop, :]
+    return out

@@ -1,0 +1,86 @@
+"""Linear attention by positive random features: softmax(q kᵀ + b) v ≈ φ(q) (φ(k)ᵀ (e^b ⊙ v)) / φ(q) (φ(k)ᵀ e^b).
+
+An approximation (FAVOR+, Choromanski et al. 2021), linear in length. In an evolved attention φ(q), φ(k) are made once
+a block: only the drift b and the values change with depth.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.fields.base import Source
+
+CHUNK = 128
+"""positions that see each other exactly by their features; before them a running sum stands for the past"""
+
+
+class Features(NamedTuple):
+    """φ(q) and φ(k), [batch, heads, length, features]; hidden keys are zero."""
+
+    q: Tensor
+    k: Tensor
+
+
+class LinearFeatures(nn.Module):
+    """φ(x) = exp(w·x − |x|²/2 − maximum) for orthogonal random w, made from a stored seed and never saved."""
+
+    w: Tensor
+    seed: Tensor
+
+    def __init__(self, width: int, features: int, seed: int = 0) -> None:
+        super().__init__()
+        self.width, self.count = width, features
+        self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64, device="cpu"))
+        self.register_buffer("w", orthogonal_features(width, features, seed), persistent=False)
+
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
+        super()._load_from_state_dict(*args, **kwargs)  # ty: ignore[invalid-argument-type]
+        fresh = orthogonal_features(self.width, self.count, int(self.seed))
+        self.w = fresh.to(self.w)
+
+    def forward(self, q: Tensor, k: Tensor, source: Source) -> Features:
+        scale = q.shape[-1] ** -0.25
+        fq, fk = self._exponent(q * scale), self._exponent(k * scale)
+        fq = fq - fq.detach().amax(dim=-1, keepdim=True)
+        if source.mask is not None:
+            seen = source.mask.any(dim=-2).unsqueeze(-1)  # a mask over keys; queries are not told apart
+            fk = fk.masked_fill(~seen, -torch.inf)
+        fk = fk - fk.detach().amax(dim=(-1, -2), keepdim=True).clamp_min(torch.finfo(fk.dtype).min)
+        return Features(fq.exp(), fk.exp())
+
+    def _exponent(self, x: Tensor) -> Tensor:
+        return x @ self.w.to(x.dtype) - 0.5 * x.square().sum(dim=-1, keepdim=True)
+
+
+def orthogonal_features(width: int, count: int, seed: int) -> Tensor:
+    """[width, count]: blocks of orthogonal directions with the lengths of Gaussian vectors."""
+    if torch.get_default_device().type == "meta":
+        return torch.empty(width, count)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    blocks = []
+    for _ in range(-(-count // width)):
+        g = torch.randn(width, width, generator=generator, dtype=torch.float64, device="cpu")
+        directions, _ = torch.linalg.qr(g)
+        blocks.append(
+            directions * torch.randn(width, width, generator=generator, dtype=torch.float64, device="cpu").norm(dim=0)
+        )
+    return torch.cat(blocks, dim=1)[:, :count].float()
+
+
+def linear_attention(features: Features, b: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """[batch, heads, queries, head width]."""
+    e = (b - b.detach().amax(dim=-1, keepdim=True)).exp().unsqueeze(-1).to(v.dtype)
+    ev = torch.cat((v * e, e), dim=-1)
+    if not causal or features.q.shape[-2] == 1:
+        out = features.q @ (features.k.transpose(-1, -2) @ ev)
+    else:
+        out = _causal(features.q, features.k, ev)
+    return out[..., :-1] / (out[..., -1:] + torch.finfo(out.dtype).tiny)
+
+
+def _causal(q: Tensor, k: Tensor, ev: Tensor) -> Tensor:
+    """Chunks see their past as one running sum of φ(k)ᵀ ev and themselves position by position."""
+    raise NotImplementedError

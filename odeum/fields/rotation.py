@@ -1,0 +1,229 @@
+"""TransEvolve's random feed-forward: W(t) = U(t) S V(t) with random U, V that evolve with depth and learned S.
+
+`orthogonal` (the default): true random rotations. U(t) is a fixed random frame whose planes turn at random rates,
+depth counted from 1. `published`: the formula of the released code, depth counted from 0, where it is degenerate:
+U(0), V(0) have rank one, and the second projection is exactly zero, so the first feed-forward of each block gives its
+bias alone.
+
+The random matrices come from a stored seed and are not saved: a checkpoint holds the seed and the learned weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError, choose
+from odeum.fields.base import Context, Dropout, Field
+from odeum.fields.feedforward import ACTIVATIONS
+
+KINDS = ("orthogonal", "published")
+
+
+class Rotation(nn.Module):
+    """x ↦ x U(t) S V(t) + bias, from `size` features to `out`; the rank is the smaller of the two.
+
+    U S V is multiplied out where there are more rows than that pays for, and applied factor by factor otherwise.
+    """
+
+    seed: Tensor
+
+    def __init__(self, size: int, out: int, *, bias: bool = True, seed: int = 0) -> None:
+        super().__init__()
+        self.size, self.outputs, self.rank = size, out, min(size, out)
+        self.singular = nn.Parameter(torch.empty(self.rank))
+        self.bias = nn.Parameter(torch.zeros(out)) if bias else None
+        self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
+        self.dead_parameters = size - self.rank  # published, but multiplied by nothing
+        self.folding = False
+        self.folded: dict[float, Tensor] = {}
+
+    def draw(self, seed: int) -> None:
+        """Make the random matrices of this seed."""
+        raise TypeError(f"{type(self).__name__} must define draw(seed)")
+
+    def frames(self, t: float) -> tuple[Tensor, Tensor]:
+        """U(t) [size, rank] and V(t) [rank, out]."""
+        raise TypeError(f"{type(self).__name__} must define frames(t)")
+
+    def matrix(self, t: float) -> Tensor:
+        """U S V as one matrix."""
+        u, v = self.frames(t)
+        return (u * self.singular) @ v
+
+    def forward(self, x: Tensor, t: float) -> Tensor:
+        if self.folding and not self.training and not torch.is_grad_enabled():
+            if t not in self.folded:
+                self.folded[t] = self.matrix(t)
+            return self._shift(x @ self.folded[t])
+        rows = x.numel() // self.size
+        if rows * (self.size + self.outputs) < self.size * self.outputs + rows * max(self.size, self.outputs):
+            u, v = self.frames(t)
+            return self._shift((x @ u) * self.singular @ v)
+        return self._shift(x @ self.matrix(t))
+
+    def _shift(self, x: Tensor) -> Tensor:
+        return x if self.bias is None else x + self.bias
+
+    def fold(self, on: bool = True) -> None:
+        """Keep U S V as one matrix for each depth it is asked for in evaluation; training forgets it."""
+        self.folding = on
+        self.folded.clear()
+
+    def train(self, mode: bool = True) -> Rotation:
+        self.folded.clear()
+        return super().train(mode)
+
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
+        super()._load_from_state_dict(*args, **kwargs)  # ty: ignore[invalid-argument-type]
+        self.folded.clear()
+        if self.seed.device.type != "meta":
+            self.draw(int(self.seed))
+
+    def extra_repr(self) -> str:
+        return f"{self.size} → {self.outputs}, rank {self.rank}"
+
+
+class OrthogonalRotation(Rotation):
+    """U(t) = U₀ R(ω (t+1)): orthonormal columns whose planes turn smoothly; V(t) alike."""
+
+    u: Tensor
+    v: Tensor
+    rates: Tensor
+
+    def __init__(self, size: int, out: int, *, bias: bool = True, seed: int = 0) -> None:
+        super().__init__(size, out, bias=bias, seed=seed)
+        # As large as a Glorot matrix: |W|² = size · out · 2 / (size + out) = rank · s².
+        nn.init.constant_(self.singular, math.sqrt(2.0 * max(size, out) / (size + out)))
+        self.register_buffer("u", torch.empty(size, self.rank), persistent=False)
+        self.register_buffer("v", torch.empty(self.rank, out), persistent=False)
+        self.register_buffer("rates", torch.empty(2, self.rank // 2), persistent=False)
+        if self.u.device.type != "meta":
+            self.draw(seed)
+
+    def draw(self, seed: int) -> None:
+        generator = torch.Generator("cpu").manual_seed(seed)
+        self.u.copy_(random_frame(self.size, self.rank, generator))
+        self.v.copy_(random_frame(self.outputs, self.rank, generator).T)
+        rates = torch.rand(self.rates.shape, generator=generator, dtype=torch.float64, device="cpu")
+        self.rates.copy_(rates * (math.pi / 2.0))
+
+    def frames(self, t: float) -> tuple[Tensor, Tensor]:
+        turns = self.rates * (t + 1.0)
+        return turn(self.u, turns[0]), turn(self.v.T, turns[1]).T
+
+
+class PublishedRotation(Rotation):
+    """U(t) = [sin(tπp/in · C) ‖ cos(tπp/in · C)] / √out with Gaussian C of standard deviation `in`; V(t) alike.
+
+    The sines are of large numbers, so the order of the float32 operations is that of the released code.
+    """
+
+    coefficients: Tensor
+    phases: Tensor
+
+    def __init__(self, size: int, out: int, *, bias: bool = True, seed: int = 0) -> None:
+        super().__init__(size, out, bias=bias, seed=seed)
+        if size % 2 or out % 2:
+            raise OdeumError(f"the published random feed-forward needs even widths, not {size} and {out}")
+        limit = math.sqrt(6.0 / self.rank)
+        nn.init.uniform_(self.singular, -limit, limit)
+        self.register_buffer("coefficients", torch.empty(size, size // 2), persistent=False)
+        self.register_buffer("phases", torch.empty(out, out // 2), persistent=False)
+        if self.phases.device.type != "meta":
+            self.draw(seed)
+
+    def draw(self, seed: int) -> None:
+        if "coefficients" not in self._non_persistent_buffers_set:
+            return  # given, not drawn
+        generator = torch.Generator("cpu").manual_seed(seed)
+        for buffer in (self.coefficients, self.phases):
+            normal = torch.randn(buffer.shape, generator=generator, dtype=torch.float64, device="cpu")
+            buffer.copy_(normal * buffer.shape[0])
+
+    def keep(self, coefficients: Tensor, phases: Tensor) -> None:
+        """Use these matrices, of a model whose seed nobody has, and save them with the weights."""
+        self.register_buffer("coefficients", coefficients, persistent=True)
+        self.register_buffer("phases", phases, persistent=True)
+
+    def frames(self, t: float) -> tuple[Tensor, Tensor]:
+        half = self.rank
+        u = _waves(self.coefficients[:, :half], t, self.size, self.rank)
+        v = _waves(self.phases[: self.rank], t, self.outputs, self.outputs)
+        norm = 1.0 / torch.tensor(float(self.outputs), device=u.device).sqrt()
+        return u * norm, v * norm
+
+
+class RotationFeedForward(Field):
+    """Two rotations around an activation: 2 (width + rank) weights instead of 8 width²."""
+
+    symbol = "F"
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int | None = None,
+        *,
+        kind: str = "orthogonal",
+        activation: str = "relu",
+        bias: bool = True,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        hidden = hidden or 4 * width
+        self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
+        self.gated = activation == "swiglu"
+        make = OrthogonalRotation if choose(kind, KINDS, "rotation") == "orthogonal" else PublishedRotation
+        self.up = make(width, hidden * (2 if self.gated else 1), bias=bias, seed=2 * seed)
+        self.down = make(hidden, width, bias=bias, seed=2 * seed + 1)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        h = self.up(x, t)
+        if self.gated:
+            gate, h = h.chunk(2, dim=-1)
+            h = self.activation(gate) * h
+        else:
+            h = self.activation(h)
+        return self.dropout(self.down(h, t), context.noise)
+
+    def formula(self, x: str) -> str:
+        return f"F(t, {x})"
+
+
+def fold(model: nn.Module, on: bool = True) -> None:
+    """Multiply U S V out once for inference in every rotation of a model."""
+    for module in model.modules():
+        if isinstance(module, Rotation):
+            module.fold(on)
+
+
+def random_frame(size: int, rank: int, generator: torch.Generator) -> Tensor:
+    """[size, rank] with orthonormal columns, uniform among all such.
+
+    Made in double precision, so that rounding to single gives the same numbers wherever it is made.
+    """
+    normal = torch.randn(size, rank, generator=generator, dtype=torch.float64, device="cpu")
+    q, r = torch.linalg.qr(normal)
+    return q * r.diagonal().sign()
+
+
+def turn(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotate the planes (j, j + pairs) of the last axis."""
+    pairs = angles.shape[0]
+    a, b, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), dim=-1)
+
+
+def _waves(matrix: Tensor, t: float, size: int, columns: int) -> Tensor:
+    """The first `columns` of [sin ‖ cos] over tπp/size · matrix, p = 0 … size/2 − 1."""
+    p = torch.arange(matrix.shape[1], device=matrix.device, dtype=matrix.dtype)
+    rate = torch.tensor(t, dtype=matrix.dtype, device=matrix.device) * (math.pi / size)
+    angles = (rate * p) * matrix
+    if columns <= size // 2:
+        return angles[:, :columns].sin()
+    return torch.cat((angles.sin(), angles[:, : columns - size // 2].cos()), dim=-1)
