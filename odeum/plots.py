@@ -75,17 +75,18 @@ def inline(figure: Figure) -> str:
     """The svg for a web page: its own ids, the page's colours and font, no fixed size."""
     text = figure.svg.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'\bid="', f'id="{figure.name}-', text)
     text = re.sub(r"url\(#", f"url(#{figure.name}-", text)
     text = re.sub(r'href="#', f'href="#{figure.name}-', text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 var(--font)", text)
+    text = re.sub(r"font-family: [^;\"]*", "font-family: var(--font)", text)
     text = text.replace(INK, "var(--ink)").replace(GRID, "var(--grid)")
     for i, colour in enumerate(PALETTE):
         text = text.replace(colour, f"var(--s{i})")
-    return text.replace("<svg", f'<svg role="img" aria-label="{figure.title}"', 1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{figure.title}" stroke-linejoin="round"', 1)
 
 
 def _clock(comparison: Comparison) -> tuple[str, float]:
@@ -153,8 +154,8 @@ def _plot(
         FigureCanvasAgg(canvas)
         axes = canvas.add_axes((0.115, 0.13, (0.875 - 0.0118 * longest) / 1.1, 0.84))
         paint(axes, series, looks(comparison))
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel(ylabel)
+        axes.set_xlabel(xlabel, parse_math=False)
+        axes.set_ylabel(ylabel, parse_math=False)
         canvas.savefig(path.with_suffix(".png"), dpi=160)
         canvas.savefig(path.with_suffix(".svg"), transparent=True, metadata={"Date": None})
     with path.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:

@@ -54,6 +54,11 @@ def _text(value: Any) -> str:
     return escape(str(value))
 
 
+def _breakable(name: str) -> str:
+    """A long spelling may break after its : , and =."""
+    return re.sub("([:,=])", r"\1<wbr>", _text(name))
+
+
 def _marked(text: str) -> str:
     """Escape first, then turn `names` bold."""
     return re.sub(r"`([^`]*)`", r"<strong>\1</strong>", _text(text))
@@ -98,7 +103,7 @@ def _results(comparison: Comparison, rows: Sequence[Row]) -> str:
         change, _, interval = scale.difference(row).partition(" ")
         total = count(row.training_macs) if row.training_macs else ""
         mean = f"{scale.number(summary.mean) if summary else NONE}{spread}"
-        name = f"{key(look[row.architecture])}<div>{_text(row.architecture)}<small>{_seeds(row)}</small></div>"
+        name = f"{key(look[row.architecture])}<div>{_breakable(row.architecture)}<small>{_seeds(row)}</small></div>"
         cells = [
             ("name", "", f'<div class="named">{name}</div>'),
             ("main", judged, _two(mean, f"{other} {scale.number(second.mean)}" if second else "")),

@@ -161,7 +161,7 @@ def _name(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
             if x > 0.95:
                 axes.plot([x, 1.03], [y, height], color=style.colour, linewidth=0.6, alpha=0.6, **anywhere)
         axes.plot([1.055], [height], **_marker(style), **anywhere)
-        axes.text(1.1, height, short(item.name), transform=axes.transAxes, va="center", fontsize=9.5)
+        axes.text(1.1, height, short(item.name), transform=axes.transAxes, va="center", fontsize=9.5, parse_math=False)
 
 
 def short(name: str, longest: int = 26) -> str:

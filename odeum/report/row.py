@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from odeum.report.runs import Comparison, Run
+from odeum.report.runs import Comparison, Run, whole
 from odeum.statistics import Difference, Summary, paired_difference, paired_ratio, summarise
 
 MEASURED = (
@@ -120,10 +120,10 @@ def _row(comparison: Comparison, name: str, base: list[Run], comparisons: int) -
         difference=difference,
         step_ratio=paired_ratio(times, _by_seed(base, lambda run: run.measured("step_seconds"))),
         step_seconds=_mean(list(times.values())),
-        parameters=_whole(facts.get("parameters")),
-        macs=_whole(facts.get("macs")),
-        evaluations=_whole(facts.get("evaluations")),
-        peak_memory=_whole(max((m for m in memory if m is not None), default=None)),
+        parameters=whole(facts.get("parameters")),
+        macs=whole(facts.get("macs")),
+        evaluations=whole(facts.get("evaluations")),
+        peak_memory=whole(max((m for m in memory if m is not None), default=None)),
         training_macs=_mean([run.measured("macs") for run in done]),
         steps=_mean([run.measured("steps") for run in done]),
         seconds=_mean([run.measured("seconds") for run in done]),
@@ -144,10 +144,6 @@ def _summary(runs: list[Run], split: str, metric: str) -> Summary | None:
 def _mean(values: list[float | None]) -> float | None:
     summary = summarise(x for x in values if x is not None)
     return summary.mean if summary else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
 
 
 def _unfinished(run: Run) -> str:

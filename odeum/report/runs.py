@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def read(directory: str | Path) -> Comparison:
             f"as `odeum compare DATA --out {root}` writes"
         )
     plan = read_json(root / "comparison.json") or {}
-    wanted = [str(name) for name in plan.get("architectures") or ()]
+    listed = plan.get("architectures")
+    wanted = [str(name) for name in listed] if isinstance(listed, list) else []
     runs = _unique(_run(folder, folders, wanted) for folder in folders)
     names = sorted({run.architecture for run in runs})
     order = tuple(dict.fromkeys([*wanted, *names]))
@@ -120,18 +122,20 @@ def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
             record = json.loads(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and _number(record.get("step")) is not None:
-            records[str(record.get("split", "train")), int(record["step"])] = record
+        if isinstance(record, dict) and (step := whole(record.get("step"))) is not None:
+            records[str(record.get("split", "train")), step] = record
     return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
 
 
 def _run(folder: Path, folders: list[Path], wanted: list[str]) -> Run:
     info = read_json(folder / "run.json")
     result = read_json(folder / "result.json") if info is not None else None
-    seed = _number((info or {}).get("seed"))
+    if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
+        result = None
+    seed = whole((info or {}).get("seed"))
     return Run(
         architecture=_name(folder, info, folders, wanted),
-        seed=_seed(folder) if seed is None else int(seed),
+        seed=_seed(folder) if seed is None else seed,
         path=folder,
         info=info or {},
         curve=read_curve(folder / "metrics.jsonl"),
@@ -173,3 +177,9 @@ def _words(value: Any) -> str:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def whole(value: Any) -> int | None:
+    """A finite number as a whole one, else none."""
+    number = _number(value)
+    return int(number) if number is not None and math.isfinite(number) else None

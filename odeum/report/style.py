@@ -40,7 +40,7 @@ tr:first-child td { border-top: 0; }
 th:first-child, td:first-child { text-align: left; padding-left: 18px; }
 th:last-child, td:last-child { padding-right: 18px; }
 td.words, th.words { text-align: left; }
-td.name { font-weight: 600; white-space: normal; overflow-wrap: anywhere; min-width: 11em; }
+td.name { font-weight: 600; white-space: normal; overflow-wrap: break-word; min-width: 11em; }
 .named { display: flex; align-items: baseline; }
 td.main { font-weight: 600; }
 td.main span, td small { font-weight: 400; color: var(--soft); font-size: 13px; }

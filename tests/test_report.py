@@ -1,0 +1,279 @@
+"""The report reads whatever a killed machine left behind, and never says more than the seeds can tell."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_runs import digits, write_plan, write_run
+
+from odeum import report
+from odeum.errors import OdeumError
+from odeum.report.notes import notes, warnings
+from odeum.report.words import Scale, count, duration
+
+BASE = (0.90, 0.92, 0.91)
+
+
+def compared(root: Path, *others: tuple[str, tuple[float, ...], float], **plan: str) -> tuple[str, list[report.Row]]:
+    """A baseline and others: (name, scores, step seconds) -> headline and rows."""
+    for seed, score in enumerate(BASE):
+        write_run(root, "sequential", seed, score)
+    for name, scores, seconds in others:
+        for seed, score in enumerate(scores):
+            write_run(root, name, seed, score, step_seconds=seconds)
+    write_plan(root, ["sequential", *(name for name, _, _ in others)], **plan)
+    comparison = report.read(root)
+    rows = report.rows(comparison)
+    return report.headline(rows, comparison.data), rows
+
+
+def test_rows_hold_what_the_runs_hold(tmp_path: Path) -> None:
+    rows = {row.architecture: row for row in report.rows(report.read(digits(tmp_path)))}
+    assert list(rows) == ["sequential", "parallel", "rk4", "macaron", "transevolve:full-1"]
+    rk4, late = rows["rk4"], rows["transevolve:full-1"]
+    assert rk4.test is not None and rk4.test.mean == pytest.approx(0.961) and rk4.test.n == 3
+    assert rk4.step_ratio == pytest.approx(3.55) and rk4.macs == 36_000_000 and rk4.steps == 500
+    assert rk4.training_macs == 3 * 36_000_000 * 64 * 500 and rk4.peak_memory == 229_200_000
+    assert rk4.difference is not None and rk4.difference.level == pytest.approx(1 - 0.05 / 4)
+    assert rows["sequential"].difference is None and rows["sequential"].step_ratio == 1.0
+    assert late.seeds == (0, 1) and late.unfinished == ("seed 2: at step 500",)
+    assert [rows[name].verdict for name in rows] == [
+        "baseline",
+        "no difference shown",
+        "no difference shown",
+        "better",
+        "worse",
+    ]
+
+
+def test_without_a_plan_rows_are_in_order_of_name_and_sequential_is_the_baseline(tmp_path: Path) -> None:
+    for name in ("sequential", "rk4", "macaron"):
+        write_run(tmp_path, name, 0, 0.9)
+    comparison = report.read(tmp_path)
+    assert comparison.architectures == ("macaron", "rk4", "sequential") and comparison.baseline == "sequential"
+    assert "not recorded" in notes(comparison, report.rows(comparison))[0]
+
+
+def test_an_empty_directory_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OdeumError, match="holds no runs"):
+        report.read(tmp_path)
+    with pytest.raises(OdeumError, match="holds no runs"):
+        report.write(tmp_path / "missing")
+
+
+def test_a_baseline_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    write_run(tmp_path, "rk4", 0, 0.9)
+    write_plan(tmp_path, ["rk4"], baseline="sequental")
+    with pytest.raises(OdeumError, match=r"'sequental'.*it has: rk4"):
+        report.read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}'])
+def test_a_broken_run_is_unfinished_not_fatal(tmp_path: Path, text: str) -> None:
+    digits(tmp_path)
+    (tmp_path / "rk4" / "seed-1" / "run.json").write_text(text)
+    (tmp_path / "macaron" / "seed-1" / "result.json").write_text(text)
+    (tmp_path / "parallel" / "seed-1" / "metrics.jsonl").write_text(text)
+    rows = {row.architecture: row for row in report.rows(report.read(tmp_path))}
+    assert rows["macaron"].seeds == (0, 2) and rows["macaron"].unfinished == ("seed 1: at step 500",)
+    assert rows["parallel"].seeds == (0, 1, 2)
+    if text != '{"step": NaN}':
+        assert rows["rk4"].seeds == (0, 2) and rows["rk4"].unfinished == ("seed 1: its run.json is missing or broken",)
+    report.write(tmp_path)
+
+
+def test_torn_lines_are_skipped_and_a_step_measured_twice_counts_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "sequential", 0, 0.9)
+    (folder / "metrics.jsonl").write_bytes(
+        b'{"step": 1, "split": "valid", "accuracy": 0.1}\n{"step": 2, "spl'
+        b'\n{"step": 1, "split": "valid", "accuracy": 0.2}\n{"step": 2, "split": "valid", "accuracy": 0.3}\n{"st\xc3'
+    )
+    curve = report.read(tmp_path).runs[0].curve
+    assert [(r["step"], r["accuracy"]) for r in curve] == [(1, 0.2), (2, 0.3)]
+
+
+def test_nothing_finished_and_nothing_started(tmp_path: Path) -> None:
+    write_run(tmp_path, "sequential", 0, 0.9, finished=False)
+    write_plan(tmp_path, ["sequential", "rk4"])
+    made = report.write(tmp_path)
+    assert made.headline == "No run on digits has finished yet, so nothing can be said."
+    assert "rk4</strong> has no run yet" in made.page.read_text()
+
+
+def test_better_is_said_with_its_price(tmp_path: Path) -> None:
+    told, _ = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05))
+    assert told.startswith("`rk4` is worth it on digits") and "5.1 points higher" in told
+    assert "2.50× the time a step" in told
+
+
+def test_no_difference_is_not_called_equal_and_a_saving_is_named(tmp_path: Path) -> None:
+    told, rows = compared(tmp_path, ("parallel", (0.901, 0.918, 0.912), 0.016))
+    assert told.startswith("Nothing was shown to be better than `sequential`")
+    assert "`parallel` needs 0.80× its step time" in told and "at worst" in told
+    assert rows[1].verdict == "no difference shown"
+
+
+def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:
+    told, _ = compared(tmp_path / "a", ("rk4", (0.80, 0.821, 0.811), 0.05))
+    assert told == "Stay with `sequential` on digits: the other architecture is worse."
+    told, _ = compared(tmp_path / "b", ("rk4", (0.901, 0.918, 0.912), 0.05))
+    assert told.endswith("stay with `sequential`.")
+
+
+def test_one_seed_has_no_verdict_and_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path, "sequential", 0, 0.90)
+    write_run(tmp_path, "rk4", 0, 0.99)
+    rows = report.rows(report.read(tmp_path))
+    assert rows[0].verdict == "one seed: no verdict"
+    assert report.headline(rows, "digits").startswith("One seed cannot tell")
+
+
+def test_lower_is_better(tmp_path: Path) -> None:
+    for seed, luck in enumerate((0.0, 5.0, -3.0)):
+        write_run(tmp_path, "sequential", seed, 120 + luck, metric="perplexity", higher_is_better=False)
+        write_run(tmp_path, "rk4", seed, 100 + luck + seed / 10, metric="perplexity", higher_is_better=False)
+    rows = report.rows(report.read(tmp_path))
+    assert rows[0].verdict == "better" and "19.9 lower" in report.headline(rows, "text")
+
+
+def test_a_diverged_seed_takes_the_verdict_away(tmp_path: Path) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.95, float("nan"), 0.96), 0.02))
+    assert rows[1].verdict == "diverged: no verdict" and rows[1].diverged == (1,)
+    assert any("diverged with seed 1" in text for text in warnings(report.read(tmp_path), rows))
+    assert json.loads(report.table(rows, "json"))[1]["difference"] is None
+
+
+def test_runs_of_another_recipe_or_other_data_are_pointed_out(tmp_path: Path) -> None:
+    write_run(tmp_path, "sequential", 0, 0.9)
+    write_run(tmp_path, "rk4", 0, 0.9, info={"training": {"epochs": 20.0, "batch_size": 64}, "fingerprint": "other"})
+    told = " ".join(warnings(comparison := report.read(tmp_path), report.rows(comparison)))
+    assert "epochs is 20.0 or 10.0" in told and "same data" in told and "batch_size is" not in told
+
+
+@pytest.mark.parametrize(
+    ("match", "words"),
+    [("steps", "same number of optimizer steps"), ("time", "same time"), ("macs", "same number of multiply–adds")],
+)
+def test_what_was_equal_is_said_beside_what_was_measured(tmp_path: Path, match: str, words: str) -> None:
+    _, rows = compared(tmp_path, ("rk4", BASE, 0.04), match=match)
+    first = notes(report.read(tmp_path), rows)[0]
+    assert words in first and "500 steps" in first and "10 s to 20 s" in first
+
+
+def test_csv_and_json_hold_the_same_unscaled_numbers(tmp_path: Path) -> None:
+    rows = report.rows(report.read(digits(tmp_path)))
+    objects = json.loads(report.table(rows, "json"))
+    lines = list(csv.DictReader(io.StringIO(report.table(rows, "csv"))))
+    assert len(lines) == 5 and list(lines[0]) == list(objects[0])
+    assert float(lines[2]["test_mean"]) == objects[2]["test_mean"] == pytest.approx(0.961)
+    assert lines[0]["difference"] == "" and objects[0]["difference"] is None
+
+
+def test_markdown_and_text(tmp_path: Path) -> None:
+    rows = report.rows(report.read(digits(tmp_path)))
+    lines = report.table(rows, "md").splitlines()
+    assert len(lines) == 7 and len({line.count("|") for line in lines}) == 1
+    assert "+1.7 [+1.3, +2.1]" in lines[5] and "| better |" in lines[5]
+    for width in (80, 120, 200):
+        text = report.table(rows, "text", width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "no difference shown" in text and "transevolve:full-1" in text
+    with pytest.raises(OdeumError, match="unknown format 'markdown'"):
+        report.table(rows, "markdown")
+
+
+class Tags(html.parser.HTMLParser):
+    """Every tag must be closed, every id unique, and no reference may leave the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "wbr", "br"):
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._look(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.outside += [
+            v or "" for n, v in attrs if n in ("src", "href", "xlink:href") and not (v or "").startswith("#")
+        ]
+
+
+def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
+    made = report.write(digits(tmp_path))
+    text = made.page.read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == [] and len(tags.ids) == len(set(tags.ids)) and tags.outside == []
+    assert "<script" not in text and "@import" not in text and not re.search(r"url\((?!#)", text)
+    assert "prefers-color-scheme: dark" in text and text.count('role="img"') == 4
+    for words in (
+        "macaron</strong> is worth it",
+        "x ← x + softmax(A + b(t)) V",
+        "odeum compare digits",
+        "torch 2.13.0",
+    ):
+        assert words in text
+    for path in (made.markdown, made.csv, *made.plots):
+        assert path.stat().st_size > 0
+
+
+def test_what_users_write_cannot_become_markup(tmp_path: Path) -> None:
+    evil = "<script>alert('$x$')</script>&\"`b`"
+    info = {"architecture": evil, "equation": evil, "device": evil, "training": {evil: evil}, "git": evil}
+    for seed in range(2):
+        write_run(tmp_path, "evil", seed, 0.9 + seed / 50, info=info)
+        write_run(tmp_path, "sequential", seed, 0.9)
+    write_plan(tmp_path, ["sequential", evil], data=evil, command=evil)
+    text = report.write(tmp_path).page.read_text(encoding="utf-8")
+    assert "<script" not in text and "&lt;script&gt;" in text
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+
+
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    digits(tmp_path)
+    first = report.write(tmp_path).page.read_bytes()
+    assert report.write(tmp_path).page.read_bytes() == first
+
+
+def test_numbers_as_people_read_them(tmp_path: Path) -> None:
+    assert [count(x) for x in (None, 6, 999, 5_544_100, 999_700, 864e9)] == [
+        "–",
+        "6",
+        "999",
+        "5.54 M",
+        "1.00 M",
+        "864 G",
+    ]
+    assert [duration(x) for x in (0.0168, 35.5, 600, 36000)] == ["16.8 ms", "35.5 s", "10 min", "10 h"]
+    scale = Scale(100.0, 1, " %", " points")
+    assert scale.number(-0.0004, signed=True) == "0.0" and scale.number(-0.012, signed=True) == "−1.2"
+
+
+def test_reporting_needs_no_torch(tmp_path: Path) -> None:
+    digits(tmp_path)
+    code = f"import sys\nfrom odeum import report\nreport.write({str(tmp_path)!r})\nassert 'torch' not in sys.modules"
+    probe = "import sys, odeum; sys.exit('torch' in sys.modules)"
+    if subprocess.run([sys.executable, "-c", probe]).returncode:
+        pytest.skip("the package itself imports torch")
+    subprocess.run([sys.executable, "-c", code], check=True)
