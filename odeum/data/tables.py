@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def read_table(path: Path, options: ClassificationData) -> Rows:
     return _pick(path, head, rest, *found)
 
 
-def _reader(path: Path) -> Iterable[list[str]]:
+def _reader(path: Path) -> Iterator[list[str]]:
     csv.field_size_limit(sys.maxsize)
     try:
         yield from table_rows(iter(rows_of(path)), path.suffix.lower())

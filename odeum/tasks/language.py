@@ -138,7 +138,7 @@ class LanguageTask(Task):
 
     def predict(
         self,
-        model: nn.Module,
+        model: Any,
         inputs: Iterable[str],
         max_new_tokens: int = 100,
         temperature: float = 0.8,
@@ -154,10 +154,10 @@ class LanguageTask(Task):
         with evaluating(model) as place:
             for index, prompt in enumerate(inputs):
                 ids = torch.tensor([[self.tokens.start, *self.tokens.encode(prompt)][-self.length :]], device=place)
-                random = generator(seed, index)
-                settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}
-                out = generate(model, ids, max_new_tokens=max_new_tokens, generator=random, **settings)
-                answers.append(self.tokens.decode(torch.as_tensor(out)[0].tolist()[ids.shape[1] :]))
+                random = torch.Generator(device=place).manual_seed(generator(seed, index).initial_seed())
+                choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}
+                out = generate(model, ids, max_new_tokens=max_new_tokens, generator=random, **choice)
+                answers.append(self.tokens.decode(out[0, ids.shape[1] :].tolist()))
         return answers
 
     def record(self) -> dict[str, Any]:

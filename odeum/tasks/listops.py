@@ -15,7 +15,7 @@ class ListOpsTask(ClassificationTask):
     """Ten classes, the digits; a token is a digit, an operator or a bracket."""
 
     @classmethod
-    def open(cls, data: str | Path, *, options: ListOpsData) -> ListOpsTask:  # ty: ignore[invalid-method-override]
+    def open(cls, data: str | Path, *, options: ListOpsData) -> ListOpsTask:  # ty: ignore[incompatible-method-override]
         sizes = dataclasses.replace(options, min_length=500, max_length=2000, count=96_000) if options.long else options
         tokens = Listed("symbols", [PAD, UNKNOWN, *listops.SYMBOLS])
         classes = [str(i) for i in range(10)]

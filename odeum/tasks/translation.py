@@ -181,7 +181,7 @@ class TranslationTask(Task):
 
     def predict(
         self,
-        model: nn.Module,
+        model: Any,
         inputs: Iterable[str],
         beam: int | None = None,
         length_penalty: float | None = None,
