@@ -166,6 +166,8 @@ def test_what_was_equal_is_said_beside_what_was_measured(tmp_path: Path, match: 
     _, rows = compared(tmp_path, ("rk4", BASE, 0.04), match=match)
     first = notes(report.read(tmp_path), rows)[0]
     assert words in first and "500 steps" in first and "10 s to 20 s" in first
+    broken = [text for text in warnings(report.read(tmp_path), rows) if "should have been equal" in text]
+    assert len(broken) == (match == "time")
 
 
 def test_csv_and_json_hold_the_same_unscaled_numbers(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from odeum.report.row import Row
@@ -18,6 +18,14 @@ MATCHES = {
     "macs": "Every architecture spent the same number of multiply–adds on training; cheaper ones took more steps",
     "params": "The models were sized to about the same number of parameters and took the same number of steps",
 }
+
+MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
+    "steps": ("numbers of steps", 0.01, lambda row: row.steps),
+    "time": ("training times", 0.1, lambda row: row.seconds),
+    "macs": ("multiply–adds of training", 0.05, lambda row: row.training_macs),
+    "params": ("numbers of parameters", 0.1, lambda row: row.parameters),
+}
+"""What each match holds equal, and the share by which it may miss."""
 
 FREE = frozenset({"seed", "tensorboard", "checkpoint_every", "architecture"})
 """Settings in which runs may differ without being another experiment."""
@@ -36,7 +44,7 @@ def notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     )
     out.append("One recipe was used for all and tuned for none; another recipe may change the order.")
     out.append(
-        "Step time is the median step, as a ratio to the baseline within each seed, on the device below; "
+        "Step time is the median step, as a ratio to the baseline within each seed, on the device used; "
         "multiply–adds are counted for one example, forward."
     )
     if rows and rows[0].split == "valid":
@@ -55,6 +63,7 @@ def warnings(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
         if row.diverged:
             seeds = ", ".join(map(str, row.diverged))
             out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
+    out += _unequal(comparison.match, rows)
     uneven = [row.architecture for row in rows if row.difference and row.difference.n < len(row.seeds)]
     if uneven:
         out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
@@ -86,6 +95,15 @@ def _equal(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     measured = [f"{value} {what}" for value, what in ((steps, "steps"), (time, "of training"), (macs, "multiply–adds"))]
     told = ", ".join(text for text in measured if not text.startswith(" "))
     return [f"{claim} (measured: {told})." if told else f"{claim}."]
+
+
+def _unequal(match: str | None, rows: Sequence[Row]) -> list[str]:
+    """Early stopping or a coarse budget can break the promise of equality."""
+    name, share, get = MEASURES.get(match or "", ("", 0.0, lambda row: None))
+    values = [x for row in rows if row.seeds and (x := get(row))]
+    if not values or max(values) <= (1 + share) * min(values):
+        return []
+    return [f"The {name} should have been equal, but the largest is {max(values) / min(values):.2f}× the smallest."]
 
 
 def _span(values: Sequence[float | None], write: Any) -> str:

@@ -170,8 +170,17 @@ def _plots(figures: Sequence[plots.Figure]) -> str:
 
 
 def _equations(rows: Sequence[Row]) -> str:
-    lines = [f"<dt>{_text(r.architecture)}</dt><dd><code>{_text(r.equation)}</code></dd>" for r in rows if r.equation]
+    lines = [
+        f"<dt>{_text(row.architecture)}</dt><dd><code>{_text(row.equation)}</code>{_evaluations(row)}</dd>"
+        for row in rows
+        if row.equation
+    ]
     return f'<h2>What each layer computes</h2><dl class="equations">{"".join(lines)}</dl>' if lines else ""
+
+
+def _evaluations(row: Row) -> str:
+    """What an integrator costs, in its own unit."""
+    return f'<div class="soft">{row.evaluations} evaluations a forward pass</div>' if row.evaluations else ""
 
 
 def _facts(comparison: Comparison) -> str:

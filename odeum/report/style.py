@@ -58,7 +58,7 @@ pre { background: var(--code); padding: 12px 16px; border-radius: 8px; overflow-
   white-space: pre-wrap; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 8px 24px; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
-.equations dt { color: inherit; font-weight: 600; }
+.equations dt { color: inherit; font-weight: 600; } .equations code { white-space: pre-wrap; }
 .warn { border-left: 3px solid var(--s5); padding: 2px 0 2px 16px; margin: 26px 0 0; }
 .warn p { margin: 4px 0; }
 ul.notes { padding-left: 1.1em; margin: 0; } ul.notes li { margin: 7px 0; }
