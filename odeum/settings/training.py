@@ -16,6 +16,8 @@ class Training:
     """optimizer steps, instead of epochs"""
     budget: str | None = None
     """training time, instead of epochs: 90s, 10m, 2h"""
+    macs: float | None = None
+    """multiply–adds of the whole training, instead of epochs"""
     batch_size: int = 64
     """examples a step over all processes (translation: tokens)"""
     accumulate: int = 1
@@ -35,7 +37,7 @@ class Training:
     ema: float = 0.0
     """decay of the average of the weights (0: none)"""
     average: int = 0
-    """average the weights of the last this many checkpoints at the end (0: none)"""
+    """end with the mean of this many snapshots of the weights from the last fifth of the run (0: none)"""
     label_smoothing: float = 0.0
     """of the training loss"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -51,7 +53,7 @@ class Training:
     evaluate_every: int = 0
     """steps between evaluations (0: ten times a run)"""
     checkpoint_every: int = 0
-    """steps between checkpoints (0: about once a minute)"""
+    """steps between checkpoints (0: every ten seconds or so)"""
     patience: int = 0
     """evaluations without progress before stopping early (0: never)"""
     tensorboard: bool = False

@@ -1,0 +1,67 @@
+"""`odeum compare DATA`: the main job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from odeum.commands.words import command_line, open_words, print_config, read_words
+from odeum.errors import choose
+from odeum.options import Parser, model_names
+from odeum.settings.architecture import parse, split_spellings
+
+DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "compare",
+        "Train each architecture under one recipe, with the same seeds and batches, and say which is worth it. "
+        "Runs that are there already are not repeated. Each data set brings its own defaults; --print_config shows them. "
+        f"--model NAME starts from one of: {model_names()}.",
+    )
+    parser.add_argument("--architectures", type=str, default=DEFAULT, help="names with commas between; the first is the baseline")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each architecture")
+    parser.add_argument(
+        "--match", type=str, default=None, help="what is held equal: steps, time, macs or params (none: time with --budget, else steps)"
+    )
+    parser.add_argument("--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: the recipe's epochs)")
+    parser.add_argument("--baseline", type=str, default=None, help="what the others are compared with (none: the first)")
+    parser.add_argument("--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA)")
+    parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
+    words = read_words(parser, argv)
+    said = words.said
+    form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    if said.get("budget"):
+        said["train"] = {**said.get("train", {}), "budget": said["budget"]}
+    names = split_spellings(said.get("architectures", DEFAULT))
+    for name in names:
+        parse(name)
+    match = said.get("match") or ("time" if said.get("budget") else "steps")
+
+    from odeum.compare import Comparison, compare
+    from odeum.report import read, rows, table, write
+    from odeum.runs import slug
+    from odeum.train import Interrupted
+
+    task, model, training = open_words(words)
+    if said.get("print_config"):
+        print_config(words, task, model, training, {"architectures": ",".join(names), "seeds": said.get("seeds", 3)})
+        return 0
+    directory = Path(said.get("out") or Path("runs") / f"compare-{slug(task.name)}")
+    job = Comparison(
+        task, model, training, names, said.get("seeds", 3), match, directory, said.get("baseline"), command_line()
+    )
+    print(f"{len(names)} architectures × {job.seeds} seeds on {task.name}, equal {match}; runs in {directory}", file=sys.stderr)
+    try:
+        failures = compare(job)
+    except Interrupted as stop:
+        print(f"odeum: {stop}", file=sys.stderr)
+        return 130
+    report = write(directory)
+    print(table(rows(read(directory)), form))
+    print(f"report: {report.page}", file=sys.stderr)
+    for failure in failures:
+        print(f"odeum: {failure}", file=sys.stderr)
+    return 1 if failures else 0

@@ -1,0 +1,36 @@
+"""`odeum evaluate RUN`: also with another solver or number of steps than it was trained with."""
+
+from __future__ import annotations
+
+import json
+
+from odeum.errors import choose
+from odeum.options import Parser
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser("evaluate", "Evaluate a run on its data, also with another solver or number of steps.")
+    parser.add_argument("run", type=str, help="run directory")
+    parser.add_argument("--split", type=str, default="test", help="valid or test")
+    parser.add_argument("--solver", type=str, default=None, help="another method: euler, heun, rk4, lie-trotter, strang …")
+    parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
+    parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
+    said = parser.read(argv)
+    form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
+
+    from odeum.loading import load
+
+    values = load(said["run"]).solve_by(said.get("solver"), said.get("steps")).evaluate(said.get("split", "test"))
+    print(_shown(values, form))
+    return 0
+
+
+def _shown(values: dict[str, float], form: str) -> str:
+    match form:
+        case "json":
+            return json.dumps(values, indent=1)
+        case "csv":
+            return ",".join(values) + "\n" + ",".join(f"{v:.6g}" for v in values.values())
+        case "md":
+            return "| metric | value |\n|---|---|\n" + "\n".join(f"| {k} | {v:.6g} |" for k, v in values.items())
+    return "\n".join(f"{name:16}{value:.6g}" for name, value in values.items())

@@ -1,0 +1,21 @@
+"""`odeum report DIR`: tables, plots and page of a comparison again, from its runs alone."""
+
+from __future__ import annotations
+
+from odeum.errors import choose
+from odeum.options import Parser
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser("report", "Write the tables, plots and page of a comparison again, from its runs alone.")
+    parser.add_argument("directory", type=str, help="of the comparison")
+    parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    said = parser.read(argv)
+    form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
+
+    from odeum.report import read, rows, table, write
+
+    report = write(said["directory"])
+    print(table(rows(read(said["directory"])), form))
+    print(f"report: {report.page}")
+    return 0

@@ -1,0 +1,105 @@
+"""What train and compare read alike: the data, and options that the data's kind decides."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odeum.errors import OdeumError
+from odeum.options import Parser, merge, preset, read_config, take
+from odeum.settings.data import DATA, recognise
+from odeum.settings.model import Classification, Language, Model, Translation, Vision, model_named
+from odeum.settings.training import Training
+
+if TYPE_CHECKING:
+    from odeum.tasks import Task
+
+MODEL_OF = {
+    "images": Vision,
+    "language": Language,
+    "classification": Classification,
+    "listops": Classification,
+    "translation": Translation,
+}
+
+
+class Words(NamedTuple):
+    """What was said, still without the data's own defaults."""
+
+    source: list[str]
+    kind: str
+    preset: Model | None
+    said: dict[str, Any]
+
+
+def read_words(parser: Parser, argv: list[str]) -> Words:
+    """Two looks at the words: first for the data, then with the options that its kind has."""
+    path, argv = take(argv, "--config")
+    config = read_config(path) if path else {}
+    chosen, argv = preset(argv)
+    if chosen is None and isinstance(config.get("model"), str):
+        chosen = model_named(config.pop("model"))
+    parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
+    parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
+    asking = any(word in ("-h", "--help") for word in argv)
+    source = _positionals(argv) or list(config.get("source", []))
+    if not source and not asking:
+        raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
+    kind = recognise(*source) if source else "images"
+    parser.section("data", DATA[kind])
+    parser.section("model", type(chosen) if chosen else MODEL_OF[kind])
+    parser.section("train", Training)
+    said = parser.read(argv)
+    if config:
+        said = merge(parser.check(config, path or ""), said)
+    return Words(source, kind, chosen, said)
+
+
+def _positionals(argv: list[str]) -> list[str]:
+    """The words before, between and after options; every option of these verbs takes one value."""
+    out, skip = [], False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word.startswith("--"):
+            skip = "=" not in word and word not in ("--help", "--print_config")
+        elif word != "-h":
+            out.append(word)
+    return out
+
+
+def open_words(words: Words) -> tuple[Task, Model, Training]:
+    """The data, and the settings with its defaults under what was said."""
+    from odeum.tasks import open_task
+    from odeum.train import with_changes
+
+    task = open_task(*words.source, **words.said.get("data", {}))
+    said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
+    facts = task.facts()
+    for name, value in said.items():
+        if name in facts and facts[name] != value:
+            raise OdeumError(f"--model.{name} {value} does not fit the data, which has {facts[name]}")
+    model = with_changes(task.fit(words.preset) if words.preset else task.model(), said)
+    return task, model, with_changes(task.training(), words.said.get("train", {}))
+
+
+def print_config(words: Words, task: Task, model: Model, training: Training, extra: dict[str, Any]) -> None:
+    """The whole configuration, as a file that --config takes."""
+    import yaml
+
+    facts = task.facts()
+    content = {
+        "source": words.source,
+        **extra,
+        "data": asdict(task.options),
+        "model": {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(model).items() if k not in facts},
+        "train": asdict(training),
+    }
+    print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
+
+
+def command_line() -> str:
+    """The command as it was typed."""
+    return "odeum " + shlex.join(word for word in sys.argv[1:])

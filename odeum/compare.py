@@ -1,0 +1,149 @@
+"""The question itself: which layer is worth it here? Every architecture under one recipe, same seeds, same batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from odeum.describe import describe
+from odeum.errors import OdeumError, choose
+from odeum.optimization import seconds_of
+from odeum.progress import Progress
+from odeum.runs import read_json, slug, write_json
+from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.model import Model
+from odeum.settings.training import Training
+from odeum.tasks import Task
+from odeum.train import Job, train
+
+MATCHES = ("steps", "time", "macs", "params")
+DEFAULT = ("sequential", "parallel", "rk4", "macaron", "transevolve")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared with what, and what is held equal."""
+
+    task: Task
+    model: Model
+    training: Training
+    architectures: Sequence[str | Architecture]
+    seeds: int
+    match: str
+    directory: Path
+    baseline: str | None = None
+    command: str = ""
+
+
+def compare(job: Comparison, quiet: bool = False) -> list[str]:
+    """Train what is not there yet; returns a sentence for each run that failed."""
+    choose(job.match, MATCHES, "match")
+    if job.seeds < 1:
+        raise OdeumError(f"a comparison needs at least one seed, not {job.seeds}")
+    words = {spell(parse(a)): parse(a) for a in job.architectures}
+    baseline = spell(parse(job.baseline)) if job.baseline else next(iter(words))
+    if baseline not in words:
+        raise OdeumError(f"the baseline '{baseline}' must be one of the architectures: {', '.join(words)}")
+    models = {name: _matched_size(job, a, words[baseline]) for name, a in words.items()}
+    for name, model in models.items():  # refuse before anything is trained
+        describe(words[name], model, detail=False)
+    training = _recipes(job, words, models, baseline)
+    _write_plan(job, list(words), baseline)
+    failures = []
+    # Seed by seed, so that an interrupted comparison has whole pairs.
+    for seed in range(job.seeds):
+        for name, architecture in words.items():
+            directory = job.directory / slug(name) / f"seed-{seed}"
+            progress = Progress(f"[{seed + 1}/{job.seeds}] {name}", quiet=quiet)
+            run = Job(job.task, models[name], architecture, training[name], seed, directory, job.command)
+            try:
+                train(run, progress)
+            except OdeumError as error:
+                if "the loss of" not in str(error):
+                    raise
+                failures.append(str(error))
+                progress.say(f"failed: {error}")
+    return failures
+
+
+def _write_plan(job: Comparison, names: list[str], baseline: str) -> None:
+    """comparison.json; architectures of an earlier call with the same directory stay in the table."""
+    path = job.directory / "comparison.json"
+    before = read_json(path) if path.exists() else {}
+    earlier = [name for name in before.get("architectures", []) if name not in names]
+    job.directory.mkdir(parents=True, exist_ok=True)
+    write_json(
+        path,
+        {
+            "architectures": [*names, *earlier],
+            "baseline": baseline,
+            "data": job.task.name,
+            "match": job.match,
+            "budget": job.training.budget,
+            "seeds": max(job.seeds, before.get("seeds", 0)),
+            "command": job.command,
+        },
+    )
+
+
+def _recipes(
+    job: Comparison, words: dict[str, Architecture], models: dict[str, Model], baseline: str
+) -> dict[str, Training]:
+    """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
+    training = job.training
+    if job.match == "time":
+        if training.budget is None:
+            raise OdeumError("to match time, say how much: --budget 10m")
+        seconds_of(training.budget)
+        return dict.fromkeys(words, training)
+    if training.budget is not None:
+        # The baseline's own speed says how many steps fit into the time; all others take their number from it.
+        training = replace(training, budget=None, steps=_steps_within(job, words[baseline], models[baseline]))
+    if job.match != "macs":
+        return dict.fromkeys(words, training)
+    macs = {name: describe(words[name], models[name], detail=False)["macs"] for name in words}
+    steps = training.steps or round(training.epochs * job.task.steps_per_epoch(training.batch_size))
+    return {
+        name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name])), macs=None) for name in words
+    }
+
+
+def _steps_within(job: Comparison, architecture: Architecture, model: Model) -> int:
+    """Steps of the baseline in the budget: its first seed is trained by the clock, once, in a folder of its own."""
+    directory = job.directory / ".pace"
+    found = directory / "steps.json"
+    budget = job.training.budget
+    assert budget is not None
+    if not (found.exists() and read_json(found).get("budget") == budget):
+        seconds = seconds_of(budget)
+        short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
+        run = directory / f"{budget}"
+        result = train(Job(job.task, model, architecture, short, 0, run, job.command), Progress("pace", quiet=True))
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(found, {"budget": budget, "steps": max(1, int(seconds / result["step_seconds"]))})
+    return read_json(found)["steps"]
+
+
+def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:
+    """To match parameters: the width (a multiple of the heads, even a head) whose count comes nearest."""
+    if job.match != "params" or architecture == baseline:
+        return job.model
+    wanted = describe(baseline, job.model, detail=False)["parameters"]
+    unit = 2 * job.model.heads
+    ratio = (job.model.hidden or 4 * job.model.width) / job.model.width
+
+    def sized(width: int) -> Model:
+        return replace(job.model, width=width, hidden=round(ratio * width))
+
+    def count(width: int) -> int:
+        return describe(architecture, sized(width), detail=False)["parameters"]
+
+    low, high = 1, 1
+    while count(high * unit) < wanted:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle * unit) < wanted else (low, middle)
+    best = min((low, high), key=lambda n: abs(count(n * unit) - wanted))
+    return sized(best * unit)

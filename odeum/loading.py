@@ -1,0 +1,47 @@
+"""`odeum.load(RUN)`: a trained model with its task, ready to be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from odeum.architectures import method
+from odeum.errors import OdeumError
+from odeum.flow import set_solver, set_steps
+from odeum.integrators import FixedSteps
+from odeum.runs import load_model
+from odeum.tasks import Task, load_task, reopen_task
+
+
+class Run:
+    """A finished run: its model, its task, and what one does with them."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.model: nn.Module = load_model(self.directory)
+        self.task: Task = load_task(self.directory)
+
+    def solve_by(self, solver: str | None = None, steps: int | None = None) -> Run:
+        """Integrate the trained model in another way: another method, another number of steps a layer."""
+        if solver is not None:
+            set_solver(self.model, FixedSteps(method(solver), steps or 1))
+        elif steps is not None:
+            set_steps(self.model, steps)
+        return self
+
+    def evaluate(self, split: str = "test", **options: Any) -> dict[str, float]:
+        """Loss and metrics on a part of the data, which is opened again."""
+        return reopen_task(self.directory).evaluate(self.model, split, **options)
+
+    def predict(self, inputs: Any, **options: Any) -> list[Any]:
+        """Classes with probabilities, continuations or translations, in the order of the inputs."""
+        if isinstance(inputs, str | Path):
+            raise OdeumError(f"predict takes a list of inputs, not the single '{inputs}'")
+        return self.task.predict(self.model, inputs, **options)
+
+
+def load(directory: str | Path) -> Run:
+    """The run in a directory."""
+    return Run(directory)

@@ -1,0 +1,96 @@
+"""The pieces of a training step: how far the run is, the learning rate, the optimizer, and averages of weights."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.settings.training import Training
+
+
+def seconds_of(budget: str) -> float:
+    """`90s`, `10m`, `1.5h` or plain seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(budget))
+    if not found or float(found[1]) <= 0:
+        raise OdeumError(f"the budget '{budget}' should be a positive time such as 90s, 10m or 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+class Plan:
+    """When a run ends: after so many steps, or when its time is up. Fraction 1 is the end."""
+
+    def __init__(self, training: Training, steps_per_epoch: int, macs_per_step: float) -> None:
+        said = [name for name in ("steps", "budget", "macs") if getattr(training, name) is not None]
+        if len(said) > 1:
+            raise OdeumError(f"a run ends by one of steps, budget or macs, not by {' and '.join(said)}")
+        self.seconds = seconds_of(training.budget) if training.budget is not None else None
+        self.steps: int | None = None
+        if training.steps is not None:
+            self.steps = training.steps
+        elif training.macs is not None:
+            self.steps = max(1, round(training.macs / macs_per_step))
+        elif self.seconds is None:
+            self.steps = max(1, round(training.epochs * steps_per_epoch))
+        if self.steps is not None and self.steps < 1:
+            raise OdeumError(f"a run needs at least one step, not {self.steps}")
+
+    def fraction(self, step: int, seconds: float) -> float:
+        if self.steps is not None:
+            return step / self.steps
+        assert self.seconds is not None
+        return min(1.0, seconds / self.seconds)
+
+
+def learning_rate(training: Training, step: int, fraction: float) -> float:
+    """Linear warm-up, then the schedule; `warmup` is a share of the run below 1, a number of steps from 1 on."""
+    warm = training.warmup
+    ramp = (step + 1) / warm if warm >= 1 else fraction / warm if warm > 0 else 1.0
+    if warm < 1 and step == 0:
+        ramp = min(1.0, 1e-2 + ramp)
+    if ramp < 1.0:
+        return training.learning_rate * max(ramp, 1e-3)
+    match training.schedule:
+        case "constant":
+            return training.learning_rate
+        case "inverse-sqrt":
+            return training.learning_rate / math.sqrt(ramp)
+        case _:
+            start = warm if warm < 1 else fraction * warm / (step + 1)
+            along = min(1.0, max(0.0, (fraction - start) / max(1e-9, 1 - start)))
+            return training.learning_rate * max(0.5 * (1 + math.cos(math.pi * along)), 1e-2)
+
+
+def make_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
+    """AdamW; matrices decay, vectors (norms, biases, gates) do not."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in weights if p.dim() >= 2], "weight_decay": training.weight_decay},
+        {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=training.learning_rate,
+        betas=(0.9, training.beta2),
+        fused=True,
+    )
+
+
+class Average:
+    """A second set of weights: an exponential average (`decay`), or the mean of snapshots (`decay` None)."""
+
+    def __init__(self, weights: Iterable[Tensor], decay: float | None) -> None:
+        self.decay = decay
+        self.count = 0
+        self.values = [w.detach().clone() for w in weights]
+
+    @torch.no_grad()
+    def update(self, weights: Iterable[Tensor]) -> None:
+        self.count += 1
+        # A young exponential average must not remember the initial weights for long.
+        share = 1 / self.count if self.decay is None else 1 - min(self.decay, self.count / (self.count + 9))
+        torch._foreach_lerp_(self.values, [w.detach() for w in weights], share)

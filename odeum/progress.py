@@ -1,0 +1,57 @@
+"""What a person sees while a model trains: one live line in a terminal, now and then a plain line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+
+def duration(seconds: float) -> str:
+    """75 -> 1m15s."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+class Progress:
+    """Rate, loss, time left and memory. Silent on all processes but the first."""
+
+    def __init__(self, title: str, quiet: bool = False, stream: TextIO | None = None, every: float = 15.0) -> None:
+        self.title = title
+        self.quiet = quiet
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.every = 0.2 if self.live else every
+        self.last = 0.0
+
+    def update(self, *, step: int, fraction: float, seconds: float, loss: float, rate: float, memory: int) -> None:
+        now = time.monotonic()
+        if self.quiet or now - self.last < self.every:
+            return
+        self.last = now
+        left = duration(seconds * (1 - fraction) / fraction) if fraction > 0 else "?"
+        line = (
+            f"{self.title}  {fraction:4.0%}  step {step}  loss {loss:.4f}  {rate:.0f}/s  "
+            f"{left} left  {memory / 2**20:.0f} MiB"
+        )
+        self._write(line, stay=not self.live)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            self._write(f"{self.title}  {text}", stay=True)
+
+    def metrics(self, step: int, metrics: dict[str, Any]) -> None:
+        shown = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
+        self.say(f"step {step}  valid: {shown}")
+
+    def _write(self, line: str, stay: bool) -> None:
+        if self.live:
+            self.stream.write("\r\x1b[2K" + line + ("\n" if stay else ""))
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()

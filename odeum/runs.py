@@ -1,0 +1,167 @@
+"""Run directories: what is written so that nothing is lost, and read so that a model can be used again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.models import OdeumModel, build
+from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.model import Classification, Language, Model, Translation, Vision
+
+KINDS = {kind.__name__: kind for kind in (Vision, Language, Classification, Translation)}
+
+
+def slug(spelling: str) -> str:
+    """`parallel:independent=6` as the name of a folder."""
+    return re.sub(r"[^\w.]+", "-", spelling).strip("-")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Whole or not at all: a reader, or a power cut, never sees half a file."""
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OdeumError(f"cannot write '{path}': {error.strerror}") from None
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    """Safetensors, whole or not at all; a weight that is used twice is stored once because it is one module."""
+    part = path.with_name(path.name + ".part")
+    try:
+        save_file({name: w.detach().cpu().contiguous() for name, w in weights.items()}, part)
+        os.replace(part, path)
+    except Exception as error:  # safetensors raises its own kinds for a full disk
+        part.unlink(missing_ok=True)
+        raise OdeumError(f"cannot write '{path}': {error}") from None
+
+
+def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | None = None) -> None:
+    """config.json and model.safetensors."""
+    config = {
+        "kind": type(model.settings).__name__,
+        "architecture": spell(model.architecture),
+        "model": asdict(model.settings),
+    }
+    write_json(directory / "config.json", config)
+    save_weights(directory / "model.safetensors", model.state_dict() if weights is None else weights)
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}") from None
+    except (ValueError, OSError) as error:
+        raise OdeumError(f"cannot read '{path}': {error}") from None
+
+
+def read_settings(directory: Path) -> tuple[Model, Architecture]:
+    """The words a run's model was built from."""
+    config = read_json(directory / "config.json")
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
+    return KINDS[config["kind"]](**settings), parse(config["architecture"])
+
+
+def load_model(directory: str | Path) -> nn.Module:
+    """The trained model of a run, in evaluation mode."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise OdeumError(f"there is no run '{directory}'")
+    settings, architecture = read_settings(directory)
+    path = directory / "model.safetensors"
+    if not path.exists():
+        raise OdeumError(f"the run '{directory}' is not finished; the command in its run.json continues it")
+    model = build(architecture, settings)
+    model.load_state_dict(load_file(path))
+    return model.eval()
+
+
+class Checkpoints:
+    """States to go on from: `checkpoint/step-N/` with tensors and a small JSON, the last complete one counts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "checkpoint"
+
+    def _all(self) -> list[Path]:
+        found = [p for p in self.directory.glob("step-*") if p.name[5:].isdigit() and (p / "state.json").exists()]
+        return sorted(found, key=lambda p: int(p.name[5:]))
+
+    def latest(self) -> Path | None:
+        found = self._all()
+        return found[-1] if found else None
+
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write beside, rename, then forget the older ones: at every moment one complete state is there."""
+        target = self.directory / f"step-{step:08d}"
+        part = self.directory / f"part-{step:08d}"
+        older = self._all()
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            save_weights(part / "tensors.safetensors", tensors)
+            write_json(part / "state.json", state)
+            if target.exists():
+                shutil.rmtree(target)
+            os.rename(part, target)
+        except (OSError, OdeumError) as error:
+            shutil.rmtree(part, ignore_errors=True)
+            kept = f"the state of step {int(older[-1].name[5:])} is kept" if older else "no state was saved yet"
+            raise OdeumError(f"{error}; {kept}, the same command continues when there is space") from None
+        for path in older:
+            if path != target:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def load(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return load_file(path / "tensors.safetensors"), read_json(path / "state.json")
+
+    def clear(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on besides the code."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    out = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("odeum", "numpy", "tokenizers", "sacrebleu"):
+        try:
+            out[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return out
+
+
+def git_revision() -> str | None:
+    """Of the library's own checkout, with a mark if it was changed; None for an installed package."""
+    import subprocess
+
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        run = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(run, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
