@@ -1,0 +1,145 @@
+"""Dropout and stochastic depth are one draw a step: every stage of a Runge–Kutta step sees the same field."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import stack
+from odeum.errors import OdeumError
+from odeum.fields import Context, FeedForward, Field, Increment, Noise, PreNorm, SelfAttention, StochasticDepth, Sum
+from odeum.fields.base import Dropout
+from odeum.flow import Flow
+from odeum.integrators import HEUN, MIDPOINT, RK4, FixedSteps, LieTrotter, Method, RungeKutta, Strang
+from odeum.settings.model import Shape
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def noisy_field(kind: str) -> Field:
+    def part(field: Field) -> Field:
+        return StochasticDepth(PreNorm(nn.LayerNorm(8), field), 0.5 if kind == "depth" else 0.0)
+
+    rate = 0.4 if kind == "dropout" else 0.0
+    return Sum(part(SelfAttention(8, 2, dropout=rate)), part(FeedForward(8, 16, dropout=rate)))
+
+
+class Frozen(Field):
+    """A field under masks drawn once and for all."""
+
+    def __init__(self, field: Field, masks: list[Tensor]) -> None:
+        super().__init__()
+        self.field = field
+        self.masks = masks
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        noise = Noise()
+        noise.masks = self.masks
+        return self.field(t, x, context._replace(noise=noise))
+
+
+class Recording(Noise):
+    """Remembers every draw of a step."""
+
+    made: list[Recording]
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).made.append(self)
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[Recording]:
+    Recording.made = []
+    monkeypatch.setattr("odeum.integrators.base.Noise", Recording)
+    return Recording.made
+
+
+@pytest.mark.parametrize("kind", ["dropout", "depth"])
+@pytest.mark.parametrize("tableau", [RK4, HEUN, MIDPOINT], ids=lambda tableau: tableau.name)
+def test_a_noisy_step_is_a_step_of_one_frozen_field(kind: str, tableau, draws: list[Recording]) -> None:
+    field, x = noisy_field(kind), torch.randn(4, 5, 8)
+    found = Flow(field, FixedSteps(RungeKutta(tableau)))(x)
+    assert len(draws) == 1 and len(draws[0].masks) == 2
+    frozen = Frozen(field, draws[0].masks)
+    frozen.train(False)  # so that the step brings no masks of its own
+    field.train()
+    torch.testing.assert_close(Flow(frozen, FixedSteps(RungeKutta(tableau)))(x), found, rtol=0, atol=0)
+    quiet = Flow(field.eval(), FixedSteps(RungeKutta(tableau)))(x)
+    assert not torch.allclose(found, quiet)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "depth"])
+def test_masks_differ_from_step_to_step(kind: str, draws: list[Recording]) -> None:
+    Flow(noisy_field(kind), FixedSteps(RungeKutta(RK4), 3))(torch.randn(16, 5, 8))
+    first, second, third = (draw.masks for draw in draws)
+    assert not torch.equal(first[0], second[0]) and not torch.equal(second[0], third[0])
+
+
+@pytest.mark.parametrize("kind", ["dropout", "depth"])
+@pytest.mark.parametrize("method", [Strang(), Strang(RungeKutta(MIDPOINT))], ids=["euler", "midpoint"])
+def test_both_half_steps_of_strang_see_the_same_term(kind: str, method: Method, draws: list[Recording]) -> None:
+    field, x = noisy_field(kind), torch.randn(4, 5, 8)
+    found = Flow(field, FixedSteps(method))(x)
+    (draw,) = draws
+    assert len(draw.masks) == 2
+    frozen = Sum(*(Frozen(term, [mask]) for term, mask in zip(field.terms, draw.masks, strict=True)))
+    frozen.train(False)
+    field.train()
+    torch.testing.assert_close(Flow(frozen, FixedSteps(method))(x), found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "inner", [LieTrotter(), Strang(), Strang(RungeKutta(MIDPOINT))], ids=["lie", "strang", "strang2"]
+)
+def test_a_layer_as_a_field_is_frozen_too(inner: Method, draws: list[Recording]) -> None:
+    field, x = noisy_field("dropout"), torch.randn(4, 5, 8)
+    found = Flow(Increment(inner, field), FixedSteps(RungeKutta(HEUN)))(x)
+    (draw,) = draws
+    assert len(draw.masks) == 2
+    frozen = Sum(*(Frozen(term, [mask]) for term, mask in zip(field.terms, draw.masks, strict=True)))
+    frozen.train(False)
+    field.train()
+    again = Flow(Increment(inner, frozen).eval(), FixedSteps(RungeKutta(HEUN)))
+    for term in field.terms:
+        term.train()
+    torch.testing.assert_close(again(x), found, rtol=0, atol=0)
+
+
+def test_dropout_keeps_the_mean_and_the_rate() -> None:
+    dropout, ones = Dropout(0.25), torch.ones(200, 200)
+    for noise in (None, Noise()):
+        out = dropout(ones, noise)
+        assert out.mean().item() == pytest.approx(1.0, abs=0.02)
+        assert (out == 0).double().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(dropout.eval()(ones, Noise()), ones)
+
+
+def test_stochastic_depth_drops_whole_samples() -> None:
+    class One(Field):
+        def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+            return torch.ones_like(x)
+
+    field = StochasticDepth(One(), 0.25)
+    out = field(0.0, torch.zeros(4000, 2, 3), Context())
+    assert out.flatten(1).std(dim=1).max() == 0
+    assert sorted(out.unique().tolist()) == pytest.approx([0.0, 4 / 3])
+    assert out.mean().item() == pytest.approx(1.0, abs=0.05)
+    assert torch.equal(field.eval()(0.0, torch.zeros(4, 2, 3), Context()), torch.ones(4, 2, 3))
+
+
+def test_stochastic_depth_grows_with_depth() -> None:
+    model = stack("parallel", Shape(width=8, heads=2, depth=5, stochastic_depth=0.4))
+    rates = [[getattr(term, "rate", 0.0) for term in flow.field.terms] for flow in model.flows]
+    assert rates == [pytest.approx([r, r]) for r in (0.0, 0.1, 0.2, 0.3, 0.4)]
+    shared = stack("parallel:independent=1", Shape(width=8, heads=2, depth=5, stochastic_depth=0.4))
+    assert [term.rate for term in shared.flows[0].field.terms] == [0.4, 0.4]
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
+def test_impossible_rates_are_refused(rate: float) -> None:
+    with pytest.raises(OdeumError, match=f"a probability from 0 to below 1, not {rate}"):
+        Dropout(rate)
+    with pytest.raises(OdeumError, match=f"a probability from 0 to below 1, not {rate}"):
+        StochasticDepth(FeedForward(8), rate)
