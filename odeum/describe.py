@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Field
+from odeum.fields.evolved import Measure
 from odeum.flow import Flow, set_solver
 from odeum.integrators import Adaptive, FixedSteps, RungeKutta, Solver
 from odeum.integrators.tableaux import EULER
@@ -52,12 +53,19 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
     out |= _adaptive_cost(words, settings, model) if adaptive else _cost(model, settings)
-    if forms := {f for m in model.modules() if (form := getattr(m, "form_for", None)) for f in [form(settings)]}:
-        out["attention"] = ", ".join(sorted(forms))
+    if forms := {m.form_at(_length(settings)) for m in model.modules() if isinstance(m, Measure)}:
+        out["attention"] = f"{', '.join(sorted(forms))} form on this device for one example of this length"
     if detail:
         out["activation_memory"] = None if adaptive else activation_memory(model, settings)
         out["model"] = {"kind": type(settings).__name__.lower(), **asdict(settings)}
     return out
+
+
+def _length(settings: Model) -> int:
+    """Tokens of one example."""
+    if isinstance(settings, Vision):
+        return (settings.image_size // settings.patch_size) ** 2 + (settings.pooling == "token")
+    return settings.length
 
 
 def inner_solver(solver: Solver) -> Solver:
@@ -101,9 +109,11 @@ def _cost(model: nn.Module, settings: Model) -> dict[str, Any]:
     calls: Counter[str] = Counter()
     hooks = _count_calls(model, calls)
     try:
+        model.requires_grad_(False)  # the counter's own hooks trip over weights handed on as they are
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             model.eval()(**example(settings, "meta"))
     finally:
+        model.requires_grad_(True)
         for hook in hooks:
             hook.remove()
     return {

@@ -115,6 +115,7 @@ class EvolvedAttention(Field):
     """A(t) acting on the state: values are the (normed) state itself, split in heads; there is no W_V."""
 
     cross = False
+    symbol = "G"
 
     def __init__(self, width: int, heads: int, time_width: int | None = None, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -167,6 +168,7 @@ class EvolvedCrossAttention(EvolvedAttention):
     """A(t) acting on the memory, normed by this layer; the state is not read: its query is in the anchor."""
 
     cross = True
+    symbol = "C"
 
     def __init__(
         self, width: int, heads: int, time_width: int | None = None, *, norm: nn.Module, dropout: float = 0.0
