@@ -48,7 +48,7 @@ def draw(comparison: Comparison, rows: Sequence[Row], directory: str | Path) -> 
     unit = f" ({scale.unit.strip()})" if scale.unit else ""
     way = "" if comparison.higher_is_better else ", lower is better"
     label = f"valid {value}{unit}{way}" if measured else "valid loss, lower is better"
-    band = "The band is ± one standard deviation over seeds; the steep beginning is cut off."
+    band = "The band is ± one standard deviation over seeds; a steep beginning is cut off."
     unit_of_time, seconds = _clock(comparison)
     out = []
     for key, name, words, size in (
@@ -96,16 +96,20 @@ def _clock(comparison: Comparison) -> tuple[str, float]:
 
 
 def _curve(comparison: Comparison, name: str, key: str, size: float, value: str, factor: float) -> Series | None:
-    """Mean and spread over the seeds, where all of them have been measured."""
+    """Mean and spread over the seeds: at equal steps, or where the steps differ, while all of them were running."""
     runs = comparison.finished(name) or comparison.of(name)
     curves = [points for run in runs if (points := _measured(run, key, value))]
     if not curves:
         return None
-    start, end = max(c[0][0] for c in curves), min(c[-1][0] for c in curves)
-    grid = sorted({x for c in curves for x, _ in c if start <= x <= end})
-    summaries = [summarise(factor * _at(c, x) for c in curves) for x in grid]
-    means = [s.mean for s in summaries if s]
-    spreads = [s.spread for s in summaries if s]
+    if len({tuple(x for x, _ in _measured(run, "step", value)) for run in runs}) == 1:
+        grid = [sum(xs) / len(curves) for xs in zip(*([x for x, _ in c] for c in curves), strict=False)]
+        values = [list(ys) for ys in zip(*([y for _, y in c] for c in curves), strict=False)]
+    else:
+        start, end = max(c[0][0] for c in curves), min(c[-1][0] for c in curves)
+        grid = sorted({x for c in curves for x, _ in c if start <= x <= end})
+        values = [[_at(c, x) for c in curves] for x in grid]
+    summaries = [s for ys in values if (s := summarise(factor * y for y in ys))]
+    means, spreads = [s.mean for s in summaries], [s.spread for s in summaries]
     return Series(name, [x / size for x in grid], means, spreads, len(curves)) if grid else None
 
 

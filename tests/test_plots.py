@@ -46,12 +46,20 @@ def test_the_csv_holds_mean_and_spread_over_seeds(tmp_path: Path) -> None:
     assert float(lines[3][1]) == 1_800_000 and float(lines[3][2]) == pytest.approx(97.1167, abs=1e-3)
 
 
-def test_seeds_of_different_speed_are_averaged_only_where_all_were_measured(tmp_path: Path) -> None:
+def test_seeds_of_different_speed_are_averaged_at_equal_steps(tmp_path: Path) -> None:
     write_run(tmp_path, "sequential", 0, 0.9, step_seconds=0.1)
-    write_run(tmp_path, "sequential", 1, 0.9, step_seconds=0.2)
+    write_run(tmp_path, "sequential", 1, 0.8, step_seconds=0.2)
     _, figures = drawn(tmp_path)
-    times = [float(line[1]) for line in read_csv(figures[1])[1:]]
-    assert min(times) == 10.0 and max(times) == 50.0
+    last = read_csv(figures[1])[-1]
+    assert float(last[1]) == pytest.approx(75.0) and float(last[2]) == pytest.approx(85.0)
+
+
+def test_seeds_with_different_steps_are_averaged_while_all_were_running(tmp_path: Path) -> None:
+    write_run(tmp_path, "sequential", 0, 0.9, steps=500)
+    write_run(tmp_path, "sequential", 1, 0.9, steps=1000)
+    _, figures = drawn(tmp_path)
+    steps = [float(line[1]) for line in read_csv(figures[0])[1:]]
+    assert min(steps) == 100.0 and max(steps) == 500.0
 
 
 def test_long_runs_are_told_in_minutes(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:
     told, _ = compared(tmp_path / "a", ("rk4", (0.80, 0.821, 0.811), 0.05))
     assert told == "Stay with `sequential` on digits: the other architecture is worse."
     told, _ = compared(tmp_path / "b", ("rk4", (0.901, 0.918, 0.912), 0.05))
-    assert told.endswith("stay with `sequential`.")
+    assert told.endswith("nothing was cheaper: stay with `sequential`.")
 
 
 def test_one_seed_has_no_verdict_and_says_so(tmp_path: Path) -> None:
@@ -168,6 +168,20 @@ def test_what_was_equal_is_said_beside_what_was_measured(tmp_path: Path, match: 
     assert words in first and "500 steps" in first and "10 s to 20 s" in first
     broken = [text for text in warnings(report.read(tmp_path), rows) if "should have been equal" in text]
     assert len(broken) == (match == "time")
+
+
+def test_equal_multiply_adds_may_differ_in_steps_without_a_warning(tmp_path: Path) -> None:
+    for name, steps in (("sequential", 400), ("rk4", 100)):
+        write_run(tmp_path, name, 0, 0.9, macs=10**9 // steps, steps=steps, info={"training": {"steps": steps}})
+    write_plan(tmp_path, ["sequential", "rk4"], match="macs")
+    comparison = report.read(tmp_path)
+    assert warnings(comparison, report.rows(comparison)) == []
+
+
+def test_an_equation_is_shown_with_its_scheme(tmp_path: Path) -> None:
+    info = {"equation": "dx/dt = G(x) + F(x)", "scheme": ["k1 = G(x); x ← x + dt k1"]}
+    write_run(tmp_path, "sequential", 0, 0.9, info=info)
+    assert report.rows(report.read(tmp_path))[0].equation == "dx/dt = G(x) + F(x)\nk1 = G(x)\nx ← x + dt k1"
 
 
 def test_csv_and_json_hold_the_same_unscaled_numbers(tmp_path: Path) -> None:

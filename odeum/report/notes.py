@@ -30,6 +30,9 @@ MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
 FREE = frozenset({"seed", "tensorboard", "checkpoint_every", "architecture"})
 """Settings in which runs may differ without being another experiment."""
 
+LENGTH = frozenset({"steps", "macs", "epochs", "budget"})
+"""Settings that differ by design where time or multiply–adds are held equal."""
+
 
 def notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     """Sentences, the most important first."""
@@ -72,6 +75,8 @@ def warnings(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
         if len({str(info.get(key)) for info in runs}) > 1:
             out.append(f"The runs do not all have the same {words}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
+        if key in LENGTH and comparison.match in ("time", "macs"):
+            continue
         out.append(f"The recipe was not the same in all runs: {key} is {' or '.join(value)}.")
     return out
 

@@ -192,14 +192,14 @@ def _facts(comparison: Comparison) -> str:
     settled = {
         "Data": " · ".join(
             part
-            for part in (comparison.data, f"task {first['task']}" if first.get("task") else "", _mark(first)) if part
+            for part in (comparison.data, str(first.get("kind") or ""), _mark(first)) if part
         ),
         "Judged by": f"{comparison.metric} on the {comparison.split} part, "
         f"{'higher' if comparison.higher_is_better else 'lower'} is better",
         "Recipe": _settings([info.get("training") for info in infos]),
         "Model": _settings([info.get("model") for info in infos]),
         "Seeds": ", ".join(map(str, sorted({run.seed for run in comparison.runs}))),
-        "Device": ", ".join(dict.fromkeys(str(info["device"]) for info in infos if info.get("device"))),
+        "Device": ", ".join(dict.fromkeys(_device(info) for info in infos if info.get("device"))),
         "Versions": _settings([info.get("versions") for info in infos]),
         "Source": str(first.get("git") or ""),
         "Dates": " to ".join(dict.fromkeys(_ends(str(info["date"]) for info in infos if info.get("date")))),
@@ -207,6 +207,12 @@ def _facts(comparison: Comparison) -> str:
     return (
         "<dl>" + "".join(f"<dt>{key}</dt><dd>{_text(value)}</dd>" for key, value in settled.items() if value) + "</dl>"
     )
+
+
+def _device(info: dict[str, Any]) -> str:
+    threads, processes = info.get("threads"), info.get("processes") or 1
+    parts = [str(info["device"]), f"{threads} thread{'' if threads == 1 else 's'}" if threads else ""]
+    return ", ".join(filter(None, [*parts, f"{processes} processes" if processes != 1 else ""]))
 
 
 def _mark(info: dict[str, Any]) -> str:

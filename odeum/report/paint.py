@@ -77,12 +77,14 @@ def lines(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
             low = [m - (s or 0.0) for m, s in zip(item.mean, item.spread, strict=True)]
             high = [m + (s or 0.0) for m, s in zip(item.mean, item.spread, strict=True)]
             axes.fill_between(item.x, low, high, color=style.colour, alpha=0.14, linewidth=0)
-    later = [m for item in series for m in item.mean[len(item.mean) // 4 :]]
+    tails = [list(zip(item.mean, item.spread, strict=True))[len(item.mean) // 4 :] for item in series]
+    later = [mean for tail in tails for mean, _ in tail]
+    edges = [mean + sign * (spread or 0.0) for tail in tails for mean, spread in tail for sign in (-1, 1)]
     _scale_axis(axes, "y", later)
     _scale_axis(axes, "x", [0.0, *(x for item in series for x in item.x)])
     axes.margins(x=0.02)
     axes.autoscale_view()
-    _cut(axes, later)
+    _cut(axes, edges if axes.get_yscale() == "linear" else later)
     _name(axes, series, look)
 
 

@@ -58,6 +58,7 @@ class Row:
     """training time of a run, mean over the seeds"""
     unfinished: tuple[str, ...]
     equation: str | None
+    """the field and, below it, how a layer steps through it"""
 
     @property
     def score(self) -> Summary | None:
@@ -128,7 +129,7 @@ def _row(comparison: Comparison, name: str, base: list[Run], comparisons: int) -
         steps=_mean([run.measured("steps") for run in done]),
         seconds=_mean([run.measured("seconds") for run in done]),
         unfinished=tuple(_unfinished(run) for run in runs if run.result is None),
-        equation=str(facts["equation"]) if facts.get("equation") else None,
+        equation=_equation(facts),
     )
 
 
@@ -144,6 +145,13 @@ def _summary(runs: list[Run], split: str, metric: str) -> Summary | None:
 def _mean(values: list[float | None]) -> float | None:
     summary = summarise(x for x in values if x is not None)
     return summary.mean if summary else None
+
+
+def _equation(facts: dict[str, Any]) -> str | None:
+    scheme = facts.get("scheme") or []
+    flows = scheme if isinstance(scheme, list) else [scheme]
+    lines = [str(facts.get("equation") or ""), *(line.strip() for flow in flows for line in str(flow).split(";"))]
+    return "\n".join(filter(None, lines)) or None
 
 
 def _unfinished(run: Run) -> str:

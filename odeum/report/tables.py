@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,8 +64,8 @@ def seeds(row: Row) -> str:
     return text + (f" + {len(row.unfinished)} unfinished" if row.unfinished else "")
 
 
-def table(rows: Sequence[Row], format: str = "text", width: int = 120) -> str:
-    """The rows as text for a terminal, Markdown, CSV or JSON; the last two hold unscaled numbers."""
+def table(rows: Sequence[Row], format: str = "text", width: int | None = None) -> str:
+    """The rows as text (of the terminal's width), Markdown, CSV or JSON; the last two hold unscaled numbers."""
     choose(format, FORMATS, "format")
     if format == "md":
         return _markdown(rows)
@@ -79,6 +80,7 @@ def table(rows: Sequence[Row], format: str = "text", width: int = 120) -> str:
         return out.getvalue()
     from rich.console import Console
 
+    width = width or shutil.get_terminal_size((120, 24)).columns
     console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as capture:
         console.print(rich_table(rows, width))

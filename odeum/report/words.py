@@ -123,7 +123,7 @@ def headline(rows: Sequence[Row], data: str) -> str:
     if not equal:
         rest = "the other architecture is" if len(judged) == 1 else "every other architecture is"
         return f"Stay with `{base.architecture}` on {data}: {rest} worse."
-    return _cheapest(equal, base, data, scale)
+    return _cheapest(equal, judged, base, data, scale)
 
 
 def groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
@@ -170,14 +170,16 @@ def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
     )
 
 
-def _cheapest(equal: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
+def _cheapest(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     start = f"Nothing was shown to be better than `{base.architecture}` on {data}"
     for name, cost in (("step time", _time), ("parameters", _size)):
         saving = [(value, row) for row in equal if (value := cost(row, base)) is not None and value < 1 - NOTICEABLE]
         if saving:
             value, row = min(saving, key=lambda pair: pair[0])
             return f"{start}, but `{row.architecture}` needs {ratio(value)} its {name} and {_bound(row, scale)}."
-    return f"{start}, and nothing that kept up was cheaper: stay with `{base.architecture}`."
+    costs = [cost(row, base) or 1.0 for row in judged for cost in (_time, _size)]
+    rest = "what was cheaper is worse" if min(costs) < 1 - NOTICEABLE else "nothing was cheaper"
+    return f"{start}, and {rest}: stay with `{base.architecture}`."
 
 
 def _bound(row: Row, scale: Scale) -> str:
