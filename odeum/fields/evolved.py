@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
-from odeum.fields.attention import attend, check_heads, merge_heads, reset, rotate, split_heads
+from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
 from odeum.fields.base import Context, Dropout, Field, Source
 from odeum.fields.exponential import Exponential, Ledger, largest_spread, shared_attention
 from odeum.fields.linear_attention import Features, LinearFeatures, linear_attention
@@ -83,6 +83,8 @@ class Measure(nn.Module):
             k = rotate(split_heads(fresh, self.heads), source.rotary)
             if source.cache is not None:
                 (k,) = source.cache.extend(k)
+        if source.mask is not None:
+            check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
         anchor = Anchor(q, k, fresh, self.time.unflatten(1, (self.heads, self.time_width)))
         if self.features is not None:
             return anchor._replace(features=self.features(q, k, source))

@@ -93,4 +93,7 @@ def _look(mask: Tensor, what: str) -> Tensor:
         return ~mask
     if not mask.is_floating_point():
         raise OdeumError(f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (−inf = do not look)")
-    return mask == 0
+    look = mask == 0
+    if not torch.compiler.is_compiling() and not bool((look | (mask < -1e4)).all()):
+        raise OdeumError(f"the {what} holds other numbers than 0 or −inf, but it can only hide keys, not weigh them")
+    return look
