@@ -38,6 +38,20 @@ def flip(images: Tensor, random: Generator) -> Tensor:
     return torch.where(per_sample(chance(len(images), 0.5, random)), images.flip(-1), images)
 
 
+def jitter(images: Tensor, random: Generator) -> Tensor:
+    """Turn, zoom, shear and move each image a little (at most a sixteenth of the side); its border is taken as empty.
+
+    For small signs, which a whole pixel already deforms and whose mirror image is another sign.
+    """
+    count = len(images)
+    angle, zoom = uniform(count, random, -0.2, 0.2), uniform(count, random, 0.9, 1.1)
+    shear, move_x, move_y = uniform((3, count), random, -0.12, 0.12)
+    across, up = zoom * angle.cos(), zoom * angle.sin()
+    matrices = torch.stack([across, shear - up, move_x, up, across, move_y], 1).view(-1, 2, 3)
+    grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
 def beta(count: int, alpha: float, random: Generator) -> Tensor:
     """Samples of Beta(alpha, alpha), alpha ≤ 1, by Jöhnk's rejection, 32 trials each."""
     x, y = torch.rand((2, 32, count), generator=random) ** (1 / alpha)

@@ -50,7 +50,7 @@ class Generator:
         values = []
         for _ in range(count):
             owed -= 1
-            if depth < self.depth and draw() <= P_OPERATOR:
+            if depth + 1 < self.depth and draw() <= P_OPERATOR:
                 values.append(self.expression(depth + 1, out, owed))
             else:
                 value = int(draw() * 10)

@@ -168,7 +168,7 @@ def folder(path: Path, size: int | None = None) -> Pictures:
     for split, found in given.items():
         if unseen := sorted(set(found) - set(classes)):
             raise OdeumError(
-                f"the class '{unseen[0]}' in the {split} part of '{path}' never occurs in its training part"
+                f"the class '{unseen[0]}' of the {split} part of '{path}' never occurs in its training part"
             )
     channels, side = _common(given["train"], size)
     parts = {split: _load(found, classes, channels, side) for split, found in given.items()}

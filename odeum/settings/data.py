@@ -19,7 +19,7 @@ class ImageData:
     """Pictures, one class each."""
 
     augment: Literal["none", "light", "deit"] = "light"
-    """light: shifted crops and flips; deit: also RandAugment, mixup, cutmix and erasing"""
+    """light: shifted crops and flips (digits: small turns and moves); deit: also RandAugment, mixup, cutmix, erasing"""
     size: int | None = None
     """height and width given to the model (none: the pictures' own, at most 64)"""
 

@@ -1,0 +1,90 @@
+"""Tokens: what goes in comes out, the vocabulary is learned from the training part, and saved as it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from odeum.data.ragged import Ragged, by_count, by_tokens
+from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, load_tokens
+from odeum.errors import OdeumError
+
+TEXT = "the cat sat on the mat .\n\nthe dog , too : Größe 戦場 \x85 end\n" * 3
+
+
+def test_words_are_counted_and_ordered_as_in_the_papers():
+    words = Listed.learn("words", [TEXT], None)
+    assert words.entries[:2] == ["<eos>", "the"]
+    assert words.encode("the cat\n") == [words.index["the"], words.index["cat"], words.index["<eos>"]]
+    assert words.encode("zebra") == [words.index[UNKNOWN]]
+    assert words.decode(words.encode("the cat sat\nthe dog")) == "the cat sat\nthe dog"
+    stream = words.stream([TEXT])
+    assert len(stream) == len(TEXT.split()) + TEXT.count("\n")
+
+
+def test_a_capped_vocabulary_keeps_the_frequent_and_unknown():
+    words = Listed.learn("words", [TEXT], 5)
+    assert words.size == 5
+    assert UNKNOWN in words.entries
+    pieces = Listed.learn("pieces", [TEXT], 6, first=(PAD, UNKNOWN))
+    assert pieces.entries[:3] == [PAD, UNKNOWN, "the"]
+
+
+def test_characters_bytes_and_bpe_give_the_text_back():
+    characters = Listed.learn("characters", [TEXT], None)
+    bpe = Bpe.learn([TEXT], 300)
+    for tokens in (characters, Bytes(), bpe):
+        assert tokens.decode(tokens.encode(TEXT)) == TEXT
+        assert tokens.decode(tokens.stream([TEXT]).tolist()) == TEXT
+    assert bpe.decode(bpe.encode("Ünseen ☃ characters")) == "Ünseen ☃ characters"
+    assert "\N{REPLACEMENT CHARACTER}" in characters.decode(characters.encode("☃"))
+
+
+def test_training_bpe_twice_gives_the_same():
+    assert Bpe.learn([TEXT], 320).to_json() == Bpe.learn([TEXT], 320).to_json()
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [Listed.learn("words", [TEXT], None), Bytes(), Bpe.learn([TEXT], 300, first=("<pad>",), prefix_space=True)],
+    ids=["words", "bytes", "bpe"],
+)
+def test_saved_and_loaded_tokens_are_equal(tokens, tmp_path):
+    tokens.save(tmp_path)
+    again = load_tokens(tmp_path)
+    assert again.size == tokens.size
+    assert again.encode(TEXT) == tokens.encode(TEXT)
+
+
+def test_bpe_smaller_than_the_bytes_is_refused():
+    with pytest.raises(OdeumError, match="at least 256"):
+        Bpe.learn([TEXT], 100)
+
+
+def test_ragged_rows_are_padded_with_a_mask():
+    rows = [[1, 2, 3], [4], [5, 6]]
+    ids, mask = Ragged(rows).padded(torch.tensor([2, 0]), pad=9)
+    assert ids.tolist() == [[5, 6, 9], [1, 2, 3]]
+    assert mask.tolist() == [[1, 1, 0], [1, 1, 1]]
+
+
+def test_batches_by_count_hold_each_row_at_most_once_and_are_of_like_length():
+    lengths = torch.randint(1, 200, (1003,), generator=torch.Generator().manual_seed(0))
+    batches = by_count(lengths, 32, torch.Generator().manual_seed(1))
+    assert len(batches) == 1003 // 32
+    rows = torch.cat(batches)
+    assert len(rows.unique()) == len(rows)
+    spread = torch.stack([lengths[b].max() - lengths[b].min() for b in batches]).float().mean()
+    assert spread < 20  # unsorted batches spread over nearly 200
+    assert len(by_count(lengths[:5], 32, torch.Generator())) == 1
+
+
+def test_batches_by_tokens_fit_and_are_as_many_each_epoch():
+    random = torch.Generator().manual_seed(0)
+    first, second = torch.randint(1, 60, (2, 2000), generator=random)
+    plans = [by_tokens(first, second, 512, torch.Generator().manual_seed(seed)) for seed in range(3)]
+    assert len({len(plan) for plan in plans}) == 1
+    for plan in plans:
+        assert torch.cat(plan).sort().values.tolist() == list(range(2000))
+        assert all(len(rows) * int(first[rows].max()) <= 512 for rows in plan)
+    assert not torch.equal(plans[0][0], plans[1][0])
