@@ -85,10 +85,11 @@ def _steps(
         with evaluating(model):
             x = model.hidden(fed, window.mask, cache)
             token = choice.pick(model.embedding.logits(x[:, -1]))
-        if end is not None:
-            token = token.masked_fill(done, pad)
+        if end is None:
+            yield token
+        else:
+            yield token.masked_fill(done, pad)  # the model itself goes on with its own: pad may be no token at all
             done |= token == end
-        yield token
         if i + 1 == count or (end is not None and bool(done.all())):
             return
         slid = window.append(token)
@@ -106,7 +107,7 @@ class Window:
     def __init__(self, ids: Tensor, mask: Tensor | None, length: int) -> None:
         if mask is not None and not bool(mask[:, -1].all()):
             raise OdeumError(
-                "attention_mask ends in 0: pad the prompts on the left, so that each ends in its last token"
+                "attention_mask ends in 0: pad the prompts on the left, so that each ends in its last word"
             )
         self._ids, self.mask, self.length = ids, mask, length
         self._new: list[Tensor] = []
