@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from odeum.tasks import Task
 from odeum.train import Job, train
 
 MATCHES = ("steps", "time", "macs", "params")
-DEFAULT = ("sequential", "parallel", "rk4", "macaron", "transevolve")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ def compare(job: Comparison, quiet: bool = False) -> list[str]:
                     raise
                 failures.append(str(error))
                 progress.say(f"failed: {error}")
+                # A run that diverged is a result, and would diverge again.
+                lost = {job.task.metric: math.nan, "loss": math.nan}
+                write_json(directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
     return failures
 
 

@@ -76,7 +76,7 @@ def _open_run(job: Job, world: World) -> dict[str, Any]:
         "model": {"kind": type(job.model).__name__, **asdict(job.model)},
         "training": asdict(job.training),
         "fingerprint": job.task.fingerprint(),
-        **{key: facts[key] for key in ("equation", "parameters", "macs", "evaluations", "order")},
+        **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
         "device": str(world.device),
         "processes": world.size,
         "threads": torch.get_num_threads(),

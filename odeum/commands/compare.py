@@ -61,7 +61,7 @@ def run(argv: list[str]) -> int:
         return 130
     report = write(directory)
     print(table(rows(read(directory)), form))
-    print(f"report: {report.page}", file=sys.stderr)
+    print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0

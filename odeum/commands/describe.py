@@ -35,7 +35,7 @@ def run(argv: list[str]) -> int:
 def _table(facts: dict[str, Any], form: str) -> str:
     rows = [
         ("equation", facts["equation"]),
-        *(("one step" if i == 0 else "", line.replace("; ", "\n")) for i, line in enumerate(facts["scheme"])),
+        *(("one step" if i == 0 else "elsewhere", line.replace("; ", "\n")) for i, line in enumerate(facts["scheme"])),
         ("order", "not fixed: the coefficients are learned" if facts["order"] is None else str(facts["order"])),
         ("layers", facts["layers"]),
         ("evaluations", _evaluations(facts)),
@@ -44,7 +44,7 @@ def _table(facts: dict[str, Any], form: str) -> str:
         ("activations", _bytes(facts["activation_memory"])),
     ]
     if "parameters_published" in facts:
-        rows.insert(6, ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"))
+        rows.insert([name for name, _ in rows].index("parameters") + 1, ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"))
     if "attention" in facts:
         rows.append(("attention", facts["attention"]))
     if form == "md":

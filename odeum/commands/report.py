@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from odeum.errors import choose
 from odeum.options import Parser
 
@@ -17,5 +19,5 @@ def run(argv: list[str]) -> int:
 
     report = write(said["directory"])
     print(table(rows(read(said["directory"])), form))
-    print(f"report: {report.page}")
+    print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)
     return 0
