@@ -87,6 +87,8 @@ def check_shape(shape: Shape) -> None:
     for name in ("width", "heads", "depth"):
         if getattr(shape, name) < 1:
             raise OdeumError(f"{name} must be at least 1, not {getattr(shape, name)}")
+    if shape.hidden is not None and shape.hidden < 1:
+        raise OdeumError(f"hidden must be at least 1, not {shape.hidden}")
     if shape.width % shape.heads:
         raise OdeumError(f"heads ({shape.heads}) must divide the width ({shape.width})")
     for name in ("dropout", "stochastic_depth"):
@@ -234,7 +236,7 @@ def _evolved(words: Evolved, shape: Shape, cross: bool) -> Stack:
         raise OdeumError(f"independent={independent} layers cannot be dealt out evenly to {words.blocks} blocks")
     schedule = SCHEDULES[choose(words.sharing, SCHEDULES, "sharing")](layers, independent // words.blocks)
     rates = iter(depth_rates(shape, independent))
-    seeds = itertools.count(words.seed * 10_000)  # each random matrix its own
+    seeds = itertools.count(10_000 * words.seed + 5_000 * cross)  # each random matrix its own
     return Stack([_evolved_block(words, shape, cross, schedule, rates, seeds) for _ in range(words.blocks)])
 
 

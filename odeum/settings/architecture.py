@@ -167,24 +167,20 @@ def split_spellings(text: str) -> list[str]:
 
 def spell(architecture: Architecture) -> str:
     """The shortest spelling that `parse` turns into this architecture."""
-    candidates = []
-    for start, base in _starts():
-        if type(base) is type(architecture):
-            changed = [
-                f"{f.name}={'none' if value is None else value}"
-                for f in dataclasses.fields(base)
-                if getattr(base, f.name) != (value := getattr(architecture, f.name))
-            ]
-            candidates.append(start + ("," if ":" in start else ":") + ",".join(changed) if changed else start)
-    return min(candidates, key=len)
+    return min(_spellings(architecture), key=len)
 
 
-def _starts() -> Iterator[tuple[str, Architecture]]:
-    """Every name, with and without a variant, and what it stands for."""
+def _spellings(architecture: Architecture) -> Iterator[str]:
+    """What is to be said beside each name of this kind, and beside each variant that says nothing wrong."""
+    values = {field.name: getattr(architecture, field.name) for field in dataclasses.fields(architecture)}
     for name, base in ARCHITECTURES.items():
-        yield name, base
-        for variant, changes in VARIANTS.get(name, {}).items():
-            yield f"{name}:{variant}", dataclasses.replace(base, **changes)
+        if type(base) is not type(architecture):
+            continue
+        for variant, said in {"": {}, **VARIANTS.get(name, {})}.items():
+            if all(values[key] == value for key, value in said.items()):
+                rest = {k: v for k, v in values.items() if k not in said and v != getattr(base, k)}
+                items = [*filter(None, [variant]), *(f"{k}={'none' if v is None else v}" for k, v in rest.items())]
+                yield name + (":" + ",".join(items) if items else "")
 
 
 def _is_variant(previous: str, item: str) -> bool:
