@@ -118,6 +118,10 @@ class _Search:
         if self.beam == 1:
             over |= self.best > -torch.inf
         stay = (~over).nonzero().flatten()
+        if len(stay) < len(over):
+            for i in (over & (self.best == -torch.inf)).nonzero().flatten().tolist():
+                # It may end nowhere (the end has no probability at all): its best open translation is all there is.
+                self.answers[int(self.sentences[i])] = self.ids[i * self.width, 1:].tolist()
         if len(stay) == 0:
             return False
         rows = (stay.unsqueeze(1) * self.width + parents[stay]).flatten()

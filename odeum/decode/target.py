@@ -36,7 +36,9 @@ class Target:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
         x = self.model.decode(fed, self.memory, self.mask, self.caches)
-        return self.model.embedding.logits(x[:, -1]).float().log_softmax(dim=-1).index_fill_(-1, self.never, -torch.inf)
+        logits = self.model.embedding.logits(x[:, -1])
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        return logits.log_softmax(dim=-1, dtype=exact).index_fill_(-1, self.never, -torch.inf)
 
     def select(self, rows: Tensor, same_sources: bool) -> None:
         """Go on with these rows; `same_sources` if each new row has the source of the row in its place."""

@@ -84,7 +84,7 @@ def _append(buffer: Tensor, past: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
 
 def _select(buffer: Tensor, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of x in a buffer with as much room as before."""
-    if buffer.shape[-2] == x.shape[-2]:
+    if buffer.shape == x.shape:
         x = x.index_select(0, rows)
         return x, x
     buffer = buffer.new_empty(rows.shape[0], *buffer.shape[1:])
