@@ -29,8 +29,7 @@ class Anchor(NamedTuple):
 
     q: Tensor  # [batch, heads, queries, D / heads]
     k: Tensor  # [batch, heads, keys, D / heads]
-    fresh: Tensor  # [batch, new keys, D]: whose drift is not cached yet
-    time: Tensor  # [D, heads, time width]: turns a depth vector into a drift
+    drift: Tensor  # [batch, new keys, heads, time width]: k · W_Q,time of the keys whose drift is not cached yet
     shared: Tensor | None = None  # P = exp(A0 − row maximum) of the shared exponential
     ledger: Ledger | None = None  # gathers the gradient of P
     features: Features | None = None  # φ(q), φ(k) of the linear form
@@ -74,18 +73,16 @@ class Measure(nn.Module):
             if memory is None:
                 raise OdeumError("cross-attention needs a memory: give Context(other=Source(memory=...))")
             if source.cache is None:
-                fresh = self._dropped(self.k(memory))
+                keys, drift = self._keys(memory)
             else:
-                (fresh,) = source.cache.constant(lambda: (self.k(memory),))
-            k = split_heads(fresh, self.heads)
+                keys, drift = source.cache.constant(lambda: self._keys(memory))
+            k = split_heads(keys, self.heads)
         else:
-            fresh = self._dropped(self.k(x))
-            k = rotate(split_heads(fresh, self.heads), source.rotary)
+            keys, drift = self._keys(x)
+            k = rotate(split_heads(keys, self.heads), source.rotary)
             if source.cache is not None:
                 (k,) = source.cache.extend(k)
-        if source.mask is not None:
-            check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
-        anchor = Anchor(q, k, fresh, self.time.unflatten(1, (self.heads, self.time_width)))
+        anchor = Anchor(q, k, drift.unflatten(-1, (self.heads, self.time_width)))
         if self.features is not None:
             return anchor._replace(features=self.features(q, k, source))
         if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared":
@@ -108,6 +105,10 @@ class Measure(nn.Module):
             return "shared"
         size = 4 * batch * self.heads * queries * (keys or queries)
         return "shared" if device in ("cpu", "meta") and size <= LARGEST_SHARED else "fused"
+
+    def _keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k = self._dropped(self.k(x))
+        return k, k @ self.time.to(k.dtype)
 
     def _dropped(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
@@ -141,9 +142,8 @@ class EvolvedAttention(Field):
         return (self.coefficients * signal).unflatten(0, (self.heads, self.time_width))
 
     def drift(self, t: float, anchor: Anchor) -> Tensor:
-        """b(t) of the fresh keys, [batch, heads, keys]."""
-        direction = (anchor.time * self.depth_vector(t)).sum(dim=-1)  # [D, heads]
-        return (anchor.fresh @ direction.to(anchor.fresh.dtype)).transpose(1, 2)
+        """b(t) = k · (W_Q,time T(t)) of the new keys, [batch, heads, keys]."""
+        return torch.einsum("bkht,ht->bhk", anchor.drift, self.depth_vector(t).to(anchor.drift.dtype))
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own

@@ -69,13 +69,14 @@ class Exponential(torch.autograd.Function):
         floor = exponent_floor(p.dtype)
         for batch, head, rows, stop in _tiles(p, causal):
             tile = p[batch, head, rows, :stop]
-            scores = q[batch, head, rows] @ k[batch, head, :stop].transpose(-1, -2)
+            torch.matmul(q[batch, head, rows], k[batch, head, :stop].transpose(-1, -2), out=tile)
             hidden = _hidden(p, mask, causal, batch, head, rows, stop)
             if hidden is not None:
-                scores.masked_fill_(hidden, -torch.inf)
-            top = scores.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(p.dtype).min)
-            torch.exp(scores.sub_(top).clamp_(min=floor), out=scores)
-            tile.copy_(scores if hidden is None else scores.masked_fill_(hidden, 0.0))
+                tile.masked_fill_(hidden, -torch.inf)
+            top = tile.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(p.dtype).min)
+            tile.sub_(top).clamp_(min=floor).exp_()
+            if hidden is not None:
+                tile.masked_fill_(hidden, 0.0)
             if stop < p.shape[-1]:
                 p[batch, head, rows, stop:] = 0.0
         ctx.save_for_backward(q, k, p)
@@ -181,11 +182,12 @@ def _rows_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
     """P x; of a causal P only the blocks that are not zero."""
     rows, keys = p.shape[-2:]
     if not causal or rows <= 2 * CAUSAL_TILE:
-        return p @ x
+        return _times(p, x)
     out = p.new_empty(*p.shape[:-1], x.shape[-1])
     for start in range(0, rows, CAUSAL_TILE):
         stop = min(start + CAUSAL_TILE, rows)
-        out[..., start:stop, :] = p[..., start:stop, : stop + keys - rows] @ x[..., : stop + keys - rows, :]
+        seen = stop + keys - rows
+        out[..., start:stop, :] = _times(p[..., start:stop, :seen], x[..., :seen, :])
     return out
 
 
@@ -193,10 +195,15 @@ def _columns_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
     """Pᵀ x; of a causal P only the blocks that are not zero."""
     rows, keys = p.shape[-2:]
     if not causal or rows <= 2 * CAUSAL_TILE:
-        return p.transpose(-1, -2) @ x
-    out = p.new_zeros(*p.shape[:-2], keys, x.shape[-1])
+        return (x.transpose(-1, -2) @ p).transpose(-1, -2)
+    out = p.new_zeros(*p.shape[:-2], x.shape[-1], keys)
     for start in range(0, rows, CAUSAL_TILE):
         stop = min(start + CAUSAL_TILE, rows)
         seen = stop + keys - rows
-        out[..., :seen, :] += p[..., start:stop, :seen].transpose(-1, -2) @ x[..., start:stop, :]
-    return out
+        out[..., :seen] += x[..., start:stop, :].transpose(-1, -2) @ p[..., start:stop, :seen]
+    return out.transpose(-1, -2)
+
+
+def _times(p: Tensor, x: Tensor) -> Tensor:
+    """P x; a single column from the left, which the batched product does many times faster."""
+    return p @ x if x.shape[-1] > 1 else (x.transpose(-1, -2) @ p.transpose(-1, -2)).transpose(-1, -2)
