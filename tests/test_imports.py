@@ -1,0 +1,131 @@
+"""Imports run one way, from the mathematics to the command line; the words of Odeum need no torch; files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "odeum"
+
+LAYERS = """
+    errors
+    settings
+    statistics
+    fields
+    integrators
+    flow schedules
+    architectures
+    models
+    decode describe interop
+    data
+    tasks
+    progress runs memory distributed optimization loading
+    train
+    plots report
+    compare
+    options commands
+    cli
+    __main__
+"""
+LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
+
+
+def name_of(path: Path) -> str:
+    parts = ("odeum", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports(node: ast.AST, *, everywhere: bool) -> Iterator[str]:
+    """Names of the modules that are imported, at the top or also inside functions; not those for types alone."""
+    for child in ast.iter_child_nodes(node):
+        if is_type_checking(child) or (not everywhere and isinstance(child, ast.FunctionDef)):
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "relative imports hide which way an import points"
+            assert child.module is not None
+            yield child.module
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        else:
+            yield from imports(child, everywhere=everywhere)
+
+
+def top(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "odeum" and len(parts) > 1 else None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_point_one_way(path: Path) -> None:
+    own = top(name_of(path))
+    if own is None:
+        return  # odeum itself loads its names when they are used
+    assert own in LEVEL, f"'{own}' has no place in the order of layers: give it one"
+    for module in imports(ast.parse(path.read_text()), everywhere=True):
+        other = top(module)
+        if other is not None and other in LEVEL:
+            assert LEVEL[other] <= LEVEL[own], f"{name_of(path)} imports {module}, which is built upon it"
+
+
+def test_there_are_no_circles() -> None:
+    known = {name_of(path) for path in MODULES}
+    graph = {
+        name_of(path): {
+            m for m in imports(ast.parse(path.read_text()), everywhere=False) if m in known and m != name_of(path)
+        }
+        for path in MODULES
+        if path.name != "__init__.py"
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"imports go round in a circle: {' → '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 350
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Which heavy libraries a statement brings into a fresh interpreter."""
+    code = f"import sys\n{statement}\nprint(*(m for m in {HEAVY!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return set(done.stdout.split())
+
+
+def test_the_words_need_no_torch() -> None:
+    words = [name_of(path) for path in MODULES if top(name_of(path)) in ("errors", "settings", "statistics")]
+    assert "odeum.settings.architecture" in words
+    assert loaded_by(f"import odeum, {', '.join(words)}") == set()
+    assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()
+    assert loaded_by("import odeum.cli") == set()
+
+
+def test_the_core_needs_torch_alone() -> None:
+    assert loaded_by("import odeum; odeum.Encoder, odeum.build, odeum.set_solver") <= {"torch", "numpy"}
+
+
+def test_tables_are_made_without_a_model() -> None:
+    assert "torch" not in loaded_by("import odeum.report")
+
+
+def test_public_names_exist() -> None:
+    import odeum
+
+    assert all(getattr(odeum, name) is not None for name in odeum.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        odeum.nothing  # noqa: B018
