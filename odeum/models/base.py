@@ -33,6 +33,7 @@ class OdeumModel(nn.Module):
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy for class numbers (−100 = ignore) or, from mixup, class probabilities."""
+        check_labels(labels, logits.shape[-1])
         smoothing = self.label_smoothing if self.training else 0.0
         if labels.is_floating_point():
             return nn.functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
@@ -41,10 +42,24 @@ class OdeumModel(nn.Module):
         )
 
 
+def check_labels(labels: Tensor, classes: int) -> None:
+    """A label outside the classes would be counted as another one; looked at only where looking costs no waiting."""
+    if labels.device.type != "cpu" or labels.is_floating_point() or not labels.numel() or torch.compiler.is_compiling():
+        return
+    low, high = (int(x) for x in torch.aminmax(labels.masked_fill(labels == IGNORE, 0)))
+    if low < 0 or high >= classes:
+        wrong = low if low < 0 else high
+        raise OdeumError(
+            f"the label {wrong} is not one of the {classes} classes (0 to {classes - 1}) nor {IGNORE}"
+        )
+
+
 def key_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
     """[batch, keys] with 1 = keep -> the mask of a Source, True where a query may look."""
     if attention_mask is None:
         return None
     if attention_mask.shape != (batch, length):
-        raise OdeumError(f"attention_mask has shape {tuple(attention_mask.shape)}, but should be {(batch, length)}: batch × length")
+        raise OdeumError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}, but should be {(batch, length)}: batch × length"
+        )
     return attention_mask.to(torch.bool)[:, None, None, :]

@@ -26,7 +26,9 @@ class Positions(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         if self.table is not None:
             if x.shape[1] > self.length:
-                raise OdeumError(f"the sequence has {x.shape[1]} tokens, but the model has {self.length} learned positions")
+                raise OdeumError(
+                    f"the sequence has {x.shape[1]} tokens, but the model has {self.length} learned positions"
+                )
             return x + self.table(positions)
         if self.kind == "sinusoidal":
             return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
@@ -125,12 +127,14 @@ class AdaptiveEmbedding(nn.Module):
     def __init__(self, vocabulary: int, width: int, cutoffs: tuple[int, ...] = ()) -> None:
         super().__init__()
         ends = list(cutoffs) or sorted({vocabulary // 16, vocabulary // 4} - {0})
-        if ends != sorted(set(ends)) or not 0 < ends[0] or ends[-1] >= vocabulary:
+        if ends != sorted(set(ends)) or not ends[0] > 0 or ends[-1] >= vocabulary:
             raise OdeumError(f"cutoffs {tuple(ends)} must rise and stay below the vocabulary of {vocabulary}")
         self.bounds = [0, *ends, vocabulary]
         widths = [max(width // self.factor**i, 4) for i in range(len(ends) + 1)]
         sizes = [high - low for low, high in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
-        self.tables = nn.ParameterList(torch.empty(n, w).normal_(std=w**-0.5) for n, w in zip(sizes, widths, strict=True))
+        self.tables = nn.ParameterList(
+            torch.empty(n, w).normal_(std=w**-0.5) for n, w in zip(sizes, widths, strict=True)
+        )
         self.projections = nn.ParameterList(nn.init.xavier_uniform_(torch.empty(w, width)) for w in widths)
         self.classes = nn.Linear(width, len(ends), bias=False)
         self.scale = math.sqrt(width)
