@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from odeum.errors import OdeumError
 from odeum.fields.base import Field
 from odeum.fields.evolved import Measure
-from odeum.flow import Flow, set_solver
+from odeum.flow import Flow, Stack, set_solver
 from odeum.integrators import Adaptive, FixedSteps, RungeKutta, Solver
 from odeum.integrators.tableaux import EULER
 from odeum.models import build
@@ -96,7 +96,9 @@ def scheme(flow: Flow) -> list[str]:
 
 def layers(model: nn.Module) -> str:
     """The schedules of the stacks inside: which weights act when."""
-    return " | ".join(" ".join(map(str, m.schedule)) for m in model.modules() if isinstance(getattr(m, "schedule", None), tuple))
+    return " | ".join(
+        " ".join(map(str, m.schedule)) for m in model.modules() if isinstance(m, Stack)
+    )
 
 
 def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,6 +11,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.fields.evolved import Measure
 from odeum.integrators.base import Solver
+from odeum.integrators.fixed import FixedSteps
 
 
 class Flow(nn.Module):
@@ -52,7 +54,7 @@ class Stack(nn.Module):
         context = context or Context()
         time = 0.0
         for index in self.schedule:
-            flow = self.flows[index]
+            flow: Any = self.flows[index]
             x = flow(x, context, time)
             time += flow.duration
         return x if self.norm is None else self.norm(x)
@@ -63,7 +65,7 @@ class Stack(nn.Module):
         time = 0.0
         yield x
         for index in self.schedule:
-            flow = self.flows[index]
+            flow: Any = self.flows[index]
             x = flow(x, context, time)
             time += flow.duration
             yield x
@@ -87,7 +89,8 @@ class Anchored(nn.Module):
 
     @property
     def duration(self) -> float:
-        return float(sum(self.body.flows[i].duration for i in self.body.schedule))  # ty: ignore[invalid-argument-type]
+        flows: Any = self.body.flows
+        return float(sum(flows[i].duration for i in self.body.schedule))
 
     def anchor(self, x: Tensor, context: Context) -> Context:
         """The context with what is measured at x."""
@@ -118,6 +121,8 @@ def set_steps(model: nn.Module, steps: int) -> None:
     """Refine or coarsen a trained model: `steps` steps for each unit of time in every flow."""
     if steps < 1:
         raise OdeumError(f"steps a unit of time must be at least 1, not {steps}")
-    for module in model.modules():
-        if hasattr(module, "steps") and isinstance(module, Solver):
-            module.steps = steps
+    solvers = [module for module in model.modules() if isinstance(module, FixedSteps)]
+    if not solvers:
+        raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")
+    for solver in solvers:
+        solver.steps = steps

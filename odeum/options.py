@@ -95,7 +95,7 @@ def preset(argv: list[str]) -> tuple[Model | None, list[str]]:
     return (None if name is None else model_named(name)), rest
 
 
-def expand_shorthands(argv: list[str], kind: type, taken: set[str]) -> list[str]:
+def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
     """`--classes 100` for `--model.classes 100`, where the verb has no such option itself."""
     names = {f"--{f.name}" for f in fields(kind)} - {f"--{name}" for name in taken}
     out = []

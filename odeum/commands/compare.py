@@ -17,16 +17,23 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "compare",
         "Train each architecture under one recipe, with the same seeds and batches, and say which is worth it. "
-        "Runs that are there already are not repeated. Each data set brings its own defaults; --print_config shows them. "
+        "Runs that are there already are not repeated. Each data set brings its own defaults: see --print_config. "
         f"--model NAME starts from one of: {model_names()}.",
     )
-    parser.add_argument("--architectures", type=str, default=DEFAULT, help="names with commas between; the first is the baseline")
+    parser.add_argument(
+        "--architectures", type=str, default=DEFAULT, help="names with commas between; the first is the baseline"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each architecture")
     parser.add_argument(
-        "--match", type=str, default=None, help="what is held equal: steps, time, macs or params (none: time with --budget, else steps)"
+        "--match",
+        type=str,
+        default=None,
+        help="held equal: steps, time, macs or params (none: time with --budget, else steps)",
     )
-    parser.add_argument("--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: the recipe's epochs)")
-    parser.add_argument("--baseline", type=str, default=None, help="what the others are compared with (none: the first)")
+    parser.add_argument(
+        "--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: epochs)"
+    )
+    parser.add_argument("--baseline", type=str, default=None, help="what others are compared with (none: the first)")
     parser.add_argument("--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA)")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
@@ -53,7 +60,10 @@ def run(argv: list[str]) -> int:
     job = Comparison(
         task, model, training, names, said.get("seeds", 3), match, directory, said.get("baseline"), command_line()
     )
-    print(f"{len(names)} architectures × {job.seeds} seeds on {task.name}, equal {match}; runs in {directory}", file=sys.stderr)
+    print(
+        f"{len(names)} architectures × {job.seeds} seeds on {task.name}, equal {match}; runs in {directory}",
+        file=sys.stderr,
+    )
     try:
         failures = compare(job)
     except Interrupted as stop:

@@ -17,7 +17,9 @@ FORMATS = ("text", "md", "json")
 def run(argv: list[str]) -> int:
     settings, argv = preset(argv)
     settings = settings or model_named("deit_tiny")
-    parser = Parser("describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}.")
+    parser = Parser(
+        "describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}."
+    )
     parser.add_argument("architecture", type=str, help="such as parallel, rk4:steps=2, macaron, transevolve:full-1")
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
     parser.section("model", type(settings))
@@ -44,7 +46,10 @@ def _table(facts: dict[str, Any], form: str) -> str:
         ("activations", _bytes(facts["activation_memory"])),
     ]
     if "parameters_published" in facts:
-        rows.insert([name for name, _ in rows].index("parameters") + 1, ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"))
+        rows.insert(
+            [name for name, _ in rows].index("parameters") + 1,
+            ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"),
+        )
     if "attention" in facts:
         rows.append(("attention", facts["attention"]))
     if form == "md":
@@ -85,4 +90,6 @@ def _count(number: int) -> str:
 
 
 def _bytes(number: int | None) -> str:
-    return "depends on the data" if number is None else f"{number / 2**20:.1f} MiB for one example, kept for the gradient"
+    return (
+        "depends on the data" if number is None else f"{number / 2**20:.1f} MiB for one example, kept for the gradient"
+    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from odeum.errors import choose
 from odeum.options import Parser
 from odeum.settings.architecture import ARCHITECTURES, VARIANTS
 from odeum.settings.data import NAMED
-from odeum.settings.model import MODELS
+from odeum.settings.model import MODELS, Model
 
 ABOUT = {
     "sequential": "pre-norm transformer, ViT, DeiT: Lie–Trotter splitting",
@@ -42,29 +42,38 @@ def run(argv: list[str]) -> int:
         }
         print(json.dumps(content, indent=1))
         return 0
-    sections = {
-        "architecture": [(name, ABOUT[name], ", ".join(asdict(words))) for name, words in ARCHITECTURES.items()],
-        "model": [
-            (name, type(m).__name__.lower(), f"width {m.width}, heads {m.heads}, depth {m.depth}") for name, m in MODELS.items()
-        ],
-        "data": [(name, kind, "") for name, kind in NAMED.items()],
+    _print("architecture", [(name, ABOUT[name]) for name in ARCHITECTURES], form)
+    for names in _by_kind().values():
+        options = ", ".join(field.name for field in fields(ARCHITECTURES[names[0]]))
+        variants = "".join(f"; {name}:{' '.join(VARIANTS[name])}" for name in names if name in VARIANTS)
+        print(f"{'- ' if form == 'md' else '  '}options of {', '.join(names)}: {options}{variants}")
+    print()
+    sizes = {
+        name: f"{type(m).__name__.lower()}, width {m.width}, heads {m.heads}, depth {m.depth}"
+        for name, m in MODELS.items()
     }
-    for title, rows in sections.items():
-        _print(title, rows, form)
+    _print("model", list(sizes.items()), form)
+    _print("data", list(NAMED.items()), form)
     return 0
 
 
-def _print(title: str, rows: list[tuple[str, str, str]], form: str) -> None:
-    last = {"architecture": "options (name:option=value,…)", "model": "size", "data": ""}[title]
-    if form == "md":
-        print(f"| {title} | what | {last} |\n|---|---|---|")
-        print("\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n")
-        return
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+def _size(model: Model) -> str:
+    return f"{type(model).__name__.lower()}, width {model.width}, heads {model.heads}, depth {model.depth}"
 
-    table = Table(title, "what", last, box=SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+
+def _by_kind() -> dict[type, list[str]]:
+    out: dict[type, list[str]] = {}
+    for name, words in ARCHITECTURES.items():
+        out.setdefault(type(words), []).append(name)
+    return out
+
+
+def _print(title: str, rows: list[tuple[str, str]], form: str) -> None:
+    if form == "md":
+        print(f"| {title} | |\n|---|---|")
+        print("\n".join(f"| `{name}` | {what} |" for name, what in rows) + "\n")
+        return
+    print(title)
+    for name, what in rows:
+        print(f"  {name:22}{what}")
+    print()

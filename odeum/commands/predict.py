@@ -23,7 +23,7 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "predict",
         "Classes with probabilities for image files or texts, generated text for language runs, translations line by "
-        "line. Inputs are image files, text files or, for text, lines of standard input; --text gives one text directly.",
+        "line. Inputs are image files, text files or, for text, lines of standard input; --text gives one text.",
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("inputs", nargs="*", type=str, help="files (none: lines of standard input)")
@@ -35,7 +35,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--max_new_tokens", type=int, default=None, help="of generated text (none: 100)")
     parser.add_argument("--temperature", type=float, default=None, help="of sampling (0: the likeliest; none: 0.8)")
     parser.add_argument("--top_k", type=int, default=None, help="sample among the k likeliest tokens")
-    parser.add_argument("--top_p", type=float, default=None, help="sample among the likeliest tokens of this mass (none: 0.95)")
+    parser.add_argument("--top_p", type=float, default=None, help="sample among tokens of this mass (none: 0.95)")
     parser.add_argument("--seed", type=int, default=None, help="of sampling (none: 0)")
     parser.add_argument("--beam", type=int, default=None, help="width of the search of a translation (none: 4)")
     parser.add_argument("--length_penalty", type=float, default=None, help="of the search of a translation (none: 0.6)")
@@ -96,7 +96,9 @@ def _text(raw: bytes, where: str) -> str:
     try:
         return raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise OdeumError(f"{where} is not UTF-8 text: byte {error.start} of a line is {raw[error.start]:#04x}") from None
+        raise OdeumError(
+            f"{where} is not UTF-8 text: byte {error.start} of a line is {raw[error.start]:#04x}"
+        ) from None
 
 
 def _shown(name: str, answer: Any, form: str, kind: str) -> str:

@@ -17,7 +17,7 @@ from odeum.settings.model import Shape
 class Encoder(nn.Module):
     """A stack of any architecture over [batch, length, width], with the masks of `nn.TransformerEncoder`.
 
-    Those masks say True where one may *not* look (or −inf, added to the scores); inside Odeum it is the other way round.
+    Those masks say True (or −inf) where one may *not* look; inside Odeum it is the other way round.
     """
 
     cross = False
@@ -53,7 +53,7 @@ class Decoder(Encoder):
 
     cross = True
 
-    def forward(  # ty: ignore[invalid-method-override]
+    def forward(  # ty: ignore[incompatible-method-override]
         self,
         tgt: Tensor,
         memory: Tensor,
@@ -78,11 +78,15 @@ def torch_mask(mask: Tensor | None, padding: Tensor | None, queries: Tensor, key
         if mask.shape == (batch * heads, n, m):
             mask = mask.view(batch, heads, n, m)
         elif mask.shape != (n, m):
-            raise OdeumError(f"the attention mask has shape {tuple(mask.shape)}, but should be {(n, m)} or {(batch * heads, n, m)}")
+            raise OdeumError(
+                f"the attention mask has shape {tuple(mask.shape)}, but should be {(n, m)} or {(batch * heads, n, m)}"
+            )
         look = _look(mask, "attention mask")
     if padding is not None:
         if padding.shape != (batch, m):
-            raise OdeumError(f"the key padding mask has shape {tuple(padding.shape)}, but should be {(batch, m)}: batch × length")
+            raise OdeumError(
+                f"the key padding mask has shape {tuple(padding.shape)}, but should be {(batch, m)}: batch × length"
+            )
         kept = _look(padding, "key padding mask")[:, None, None, :]
         look = kept if look is None else look & kept
     return look
@@ -92,7 +96,9 @@ def _look(mask: Tensor, what: str) -> Tensor:
     if mask.dtype == torch.bool:
         return ~mask
     if not mask.is_floating_point():
-        raise OdeumError(f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (−inf = do not look)")
+        raise OdeumError(
+            f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (−inf = do not look)"
+        )
     look = mask == 0
     if not torch.compiler.is_compiling() and not bool((look | (mask < -1e4)).all()):
         raise OdeumError(f"the {what} holds other numbers than 0 or −inf, but it can only hide keys, not weigh them")

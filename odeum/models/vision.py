@@ -30,7 +30,7 @@ class VisionModel(OdeumModel):
         self.stack = stack(architecture, settings)
         self.head = nn.Linear(settings.width, settings.classes)
         nn.init.xavier_uniform_(self.patch.weight.view(settings.width, -1))
-        nn.init.zeros_(self.patch.bias)
+        nn.init.zeros_(self.patch.bias)  # ty: ignore[invalid-argument-type]
         nn.init.trunc_normal_(self.position, std=0.02)
         reset(self.head)
 
