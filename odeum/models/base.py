@@ -49,9 +49,7 @@ def check_labels(labels: Tensor, classes: int) -> None:
     low, high = (int(x) for x in torch.aminmax(labels.masked_fill(labels == IGNORE, 0)))
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
-        raise OdeumError(
-            f"the label {wrong} is not one of the {classes} classes (0 to {classes - 1}) nor {IGNORE}"
-        )
+        raise OdeumError(f"the label {wrong} is not one of the {classes} classes from 0 on (or {IGNORE}: ignore)")
 
 
 def key_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:

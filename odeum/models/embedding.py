@@ -23,16 +23,20 @@ class Positions(nn.Module):
         if self.table is not None:
             nn.init.trunc_normal_(self.table.weight, std=0.02)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, past: int = 0) -> Tensor:
+        """`positions` of x lie below its length and `past`, that of what was read before."""
+        length = past + x.shape[1]
         if self.table is not None:
-            if x.shape[1] > self.length:
-                raise OdeumError(
-                    f"the sequence has {x.shape[1]} tokens, but the model has {self.length} learned positions"
-                )
+            if length > self.length:
+                raise OdeumError(f"the sequence has {length} tokens, but the model has {self.length} learned positions")
             return x + self.table(positions)
-        if self.kind == "sinusoidal":
+        if self.kind != "sinusoidal":
+            return x
+        if positions.numel() <= length:
             return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
-        return x
+        # Each row has its own positions: looking them up is cheaper than as many sines.
+        table = sinusoid(torch.arange(length, device=x.device), x.shape[-1]).to(x.dtype)
+        return x + nn.functional.embedding(positions, table)
 
     def rotary(self, positions: Tensor) -> Rotary | None:
         """For the Source of self-attention."""
