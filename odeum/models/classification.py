@@ -9,7 +9,7 @@ from odeum.architectures import stack
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.models.base import OdeumModel, Output, key_mask
-from odeum.models.embedding import Positions
+from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Classification
@@ -33,11 +33,11 @@ class ClassificationModel(OdeumModel):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
         mask = key_mask(attention_mask, *input_ids.shape)
-        x = self.embedding(input_ids) * self.settings.width**0.5
+        x = lookup(input_ids, self.embedding.weight) * self.settings.width**0.5
         if self.token is not None:
             x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
             mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
-        where = token_positions(x, None)
+        where = token_positions(x, None if mask is None else mask[:, 0, 0])
         x = nn.functional.dropout(self.positions(x, where), self.settings.dropout, self.training)
         x = self.stack(x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where))))
         if self.token is not None:

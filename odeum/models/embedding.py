@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Rotary
-from odeum.models.base import IGNORE
+from odeum.models.base import IGNORE, check_labels
 
 
 class Positions(nn.Module):
@@ -45,6 +45,19 @@ class Positions(nn.Module):
         return Rotary(positions.unsqueeze(-2))
 
 
+def lookup(ids: Tensor, table: Tensor) -> Tensor:
+    """Rows of the table, or a sentence about the one that is not there."""
+    try:
+        return nn.functional.embedding(ids, table)
+    except IndexError:
+        raise _unknown(ids, table.shape[0]) from None
+
+
+def _unknown(ids: Tensor, vocabulary: int) -> OdeumError:
+    wrong = int(ids.max()) if int(ids.max()) >= vocabulary else int(ids.min())
+    return OdeumError(f"the token {wrong} is not in the vocabulary, which has 0 to {vocabulary - 1}")
+
+
 def sinusoid(positions: Tensor, width: int) -> Tensor:
     """[sin ‖ cos] with wavelengths from 2π to 10000 · 2π (Vaswani et al. 2017)."""
     half = (width + 1) // 2
@@ -63,13 +76,14 @@ class TiedEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return nn.functional.embedding(ids, self.weight) * self.scale
+        return lookup(ids, self.weight) * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int = 1024) -> Tensor:
         """Mean cross-entropy without the whole [tokens, vocabulary] matrix: a chunk at a time, gradient included."""
+        check_labels(labels, self.weight.shape[0])
         x, labels = x.flatten(0, -2), labels.flatten()
         return _ChunkedCrossEntropy.apply(x, self.weight, labels, smoothing, chunk)
 
@@ -144,12 +158,15 @@ class AdaptiveEmbedding(nn.Module):
         self.scale = math.sqrt(width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        flat = ids.flatten()
+        flat, found = ids.flatten(), 0
         out = self.projections[0].new_zeros(flat.numel(), self.projections[0].shape[1])
         for band, (low, high) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
             rows = ((flat >= low) & (flat < high)).nonzero().squeeze(1)
             part = nn.functional.embedding(flat[rows] - low, self.tables[band]) @ self.projections[band]
             out = out.index_copy(0, rows, part.to(out.dtype))
+            found += rows.numel()
+        if found < flat.numel():
+            raise _unknown(ids, self.bounds[-1])
         return out.unflatten(0, ids.shape) * self.scale
 
     def _band(self, x: Tensor, band: int) -> Tensor:
@@ -172,6 +189,7 @@ class AdaptiveEmbedding(nn.Module):
         """Mean negative log-likelihood; each band is computed only where a label falls into it."""
         if smoothing:
             raise OdeumError("label smoothing is not defined for the adaptive softmax; set label_smoothing to 0")
+        check_labels(labels, self.bounds[-1])
         x, labels = x.flatten(0, -2), labels.flatten()
         rows = (labels != IGNORE).nonzero().squeeze(1)
         x, labels = x[rows], labels[rows]

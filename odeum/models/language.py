@@ -42,10 +42,10 @@ class LanguageModel(OdeumModel):
         past = cache.length if cache is not None else 0
         if length < 1:
             raise OdeumError("input_ids is empty: a language model needs at least one token to continue")
-        where = token_positions(input_ids, attention_mask, past)
-        x = self.positions(self.embedding(input_ids), where)
-        x = nn.functional.dropout(x, self.settings.dropout, self.training)
         mask = key_mask(attention_mask, batch, past + length)
+        where = token_positions(input_ids, attention_mask, past)
+        x = self.positions(self.embedding(input_ids), where, past)
+        x = nn.functional.dropout(x, self.settings.dropout, self.training)
         own = Source(mask=mask, causal=True, cache=cache, rotary=self.positions.rotary(where))
         if cache is not None:
             cache.begin()

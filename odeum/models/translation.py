@@ -7,6 +7,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from odeum.architectures import stack
+from odeum.errors import OdeumError
 from odeum.fields.base import Cache, Context, Source
 from odeum.models.base import OdeumModel, Output, key_mask
 from odeum.models.embedding import Positions, TiedEmbedding
@@ -28,14 +29,15 @@ class TranslationModel(OdeumModel):
         self.encoder = stack(architecture, settings)
         self.decoder = stack(settings.decoder or architecture, decoder_shape, cross=True)
 
-    def _embed(self, ids: Tensor, where: Tensor) -> Tensor:
-        x = self.positions(self.embedding(ids), where)
+    def _embed(self, ids: Tensor, where: Tensor, past: int = 0) -> Tensor:
+        x = self.positions(self.embedding(ids), where, past)
         return nn.functional.dropout(x, self.settings.dropout, self.training)
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The memory of the source: [batch, source length, width]."""
-        where = token_positions(input_ids, None)
-        own = Source(mask=key_mask(attention_mask, *input_ids.shape), rotary=self.positions.rotary(where))
+        mask = key_mask(attention_mask, *input_ids.shape)
+        where = token_positions(input_ids, attention_mask)
+        own = Source(mask=mask, rotary=self.positions.rotary(where))
         return self.encoder(self._embed(input_ids, where), Context(own=own))
 
     def decode(
@@ -53,7 +55,7 @@ class TranslationModel(OdeumModel):
         other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory, cache=other_cache)
         for cache in caches or ():
             cache.begin()
-        x = self.decoder(self._embed(decoder_input_ids, where), Context(own=own, other=other))
+        x = self.decoder(self._embed(decoder_input_ids, where, past), Context(own=own, other=other))
         if own_cache is not None:
             own_cache.advance(decoder_input_ids.shape[1])
         return x
@@ -67,7 +69,8 @@ class TranslationModel(OdeumModel):
         only_loss: bool = False,
     ) -> Output:
         """`only_loss` spares the matrix of all logits: what training needs."""
-        assert decoder_input_ids is not None
+        if decoder_input_ids is None:
+            raise OdeumError("a translation model needs decoder_input_ids: the start token and the target")
         x = self.decode(decoder_input_ids, self.encode(input_ids, attention_mask), attention_mask)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = None if labels is None else self.embedding.loss(x, labels, smoothing)
