@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from odeum.errors import OdeumError, choose
+from odeum.ranks import complain, leave
 
 VERBS = {
     "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),
@@ -52,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OdeumError as error:
         if debug:
             raise
-        print(f"odeum: {error}", file=sys.stderr)
-        return 2
+        complain(error)
+        return leave(2)
     except BrokenPipeError:
         sys.stderr.close()
         return 0

@@ -8,7 +8,7 @@ import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -45,11 +45,21 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise OdeumError(f"cannot write '{path}': {error.strerror}") from None
 
 
+def sync(path: Path) -> None:
+    """Let a file, or the names in a directory, reach the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Safetensors, whole or not at all; a weight that is used twice is stored once because it is one module."""
     part = path.with_name(path.name + ".part")
     try:
         save_file({name: w.detach().cpu().contiguous() for name, w in weights.items()}, part)
+        sync(part)
         os.replace(part, path)
     except Exception as error:  # safetensors raises its own kinds for a full disk
         part.unlink(missing_ok=True)
@@ -80,7 +90,8 @@ def read_settings(directory: Path) -> tuple[Model, Architecture]:
     """The words a run's model was built from."""
     config = read_json(directory / "config.json")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
-    return KINDS[config["kind"]](**settings), parse(config["architecture"])
+    kind: Any = KINDS[config["kind"]]
+    return kind(**settings), parse(config["architecture"])
 
 
 def load_model(directory: str | Path) -> nn.Module:
@@ -97,6 +108,17 @@ def load_model(directory: str | Path) -> nn.Module:
     return model.eval()
 
 
+class Writer(Protocol):
+    """The processes that write a state together, each its part or one of them all."""
+
+    @property
+    def main(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+    def write(self, directory: Path, tensors: dict[str, Tensor]) -> None: ...
+
+
 class Checkpoints:
     """States to go on from: `checkpoint/step-N/` with tensors and a small JSON, the last complete one counts."""
 
@@ -107,33 +129,41 @@ class Checkpoints:
         found = [p for p in self.directory.glob("step-*") if p.name[5:].isdigit() and (p / "state.json").exists()]
         return sorted(found, key=lambda p: int(p.name[5:]))
 
-    def latest(self) -> Path | None:
-        found = self._all()
-        return found[-1] if found else None
+    def at(self, step: int) -> Path:
+        return self.directory / f"step-{step:08d}"
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    def latest(self) -> int | None:
+        """The step of the last complete state."""
+        found = self._all()
+        return int(found[-1].name[5:]) if found else None
+
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], world: Writer) -> None:
         """Write beside, rename, then forget the older ones: at every moment one complete state is there."""
-        target = self.directory / f"step-{step:08d}"
-        part = self.directory / f"part-{step:08d}"
+        target, part = self.at(step), self.directory / f"part-{step:08d}"
         older = self._all()
         try:
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-            save_weights(part / "tensors.safetensors", tensors)
-            write_json(part / "state.json", state)
-            if target.exists():
-                shutil.rmtree(target)
-            os.rename(part, target)
+            if world.main:
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir(parents=True)
+            world.wait()
+            world.write(part, tensors)
+            if world.main:
+                write_json(part / "state.json", state)
+                sync(part)
+                if target.exists():
+                    shutil.rmtree(target)
+                os.rename(part, target)
+                sync(self.directory)
         except (OSError, OdeumError) as error:
-            shutil.rmtree(part, ignore_errors=True)
+            if world.main:
+                shutil.rmtree(part, ignore_errors=True)
             kept = f"the state of step {int(older[-1].name[5:])} is kept" if older else "no state was saved yet"
             raise OdeumError(f"{error}; {kept}, the same command continues when there is space") from None
-        for path in older:
-            if path != target:
-                shutil.rmtree(path, ignore_errors=True)
-
-    def load(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return load_file(path / "tensors.safetensors"), read_json(path / "state.json")
+        if world.main:
+            for path in older:
+                if path != target:
+                    shutil.rmtree(path, ignore_errors=True)
+        world.wait()
 
     def clear(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)

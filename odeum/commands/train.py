@@ -6,6 +6,7 @@ from pathlib import Path
 
 from odeum.commands.words import command_line, open_words, print_config, read_words
 from odeum.options import Parser, model_names
+from odeum.ranks import complain, is_main, leave
 from odeum.settings.architecture import parse, spell
 
 
@@ -35,10 +36,10 @@ def run(argv: list[str]) -> int:
     try:
         result = train(Job(task, model, architecture, training, seed, directory, command_line()))
     except Interrupted as stop:
-        import sys
-
-        print(f"odeum: {stop}", file=sys.stderr)
-        return 130
+        complain(stop)
+        return leave(130)
+    if not is_main():
+        return 0
     for split in ("valid", "test"):
         print(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in result[split].items()))
     print(f"run: {directory}")

@@ -1,0 +1,151 @@
+"""Several processes: DDP, where each holds the model, or FSDP2, where each holds a shard of it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import checkpoint
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from odeum import ranks
+from odeum.distributed.world import SHARDS, World, pick_device
+from odeum.errors import OdeumError
+from odeum.flow import Anchored, Flow
+from odeum.models import OdeumModel, build
+from odeum.ranks import Lost
+from odeum.settings.training import Training
+
+STEP = timedelta(seconds=45)
+"""how long the others wait within a step for one that does not answer"""
+PATIENCE = timedelta(minutes=30)
+"""how long they wait where one may have more to do: opening data, compiling, writing a state"""
+
+
+class Replicated(World):
+    """DDP: each process has the whole model and computes its part of every batch."""
+
+    def __init__(self, device: torch.device, group: dist.ProcessGroup) -> None:
+        super().__init__(device)
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.group = group
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        return DistributedDataParallel(
+            model, process_group=self.group, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+
+    def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        assert isinstance(wrapped, DistributedDataParallel)
+        return nullcontext() if last else wrapped.no_sync()
+
+    def add(self, values: Sequence[float]) -> list[float]:
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total, group=self.group)
+        return total.tolist()
+
+    def wait(self) -> None:
+        dist.all_reduce(torch.zeros(1))  # on the patient group
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise
+            raise Lost(
+                "another process of this run has ended or does not answer; "
+                "the same command continues from the last saved state"
+            ) from error
+
+
+class Sharded(Replicated):
+    """FSDP2: each process keeps a part of every weight, of its gradient and of the optimizer's state."""
+
+    def __init__(self, device: torch.device, group: dist.ProcessGroup) -> None:
+        super().__init__(device, group)
+        self.mesh = DeviceMesh.from_group(group, device.type)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        for module in model.modules():
+            if isinstance(module, Flow):
+                fully_shard(module, mesh=self.mesh)
+        for module in model.modules():
+            if isinstance(module, Anchored):
+                fully_shard(module, mesh=self.mesh)
+        return fully_shard(model, mesh=self.mesh)
+
+    def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        assert isinstance(wrapped, FSDPModule)
+        wrapped.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [t.detach().to_local() if isinstance(t, DTensor) else t for t in tensors]
+
+    def whole(self, model: OdeumModel) -> OdeumModel:
+        copy = build(model.architecture, model.settings)
+        assert isinstance(copy, OdeumModel)
+        copy.load_state_dict(self.weights(model))
+        return copy.to(self.device)
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        return {
+            name: value.full_tensor() if isinstance(value, DTensor) else value
+            for name, value in model.state_dict().items()
+        }
+
+    def shard(self, value: Tensor, like: Tensor) -> Tensor:
+        if not isinstance(like, DTensor):
+            return super().shard(value, like)
+        return distribute_tensor(value.to(self.device), like.device_mesh, like.placements, src_data_rank=None)
+
+    def joined(self, part: Tensor, like: Tensor) -> Tensor:
+        assert isinstance(like, DTensor)
+        return DTensor.from_local(
+            part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+        )
+
+    def write(self, directory: Path, tensors: dict[str, Tensor]) -> None:
+        try:
+            checkpoint.save({**tensors}, checkpoint_id=directory / SHARDS)
+        except checkpoint.CheckpointException as error:
+            first = next(iter(error.failures.values()))[0]
+            raise OdeumError(f"cannot write '{directory / SHARDS}': {first}") from None
+
+
+def meet(training: Training) -> World:
+    """Join the other processes; NCCL between GPUs, gloo between CPUs."""
+    place = int(os.environ.get("LOCAL_RANK", ranks.rank()))
+    device = pick_device(training.device, place)
+    if device.type not in ("cpu", "cuda"):
+        raise OdeumError(f"several processes train on cuda or cpu, not on '{device}'")
+    if not dist.is_initialized():
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        atexit.register(dist.destroy_process_group)
+    group = _step_group(PATIENCE if training.compile else STEP)
+    return (Sharded if training.strategy == "fsdp2" else Replicated)(device, group)
+
+
+_GROUPS: dict[timedelta, dist.ProcessGroup] = {}
+
+
+def _step_group(timeout: timedelta) -> dist.ProcessGroup:
+    if timeout not in _GROUPS:
+        group = dist.new_group(timeout=timeout)
+        assert isinstance(group, dist.ProcessGroup)
+        _GROUPS[timeout] = group
+    return _GROUPS[timeout]

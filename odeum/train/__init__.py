@@ -1,0 +1,38 @@
+"""One readable loop: from a task and a few words to a run directory that can be continued, used and reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from odeum.distributed import join
+from odeum.progress import Progress
+from odeum.runs import read_json
+from odeum.settings.architecture import spell
+from odeum.settings.training import Training
+from odeum.train.interrupt import Interrupted
+from odeum.train.job import Job, open_run
+from odeum.train.loop import Trainer
+
+__all__ = ["Interrupted", "Job", "train", "with_changes"]
+
+
+def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
+    """Train, or continue, or find it done; returns the result, in every process the same."""
+    world = join(job.training)
+    progress = progress or Progress(f"{spell(job.architecture)} seed {job.seed}")
+    progress.quiet = progress.quiet or not world.main
+    result = job.directory / "result.json"
+    with world.watching():
+        run = open_run(job, world)
+        if not world.agree(result.exists()):
+            Trainer(job, world, run, progress).run()
+            world.wait()
+    return read_json(result)
+
+
+def with_changes(settings: Any, changes: dict[str, Any]) -> Any:
+    """A settings dataclass with what the user said put in; an end that is said overrules the default end."""
+    if isinstance(settings, Training) and set(changes) & {"steps", "budget", "macs", "epochs"}:
+        settings = replace(settings, steps=None, budget=None, macs=None)
+    return replace(settings, **changes)

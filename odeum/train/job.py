@@ -1,0 +1,90 @@
+"""run.json: what decides a run, written first, so that a directory never mixes two."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from odeum.describe import describe
+from odeum.distributed import World
+from odeum.errors import OdeumError
+from odeum.runs import git_revision, read_json, versions, write_json
+from odeum.settings.architecture import Architecture, spell
+from odeum.settings.model import Model
+from odeum.settings.training import Training
+from odeum.tasks import Task
+
+SAME = ("fingerprint", "architecture", "seed", "model", "training")
+"""what must be equal for a run to be the same run"""
+FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
+"""settings of the training that say how, not what: a run may move"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that decides a run."""
+
+    task: Task
+    model: Model
+    architecture: Architecture
+    training: Training
+    seed: int
+    directory: Path
+    command: str = ""
+
+
+def open_run(job: Job, world: World) -> dict[str, Any]:
+    """Write run.json, or see that the directory holds this run and no other."""
+    facts = describe(job.architecture, job.model, detail=False)
+    run = {
+        "task": job.task.name,
+        "kind": job.task.kind,
+        "data": list(job.task.source),
+        "metric": job.task.metric,
+        "higher_is_better": job.task.higher_is_better,
+        "architecture": spell(job.architecture),
+        "seed": job.seed,
+        "model": {"kind": type(job.model).__name__, **asdict(job.model)},
+        "training": asdict(job.training),
+        "fingerprint": job.task.fingerprint(),
+        **{key: facts[key] for key in ("equation", "parameters", "macs", "evaluations", "order")},
+        "device": str(world.device),
+        "processes": world.size,
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "git": git_revision(),
+        "command": job.command,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    path = job.directory / "run.json"
+    if path.exists():
+        _same_run(json.loads(json.dumps(run)), read_json(path), job.directory)
+    elif world.main:
+        try:
+            job.directory.mkdir(parents=True, exist_ok=True)
+            job.task.save(job.directory)
+        except OSError as error:
+            raise OdeumError(f"cannot write the run directory '{job.directory}': {error.strerror}") from None
+        write_json(path, run)
+    return run
+
+
+def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None:
+    changes = []
+    for key in SAME:
+        now, before = new[key], old.get(key)
+        if not isinstance(now, dict):
+            changes += [f"{key} is {now} and was {before}"] if now != before else []
+            continue
+        before = before if isinstance(before, dict) else {}
+        names = [name for name in now if name not in FREE and now[name] != before.get(name)]
+        changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
+    if changes:
+        raise OdeumError(
+            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); give another --out or remove it"
+        )

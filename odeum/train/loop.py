@@ -1,0 +1,270 @@
+"""The state of a run, and the loop over it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.distributed import World, collect, restore
+from odeum.errors import OdeumError
+from odeum.memory import peak_memory, reset_peak_memory
+from odeum.models import LanguageModel, OdeumModel, TranslationModel, build
+from odeum.optimization import Average, Plan, learning_rate, make_optimizer
+from odeum.progress import Progress, duration
+from odeum.runs import Checkpoints, read_json, save_model, write_json
+from odeum.settings.architecture import spell
+from odeum.settings.model import Translation
+from odeum.train.interrupt import Interrupted, stop_softly
+from odeum.train.job import Job
+from odeum.train.metrics import Metrics
+from odeum.train.parts import divide, step_seed
+
+STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
+"""the numbers, beside the tensors, that a run continues from"""
+
+
+class Trainer:
+    """Every process of a run has one. What they decide, they decide alike: by steps, or by the first one's clock."""
+
+    def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Progress) -> None:
+        self.job, self.world, self.progress, self.training = job, world, progress, job.training
+        self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
+        # Forward and backward cost three forwards of as many examples of full length as a batch holds.
+        size = self.training.batch_size
+        examples = size / job.model.length if isinstance(job.model, Translation) else size
+        self.macs_per_step = 3.0 * run["macs"] * examples
+        self.plan = Plan(self.training, self.per_epoch, self.macs_per_step)
+        self.metrics = Metrics(job.directory, self.training.tensorboard and world.main)
+        self.checkpoints = Checkpoints(job.directory)
+        _be_deterministic(self.training.deterministic)
+        torch.manual_seed(job.seed)
+        model = build(job.architecture, job.model)
+        assert isinstance(model, OdeumModel)
+        self.model = model.to(world.device)
+        self.model.label_smoothing = self.training.label_smoothing
+        self.options = {"only_loss": True} if isinstance(model, LanguageModel | TranslationModel) else {}
+        self.wrapped = world.wrap(self.model)
+        self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
+        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        self.weights = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(self.model, self.training)
+        parts = world.local(self.weights)
+        self.ema = Average(parts, self.training.ema) if self.training.ema else None
+        self.mean = Average(parts, None) if self.training.average else None
+        self.step, self.seconds, self.worse, self.snapshots, self.evaluated = 0, 0.0, 0, 0, 0
+        self.best: float | None = None
+        self.step_times: list[float] = []
+
+    # the loop
+
+    def run(self) -> None:
+        self._resume()
+        reset_peak_memory(self.world.device)
+        losses: list[Tensor] = []
+        logged = saved = time.monotonic()
+        saving = 0.0
+        with stop_softly() as stop:
+            for batch in self._batches():
+                begin = time.perf_counter()
+                losses.append(self._step(batch))
+                taken = time.perf_counter() - begin
+                now = time.monotonic()
+                late = now - saved > max(10.0, 50 * saving)
+                done, asked, log, save = self._agree(taken, stop.asked, now - logged > 5, late)
+                if log:
+                    self._log(losses)
+                    logged = now
+                if done or (self._evaluation_due() and self._evaluate_and_judge()):
+                    break
+                if save:
+                    saved = time.monotonic()
+                    self._save()
+                    saving = time.monotonic() - saved
+                    saved += saving
+                if asked:
+                    raise Interrupted(f"stopped at step {self.step}; the same command continues")
+        self._finish()
+
+    def _batches(self) -> Iterator[dict[str, Tensor]]:
+        while True:
+            epoch, start = divmod(self.step, self.per_epoch)
+            yield from self.job.task.batches(epoch, self.training.batch_size, self.job.seed, start)
+
+    def _step(self, batch: dict[str, Tensor]) -> Tensor:
+        """One optimizer step over a batch; returns this process's share of the mean loss."""
+        self.rate = learning_rate(self.training, self.step, self.fraction)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
+        torch.manual_seed(step_seed(self.job.seed, self.step, self.world.rank))
+        count = self.training.accumulate
+        mine = divide(batch, self.world.size * count)[self.world.rank * count :][:count]
+        self.model.train()
+        loss = torch.zeros((), device=self.world.device)
+        for i, (part, share) in enumerate(mine):
+            part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
+            with self.world.syncing(self.wrapped, last=i == count - 1):
+                with self._precision():
+                    out = self.called(**part, **self.options)
+                # Processes average their gradients; the shares make that the mean over the whole batch.
+                (out.loss * (share * self.world.size)).backward()
+            loss += out.loss.detach() * share
+        if self.training.clip:
+            self.world.clip(self.weights, self.training.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update(self.world.local(self.weights))
+        self.step += 1
+        if self.world.device.type == "cuda":
+            torch.cuda.synchronize(self.world.device)  # so that the clock tells the truth
+        return loss
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        kind = self.world.device.type
+        fast = kind == "cuda" and torch.cuda.is_bf16_supported()
+        wanted = self.training.precision == "bf16" or (self.training.precision == "auto" and fast)
+        return torch.autocast(kind, torch.bfloat16) if wanted else contextlib.nullcontext()
+
+    @property
+    def fraction(self) -> float:
+        return self.plan.fraction(self.step, self.seconds)
+
+    def _agree(self, taken: float, asked: bool, log: bool, save: bool) -> tuple[bool, bool, bool, bool]:
+        """The first process's clock, and what any process wishes; then: done? stop? log? save?"""
+        taken, *wishes = self.world.add([taken if self.world.main else 0.0, asked, log, save])
+        self.seconds += taken
+        self.step_times.append(taken)
+        asked, log, save = (wish > 0 for wish in wishes)
+        fraction = self.fraction
+        if self.mean is not None:
+            due = 0.8 + 0.2 * (self.snapshots + 1) / self.training.average
+            if fraction >= min(due, 1.0):
+                self.mean.update(self.world.local(self.weights))
+                self.snapshots += 1
+        done = fraction >= 1.0
+        every = self.training.checkpoint_every
+        save = asked or (self.step % every == 0 if every else save)
+        return done, asked, done or log or self.step % max(1, (self.plan.steps or 1000) // 200) == 0, save
+
+    # what is written on the way
+
+    def _log(self, losses: list[Tensor]) -> None:
+        """The mean loss since the last time, over all processes: each holds its share."""
+        loss = self.world.add([float(torch.stack(losses).mean())])[0]
+        losses.clear()
+        if not math.isfinite(loss):
+            raise OdeumError(
+                f"the loss of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
+                "a smaller --train.learning_rate or a longer --train.warmup may help"
+            )
+        self.progress.update(
+            step=self.step,
+            fraction=self.fraction,
+            seconds=self.seconds,
+            loss=loss,
+            rate=self.training.batch_size / statistics.median(self.step_times[-50:]),
+            memory=peak_memory(self.world.device),
+        )
+        self._write({"split": "train", "loss": loss, "lr": self.rate})
+
+    def _write(self, values: dict[str, Any]) -> None:
+        if self.world.main:
+            epoch, seconds = round(self.step / self.per_epoch, 4), round(self.seconds, 3)
+            macs = self.step * self.macs_per_step
+            self.metrics.write({"step": self.step, "epoch": epoch, "seconds": seconds, "macs": macs, **values})
+
+    def _evaluation_due(self) -> bool:
+        if self.training.evaluate_every:
+            return self.step % self.training.evaluate_every == 0
+        reached = int(self.fraction * 10)
+        due = reached > self.evaluated
+        self.evaluated = max(self.evaluated, reached)
+        return due
+
+    def _evaluate(self, split: str, limit: int | None = None) -> dict[str, float]:
+        """Every process does the same: none waits for another, and all know the answer."""
+        return self.job.task.evaluate(self.world.whole(self.model), split, device=self.world.device, limit=limit)
+
+    def _evaluate_and_judge(self) -> bool:
+        """Look at the validation part; True if there was no progress for too long."""
+        task = self.job.task
+        values = self._evaluate("valid", task.quick)
+        self.world.wait()
+        self._write({"split": "valid", **values})
+        self.progress.metrics(self.step, values)
+        if not self.training.patience:
+            return False
+        known = task.metric in values
+        score = values[task.metric] if known else values["loss"]
+        score = self.world.agree(score if known and task.higher_is_better else -score)
+        if self.best is None or score > self.best:
+            self.best, self.worse = score, 0
+            return False
+        self.worse += 1
+        return self.worse >= self.training.patience
+
+    # states
+
+    def _save(self) -> None:
+        state = {name: getattr(self, name) for name in STATE} | {
+            "step_times": self.step_times[-200:],
+            "averaged": [a.count if a else 0 for a in (self.ema, self.mean)],
+        }
+        self.checkpoints.save(self.step, collect(self), state, self.world)
+
+    def _resume(self) -> None:
+        step = int(self.world.agree(self.checkpoints.latest() or 0))
+        if self.world.main:
+            self.metrics.forget_after(step)
+        if not step:
+            return
+        path = self.checkpoints.at(step)
+        restore(self, path)
+        state = read_json(path / "state.json")
+        for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
+            if average is not None:
+                average.count = count
+        for name in STATE:
+            setattr(self, name, state[name])
+        self.progress.say(f"continues at step {self.step}")
+
+    def _finish(self) -> None:
+        average = self.mean if self.mean is not None and self.mean.count else self.ema
+        if average is not None:
+            with torch.no_grad():
+                for weight, value in zip(self.world.local(self.weights), average.values, strict=True):
+                    weight.copy_(value)
+        peak = peak_memory(self.world.device)
+        final = {split: self._evaluate(split) for split in ("valid", "test")}
+        self._write({"split": "valid", **final["valid"]})
+        result = {
+            **final,
+            "steps": self.step,
+            "seconds": round(self.seconds, 3),
+            "step_seconds": statistics.median(self.step_times),
+            "peak_memory": peak,
+            "macs": self.step * self.macs_per_step,
+        }
+        weights = self.world.weights(self.model)
+        if self.world.main:
+            save_model(self.job.directory, self.model, weights)
+            write_json(self.job.directory / "result.json", result)
+            self.checkpoints.clear()
+        metric = self.job.task.metric
+        self.progress.say(
+            f"done: test {metric} {final['test'][metric]:.4g} after {self.step} steps, {duration(self.seconds)}"
+        )
+
+
+def _be_deterministic(wanted: bool) -> None:
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
+    torch.use_deterministic_algorithms(wanted)
