@@ -1,0 +1,121 @@
+"""The command line as a user types it: answers, sentences for mistakes, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from odeum.cli import VERBS, main
+
+TABLE_1 = {12: 5.544, 6: 2.875, 4: 1.985, 3: 1.540, 2: 1.095, 1: 0.650}
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] for verb in VERBS)])
+def test_help_does_not_import_torch(words: list[str]) -> None:
+    program = (
+        "import sys; from odeum.cli import main\n"
+        f"try: main({words!r})\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "usage: odeum" in done.stdout
+
+
+@pytest.mark.parametrize(("independent", "millions"), TABLE_1.items())
+def test_parameters_of_zhong_table_1(capsys: pytest.CaptureFixture[str], independent: int, millions: float) -> None:
+    words = ["describe", f"parallel:independent={independent}", "--model", "deit_tiny", "--classes", "100", "--format", "json"]
+    code, out, _ = ask(capsys, *words)
+    facts = json.loads(out)
+    assert code == 0
+    assert round(facts["parameters"] / 1e6, 3) == millions
+    assert facts["evaluations"] == 12 and facts["order"] == 1
+    assert facts["equation"] == "dx/dt = G(N(x)) + F(N(x))"
+
+
+def test_multiply_adds_include_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = json.loads(ask(capsys, "describe", "parallel", "--classes", "100", "--format", "json")[1])
+    tokens, width, depth = 197, 192, 12
+    linear = depth * tokens * 12 * width**2
+    attention = depth * 2 * tokens**2 * width
+    ends = 196 * width * 3 * 16**2 + 100 * width
+    assert facts["macs"] == linear + attention + ends
+
+
+@pytest.mark.parametrize(("name", "evaluations", "order"), [("rk4", 48, 4), ("rk4:steps=2", 96, 4), ("macaron", 12, 1)])
+def test_evaluations_and_order(capsys: pytest.CaptureFixture[str], name: str, evaluations: int, order: int) -> None:
+    facts = json.loads(ask(capsys, "describe", name, "--format", "json")[1])
+    assert (facts["evaluations"], facts["order"]) == (evaluations, order)
+
+
+def test_checkpointing_keeps_fewer_activations(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = [
+        json.loads(ask(capsys, "describe", name, "--model", "vit_32", "--format", "json")[1])["activation_memory"]
+        for name in ("rk4", "rk4:gradient=checkpointed")
+    ]
+    assert kept[1] < kept[0] / 4
+
+
+def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "equation" in ask(capsys, "describe", "macaron")[1]
+    assert ask(capsys, "describe", "macaron", "--format", "md")[1].startswith("| macaron |")
+    assert "parallel" in json.loads(ask(capsys, "list", "--format", "json")[1])["architectures"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["descrbe"], "did you mean 'describe'"),
+        (["describe"], "missing: architecture"),
+        (["describe", "paralel"], "did you mean 'parallel'"),
+        (["describe", "parallel:independant=6"], "did you mean 'independent'"),
+        (["describe", "parallel:independent=five"], "whole number"),
+        (["describe", "parallel:independent=5"], "1, 2, 3, 4, 6, 12"),
+        (["describe", "parallel:norm=post"], "norm=post-sum"),
+        (["describe", "sequential:norm=shared"], "splitting"),
+        (["describe", "continuous", "--model.dropout", "0.1"], "dropout"),
+        (["describe", "parallel", "--heads", "5"], "heads (5) must divide the width (192)"),
+        (["describe", "parallel", "--image_size", "100"], "patch_size (16) must divide image_size (100)"),
+        (["describe", "parallel", "--model", "deit_tny"], "did you mean 'deit_tiny'"),
+        (["describe", "parallel", "--model.widht", "9"], "did you mean --model.width"),
+        (["describe", "parallel", "--classes", "many"], "should be a whole number"),
+        (["describe", "parallel", "--format", "xml"], "known: text, md, json"),
+        (["train"], "missing: the data"),
+        (["train", "digts"], "digits"),
+        (["train", "digits", "--train.schedule", "cosin"], "should be one of cosine"),
+        (["train", "digits", "--train.budget", "soon"], "such as 90s, 10m or 2h"),
+        (["train", "digits", "--model.classes", "7"], "does not fit the data"),
+        (["train", "digits", "--config", "nowhere.yaml"], "no configuration file"),
+        (["compare", "digits", "--architectures", "sequential,paralel"], "did you mean 'parallel'"),
+        (["compare", "digits", "--match", "luck"], "known: steps, time, macs, params"),
+        (["compare", "digits", "--match", "time"], "--budget"),
+        (["compare", "digits", "--seeds", "0"], "at least one seed"),
+        (["compare", "digits", "--baseline", "rk4", "--architectures", "sequential"], "must be one of the architectures"),
+        (["evaluate", "nowhere"], "there is no run 'nowhere'"),
+        (["predict", "nowhere"], "there is no run 'nowhere'"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ask(capsys, *words)
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().split("\n")) <= 2 and "Traceback" not in err + out
+
+
+def test_debug_keeps_the_traceback() -> None:
+    with pytest.raises(ValueError, match="paralel"):
+        main(["describe", "paralel", "--debug"])
