@@ -34,7 +34,16 @@ def test_help_does_not_import_torch(words: list[str]) -> None:
 
 @pytest.mark.parametrize(("independent", "millions"), TABLE_1.items())
 def test_parameters_of_zhong_table_1(capsys: pytest.CaptureFixture[str], independent: int, millions: float) -> None:
-    words = ["describe", f"parallel:independent={independent}", "--model", "deit_tiny", "--classes", "100", "--format", "json"]
+    words = [
+        "describe",
+        f"parallel:independent={independent}",
+        "--model",
+        "deit_tiny",
+        "--classes",
+        "100",
+        "--format",
+        "json",
+    ]
     code, out, _ = ask(capsys, *words)
     facts = json.loads(out)
     assert code == 0
@@ -100,7 +109,10 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["compare", "digits", "--match", "luck"], "known: steps, time, macs, params"),
         (["compare", "digits", "--match", "time"], "--budget"),
         (["compare", "digits", "--seeds", "0"], "at least one seed"),
-        (["compare", "digits", "--baseline", "rk4", "--architectures", "sequential"], "must be one of the architectures"),
+        (
+            ["compare", "digits", "--baseline", "rk4", "--architectures", "sequential"],
+            "must be one of the architectures",
+        ),
         (["evaluate", "nowhere"], "there is no run 'nowhere'"),
         (["predict", "nowhere"], "there is no run 'nowhere'"),
         (["report", "nowhere"], "nowhere"),
