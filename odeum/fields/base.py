@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -117,8 +117,8 @@ class Noise:
     A Runge–Kutta step evaluates one field several times; with fresh masks it would evaluate several fields.
     """
 
-    def __init__(self) -> None:
-        self.masks: list[Tensor] = []
+    def __init__(self, masks: Iterable[Tensor] = ()) -> None:
+        self.masks: list[Tensor] = list(masks)
         self.cursor = 0
 
     def draw(self, make: Callable[[], Tensor]) -> Tensor:

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
-from odeum.fields.base import Context, Field
+from odeum.fields.base import Context, Field, Noise
 from odeum.integrators.base import Solver
 from odeum.integrators.splitting import Splitting
 
@@ -35,6 +35,7 @@ class _Recomputed:
         self.projects = field.projects
         self.project = field.project
         self.observe = field.observe
+        self.draws = 0  # dropout masks an evaluation
 
     @property
     def terms(self) -> tuple[_Recomputed, ...]:
@@ -46,14 +47,22 @@ class _Recomputed:
 
     def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
         noise = context.noise
-        start = noise.cursor if noise is not None else 0
+        if noise is None:
+            return checkpoint(lambda x: self.field(t, x, context), x, use_reentrant=False)
+        start = noise.cursor
+        drawn = noise.masks[start : start + self.draws]
 
-        def evaluate(x: Tensor) -> Tensor:
-            if noise is not None:
-                noise.cursor = start  # the same masks again when recomputed
-            return self.field(t, x, context)
+        def evaluate(x: Tensor) -> tuple[Tensor, ...]:
+            """Changes nothing outside, so that it may run again: new masks are handed out, old ones handed in."""
+            own = Noise(drawn)
+            out = self.field(t, x, context._replace(noise=own))
+            return out, *own.masks[len(drawn) :]
 
-        return checkpoint(evaluate, x, use_reentrant=False)
+        out, *new = checkpoint(evaluate, x, use_reentrant=False)
+        noise.masks.extend(new)
+        self.draws = len(drawn) + len(new)
+        noise.cursor = start + self.draws
+        return out
 
 
 class Checkpointed(Solver):
