@@ -82,6 +82,8 @@ class Measure(nn.Module):
             k = rotate(split_heads(keys, self.heads), source.rotary)
             if source.cache is not None:
                 (k,) = source.cache.extend(k)
+        if source.mask is not None:
+            check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
         anchor = Anchor(q, k, drift.unflatten(-1, (self.heads, self.time_width)))
         if self.features is not None:
             return anchor._replace(features=self.features(q, k, source))
