@@ -59,7 +59,7 @@ def test_wrong_options():
         open_task("digits", augment="heavy")
     with pytest.raises(OdeumError, match="unknown kind of data 'pictures'"):
         open_task("digits", kind="pictures")
-    with pytest.raises(OdeumError, match="size should not be negative"):
+    with pytest.raises(OdeumError, match="size of images data should be positive, not -3"):
         make_options("images", size=-3)
 
 

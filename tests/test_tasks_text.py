@@ -191,6 +191,7 @@ def test_the_same_table_in_every_form(tmp_path):
     (tmp_path / "b.tsv").write_text("".join(f"{label}\t{text}\n" for text, label in rows))
     lines = (json.dumps({"sentiment": label, "review": text}) for text, label in rows)
     (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    (tmp_path / "g.json").write_text(json.dumps([{"text": text, "label": label} for text, label in rows]))
     forms = [
         open_task(write_csv(tmp_path / "d.csv", rows, head=None)),
         open_task(
@@ -199,6 +200,7 @@ def test_the_same_table_in_every_form(tmp_path):
         open_task(write_csv(tmp_path / "f.csv", rows, ("x", "z")), text_column="x", label_column="z"),
         open_task(tmp_path / "b.tsv"),
         open_task(tmp_path / "c.jsonl"),
+        open_task(tmp_path / "g.json"),
     ]
     for task in forms:
         assert torch.equal(task.parts["train"][0].flat, expected)
@@ -266,6 +268,10 @@ def test_imdb_and_ag_news_layouts(tmp_path, monkeypatch):
     assert (
         as_bytes.tokens.decode(as_bytes.parts["test"][0].padded(torch.tensor([0]))[0][0].tolist()) == "A film\x85 n"[:9]
     )
+    fewer = open_task("imdb", test_examples=10)
+    assert len(fewer.parts["test"][0]) == 10
+    assert fewer.notes == ("tested on 10 of 40 test examples",)
+    assert 0 < fewer.parts["test"][1].sum() < 10
     news = open_task("ag_news")
     assert news.classes == ["World", "Sports", "Business", "Sci/Tech"]
     assert "title" in news.tokens.entries

@@ -31,7 +31,7 @@ def python(megabytes: float) -> Corpus:
     """The language reference and library of this installation; every 20th piece is held out for each part."""
     topics = importlib.import_module("pydoc_data.topics").topics
     pieces = [f"{name}\n\n{topics[name]}\n" for name in sorted(topics)]
-    room = megabytes * 1e6 - sum(map(len, pieces))
+    room = megabytes * 1e6 - sum(map(len, pieces))  # the reference is taken whole
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(p for p in library.rglob("*.py") if _is_library(p.relative_to(library))):
         text = path.read_text(encoding="utf-8", errors="ignore")

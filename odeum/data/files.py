@@ -43,7 +43,7 @@ def read_text(path: Path) -> str:
     """A whole UTF-8 file; a byte that is not UTF-8 is named with its offset."""
     raw = _read(path)
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise OdeumError(
             f"'{path}' is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}; convert it, "

@@ -121,7 +121,11 @@ def open_image(path: Any, channels: int | None, size: tuple[int, int] | None) ->
 
     try:
         with Image.open(path) as image:
+            if size:
+                image.draft(None, (2 * size[0], 2 * size[1]))  # large JPEGs are decoded at a fraction of their size
             image.load()
+            if image.mode.startswith("I;16"):
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             if channels is not None:
                 flat = (
                     image.convert("RGBA") if image.mode in ("P", "PA", "LA") or "transparency" in image.info else image

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from odeum.data.files import homes, locate, read_lines, read_text, rows_of
 from odeum.errors import OdeumError
@@ -94,7 +95,7 @@ _PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test"
 
 def read_table(path: Path, options: ClassificationData) -> Rows:
     """The rows of one file as (text, label)."""
-    if path.suffix.lower() == ".jsonl":
+    if path.suffix.lower() in (".jsonl", ".json"):
         return _read_jsonl(path, options)
     rows = _reader(path)
     head = next(rows, [])
@@ -173,17 +174,7 @@ def _counted(path: Path, rows: Rows, skipped: int) -> Rows:
 
 
 def _read_jsonl(path: Path, options: ClassificationData) -> Rows:
-    objects = []
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            item = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise OdeumError(f"line {number} of '{path}' is not JSON: {error.msg}") from None
-        if not isinstance(item, dict):
-            raise OdeumError(f"line {number} of '{path}' should be an object with a text and a label")
-        objects.append(item)
+    objects = _objects(path)
     head = list(dict.fromkeys(key for item in objects[:100] for key in item))
     found = _columns(head, options)
     if found is None:
@@ -192,3 +183,20 @@ def _read_jsonl(path: Path, options: ClassificationData) -> Rows:
     rows = [(" ".join(str(item.get(t, "")) for t in text), item.get(label)) for item in objects]
     kept = [(t, str(v).strip()) for t, v in rows if v is not None and str(v).strip()]
     return _counted(path, kept, len(rows) - len(kept))
+
+
+def _objects(path: Path) -> list[dict[str, Any]]:
+    """An object a line, or one list of objects."""
+    whole = read_text(path).lstrip().startswith("[")
+    out = []
+    for number, line in enumerate([read_text(path)] if whole else read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise OdeumError(f"line {error.lineno if whole else number} of '{path}' is not JSON: {error.msg}") from None
+        out += item if whole else [item]
+    if not all(isinstance(item, dict) for item in out):
+        raise OdeumError(f"'{path}' should hold objects with a text and a label, one a line")
+    return out

@@ -54,6 +54,8 @@ class ClassificationData:
     """column of the text, or several joined by + (none: recognised)"""
     label_column: str | None = None
     """column of the class (none: recognised)"""
+    test_examples: int | None = None
+    """how many of the test examples are used, always the same (none: all; imdb-bytes: 5000)"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ NAMED: dict[str, str] = {
 """every named set and its kind"""
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
-TABLES = {".csv", ".tsv", ".jsonl"}
+TABLES = {".csv", ".tsv", ".jsonl", ".json"}
 TEXTS = {".txt", ".text", ".md", ".tokens", ".raw"}
 _SIDES = re.compile(r"(^|[._-])(src|source|tgt|trg|target|[a-z]{2})$")
 
@@ -130,7 +132,8 @@ def recognise(data: str | Path, *more: str | Path) -> str:
     suffixes = {p.suffix.lower() for p in paths}
     if suffixes <= TABLES:
         return "classification"
-    if len(paths) == 2 and (len(suffixes) == 2 or all(_SIDES.search(p.stem.lower()) for p in paths)):
+    named_sides = all(_SIDES.search(p.stem.lower()) for p in paths)
+    if len(paths) == 2 and (named_sides or (len(suffixes) == 2 and not suffixes & (TEXTS | {""}))):
         return "translation"
     return "language"
 

@@ -23,6 +23,9 @@ _CLASSES = {
 }
 
 
+MAY_BE_ZERO = {"seed", "context", "length_penalty"}
+
+
 def _task_class(kind: str) -> Any:
     module, name = _CLASSES[kind]
     return getattr(importlib.import_module(module), name)
@@ -44,8 +47,8 @@ def make_options(kind: str, **options: Any) -> Data:
         allowed = [a for a in get_args(hints[key]) if isinstance(a, str)]
         if allowed and value is not None:
             choose(str(value), allowed, key)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-            raise OdeumError(f"{key} should not be negative, but is {value}")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value <= 0 and key not in MAY_BE_ZERO:
+            raise OdeumError(f"{key} of {kind} data should be positive, not {value}")
     return settings(**options)
 
 

@@ -40,6 +40,7 @@ class Task(ABC):
         self.name = name
         self.options = options
         self.source = tuple(source)
+        self.notes: tuple[str, ...] = ()  # what a reader of the results should know
 
     # what the data says about the model
 

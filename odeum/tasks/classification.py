@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from odeum.data import tables
 from odeum.data.ragged import Ragged, by_count, cut_by_tokens
-from odeum.data.splits import stratified
+from odeum.data.splits import shuffled, stratified
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, ClassificationData, Data
@@ -66,12 +66,16 @@ class ClassificationTask(Task):
         labels = sorted({label for _, label in found.parts["train"]}, key=_by_number)
         _check(found.parts, labels, str(data))
         rows = split(found.parts, labels, str(data))
+        most = options.test_examples or (5000 if data == "imdb-bytes" else None)
+        rows["test"], note = some(rows["test"], most)
         tokens = learn(options, [text for text, _ in rows["train"]])
         length = options.length or (BYTES_LENGTH if isinstance(tokens, Bytes) else LENGTH)
         parts = {part: numbered(some, tokens, labels, length) for part, some in rows.items()}
         classes = [found.names.get(label, label) for label in labels]
         name = str(data) if known else paths[0].resolve().name
-        return cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
+        task = cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
+        task.notes += note
+        return task
 
     @property
     def has_data(self) -> bool:
@@ -176,6 +180,13 @@ def split(parts: dict[str, tables.Rows], labels: list[str], where: str) -> dict[
     kept = stratified(index, (0.1,) * len(missing), where)
     cut = {part: [rows[i] for i in some.tolist()] for part, some in zip(["train", *missing], kept, strict=True)}
     return {part: cut.get(part) or parts[part] for part in ("train", "valid", "test")}
+
+
+def some(rows: tables.Rows, most: int | None) -> tuple[tables.Rows, tuple[str, ...]]:
+    """A fixed choice of at most so many rows, and what to say about it."""
+    if most is None or most >= len(rows):
+        return rows, ()
+    return [rows[i] for i in shuffled(len(rows))[:most].tolist()], (f"tested on {most} of {len(rows)} test examples",)
 
 
 def learn(options: ClassificationData, texts: list[str]) -> Tokens:
