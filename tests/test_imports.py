@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 LAYERS = """
     errors
     settings
-    statistics
+    statistics ranks
     fields
     integrators
     flow schedules
