@@ -38,7 +38,7 @@ def _cifar(path: str, files: dict[str, str], labels: tuple[str, ...], names: dic
 
         for split, file in files.items():
             data = load(path, split=split)
-            head = np.stack([np.asarray(data[label], dtype=np.uint8) for label in labels], 1)
+            head = np.stack([np.asarray(list(data[label]), dtype=np.uint8) for label in labels], 1)
             body = np.stack([np.asarray(row["img"].convert("RGB")).transpose(2, 0, 1).reshape(-1) for row in data])
             record = np.concatenate([head, body.astype(np.uint8)], 1)
             pieces = np.array_split(record, 5) if "{}" in file else [record]
@@ -58,7 +58,7 @@ def _fashion(load: Any, folder: Path) -> None:
     for split, prefix in (("train", "train"), ("test", "t10k")):
         data = load("zalando-datasets/fashion_mnist", split=split)
         images = np.stack([np.asarray(row["image"].convert("L")) for row in data])
-        for kind, array in (("images-idx3", images), ("labels-idx1", np.asarray(data["label"]))):
+        for kind, array in (("images-idx3", images), ("labels-idx1", np.asarray(list(data["label"])))):
             head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
             content = gzip.compress(head + array.astype(np.uint8).tobytes())
             write_atomically(folder / f"{prefix}-{kind}-ubyte.gz", content)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
-from odeum.settings.data import Data
+from odeum.settings.data import NAMED, Data
 from odeum.settings.model import Model
 from odeum.settings.training import Training
 
@@ -39,7 +39,8 @@ class Task(ABC):
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
         self.name = name
         self.options = options
-        self.source = tuple(source)
+        # absolute, so that a run finds its data again from any folder
+        self.source = tuple(s if s in NAMED else str(Path(s).expanduser().resolve()) for s in source)
         self.notes: tuple[str, ...] = ()  # what a reader of the results should know
 
     # what the data says about the model
