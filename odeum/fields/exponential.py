@@ -49,9 +49,8 @@ class Ledger:
         self.entries.clear()
         if not entries:
             return None
-        rows = [part for num, den, _, _ in entries for part in (num, den)]
-        keys = [part for _, _, ev, e in entries for part in (ev, e)]
-        return torch.cat(rows, dim=-1), torch.cat(keys, dim=-1)
+        dnum, dden, ev, e = zip(*entries, strict=True)
+        return _side_by_side(dnum, dden), _side_by_side(ev, e)
 
 
 class Exponential(torch.autograd.Function):
@@ -92,7 +91,7 @@ class Exponential(torch.autograd.Function):
         factors = ledger.take()
         if factors is None and direct is None:
             return (None,) * 6
-        dq, dk = torch.empty_like(q), torch.zeros_like(k)
+        dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
         for batch, head, rows, stop in _tiles(p, causal):
             if factors is None:
                 assert direct is not None
@@ -103,8 +102,8 @@ class Exponential(torch.autograd.Function):
                     change += direct[batch, head, rows, :stop]
                 change *= p[batch, head, rows, :stop]
             dq[batch, head, rows] = change @ k[batch, head, :stop]
-            dk[batch, head, :stop] += change.transpose(-1, -2) @ q[batch, head, rows]
-        return dq.mul_(scale), dk, None, None, None, None
+            dk[batch, head, :, :stop] += q[batch, head, rows].transpose(-1, -2) @ change
+        return dq.mul_(scale), dk.transpose(-1, -2), None, None, None, None
 
 
 class SharedAttention(torch.autograd.Function):
@@ -118,28 +117,32 @@ class SharedAttention(torch.autograd.Function):
         normaliser += normaliser == 0
         out = p.new_empty(p.shape[0], p.shape[2], p.shape[1], v.shape[-1])  # heads side by side, as W_O wants them
         torch.div(_rows_times(p, ev, causal), normaliser, out=out.transpose(1, 2))
-        ctx.save_for_backward(p, e, v, out, normaliser)
-        ctx.plan = (causal, ledger, b.dtype)
+        ctx.save_for_backward(p, e, ev, out, normaliser)
+        ctx.plan = (causal, ledger, b.dtype, v.dtype)
         return out.flatten(-2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        p, e, v, out, normaliser = ctx.saved_tensors
-        causal, ledger, dtype = ctx.plan
+        p, e, ev, out, normaliser = ctx.saved_tensors
+        causal, ledger, *dtypes = ctx.plan
         grad = grads[0].unflatten(-1, out.shape[-2:])
         dden = -(grad * out).sum(dim=-1).transpose(1, 2).unsqueeze(-1) / normaliser
-        dnum = torch.div(grad.transpose(1, 2), normaliser, out=out.new_empty(normaliser.shape[:-1] + v.shape[-1:]))
+        dnum = torch.div(grad.transpose(1, 2), normaliser, out=out.new_empty(normaliser.shape[:-1] + ev.shape[-1:]))
         back = _columns_times(p, dnum, causal)
-        db = ((back * v).sum(dim=-1, keepdim=True) + _columns_times(p, dden, causal)).mul_(e).squeeze(-1)
+        db = (back * ev).sum(dim=-1) + (_columns_times(p, dden, causal) * e).squeeze(-1)
         direct = None
-        if ctx.needs_input_grad[0]:
-            ev = (v * e).to(p.dtype)
-            if ledger is None:
-                direct = dnum @ ev.transpose(-1, -2) + dden * e.transpose(-1, -2)
-            else:
-                ledger.add(dnum, dden, ev, e)
-        return direct, db.to(dtype), back.mul_(e).to(v.dtype), None, None
+        if ctx.needs_input_grad[0] and ledger is not None:
+            ledger.add(dnum, dden, ev, e)
+        elif ctx.needs_input_grad[0]:
+            direct = dnum @ ev.transpose(-1, -2) + dden * e.transpose(-1, -2)
+        return direct, db.to(dtypes[0]), back.mul_(e).to(dtypes[1]), None, None
+
+
+def _side_by_side(wide: tuple[Tensor, ...], columns: tuple[Tensor, ...]) -> Tensor:
+    """All of them along the last axis, the single columns gathered first: a copy column by column is slow."""
+    gathered = torch.cat([c.transpose(-1, -2) for c in columns], dim=-2).transpose(-1, -2)
+    return torch.cat((*wide, gathered), dim=-1)
 
 
 def shared_attention(p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger) -> Tensor:
