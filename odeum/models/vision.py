@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.architectures import stack
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.models.base import OdeumModel, Output
 from odeum.models.embedding import sinusoid
@@ -25,13 +25,11 @@ class VisionModel(OdeumModel):
             raise OdeumError(f"patch_size ({settings.patch_size}) must divide image_size ({settings.image_size})")
         patches = (settings.image_size // settings.patch_size) ** 2
         token = settings.pooling == "token"
-        self.patch = nn.Conv2d(settings.channels, settings.width, settings.patch_size, settings.patch_size)
+        self.patch = make_stem(settings)
         self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
         self.position = nn.Parameter(torch.zeros(1, patches + token, settings.width))
         self.stack = stack(architecture, settings)
         self.head = nn.Linear(settings.width, settings.classes)
-        nn.init.xavier_uniform_(self.patch.weight.view(settings.width, -1))
-        nn.init.zeros_(self.patch.bias)  # ty: ignore[invalid-argument-type]
         side = settings.image_size // settings.patch_size
         with torch.no_grad():
             # Learned, but from a grid that already tells near from far: it saves the first epochs.
@@ -55,6 +53,27 @@ class VisionModel(OdeumModel):
         x = self.stack(self.embed(images))
         logits = self.head(x[:, 0] if self.token is not None else x.mean(dim=1))
         return Output(logits, None if labels is None else self.criterion(logits, labels))
+
+
+def make_stem(settings: Vision) -> nn.Module:
+    """[batch, channels, height, width] -> [batch, width, rows of patches, columns of patches]."""
+    choose(settings.stem, ("patch", "convolution"), "stem")
+    if settings.stem == "patch":
+        patch = nn.Conv2d(settings.channels, settings.width, settings.patch_size, settings.patch_size)
+        nn.init.xavier_uniform_(patch.weight.view(settings.width, -1))
+        nn.init.zeros_(patch.bias)  # ty: ignore[invalid-argument-type]
+        return patch
+    halvings = settings.patch_size.bit_length() - 1
+    if settings.patch_size != 2**halvings or not halvings:
+        raise OdeumError(
+            f"stem=convolution halves the image, so patch_size must be 2, 4, 8 …, not {settings.patch_size}"
+        )
+    layers: list[nn.Module] = []
+    channels = settings.channels
+    for i in reversed(range(halvings)):
+        layers += [nn.Conv2d(channels, settings.width // 2**i, 3, stride=2, padding=1), nn.GELU()]
+        channels = settings.width // 2**i
+    return nn.Sequential(*layers, nn.Conv2d(channels, settings.width, 1))
 
 
 def grid_positions(side: int, width: int) -> Tensor:

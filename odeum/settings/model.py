@@ -48,6 +48,8 @@ class Vision(Shape):
     """to tell apart"""
     pooling: Literal["token", "mean"] = "token"
     """class token, or mean over the patches"""
+    stem: Literal["patch", "convolution"] = "patch"
+    """how patches become tokens: one linear map, or small convolutions (Xiao et al. 2021), which learn sooner"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ MODELS: dict[str, Model] = {
     "deit_tiny": Vision(width=192, heads=3),
     "deit_small": Vision(width=384, heads=6),
     "deit_base": Vision(width=768, heads=12),
-    "vit_32": Vision(width=128, heads=4, depth=6, image_size=32, patch_size=4, classes=100),
+    "vit_32": Vision(
+        width=128, heads=4, depth=6, image_size=32, patch_size=4, classes=100, pooling="mean", stem="convolution"
+    ),
     "vit_8": Vision(width=64, heads=4, depth=4, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
     "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
     "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),

@@ -82,7 +82,8 @@ class ImageTask(Task):
         divisors = [p for p in range(1, self.size + 1) if self.size % p == 0]
         wanted = 4 if self.size <= 12 else 8  # patches a side
         patch = min(divisors, key=lambda p: abs(self.size / p - wanted))
-        return dataclasses.replace(base, patch_size=patch, **self.facts())
+        stem = base.stem if patch in (2, 4, 8, 16) else "patch"  # convolutions halve
+        return dataclasses.replace(base, patch_size=patch, stem=stem, **self.facts())
 
     def fit(self, model: Model) -> Model:
         fitted = super().fit(model)
