@@ -6,8 +6,10 @@ All processes of a run get the same words and so make the same mistakes: one of 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +37,9 @@ def complain(error: BaseException) -> None:
     """Print `odeum: sentence`, once for all processes that have this to say."""
     if size() == 1 or _first(str(error), only_if_silent=isinstance(error, Lost)):
         print(f"odeum: {error}", file=sys.stderr, flush=True)
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # what torchrun shows last
+        with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
+            json.dump({"message": str(error), "timestamp": int(time.time())}, file)
 
 
 def leave(code: int) -> int:

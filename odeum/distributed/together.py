@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,6 +33,10 @@ STEP = timedelta(seconds=45)
 PATIENCE = timedelta(minutes=30)
 """how long they wait where one may have more to do: opening data, compiling, writing a state"""
 
+NAMES = inspect.signature(DistributedDataParallel).parameters
+BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers"
+"""whether buffers are sent around in every forward pass: renamed in torch 2.13"""
+
 
 class Replicated(World):
     """DDP: each process has the whole model and computes its part of every batch."""
@@ -41,9 +47,8 @@ class Replicated(World):
         self.group = group
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        return DistributedDataParallel(
-            model, process_group=self.group, broadcast_buffers=False, gradient_as_bucket_view=True
-        )
+        constant: dict[str, Any] = {BUFFERS: False}  # our buffers never change
+        return DistributedDataParallel(model, process_group=self.group, gradient_as_bucket_view=True, **constant)
 
     def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, DistributedDataParallel)
@@ -84,7 +89,8 @@ class Sharded(Replicated):
         for module in model.modules():
             if isinstance(module, Anchored):
                 fully_shard(module, mesh=self.mesh)
-        return fully_shard(model, mesh=self.mesh)
+        fully_shard(model, mesh=self.mesh)
+        return model
 
     def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, FSDPModule)
@@ -92,7 +98,7 @@ class Sharded(Replicated):
         return nullcontext()
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        return [t.detach().to_local() if isinstance(t, DTensor) else t for t in tensors]
+        return [t.to_local().detach() if isinstance(t, DTensor) else t for t in tensors]
 
     def whole(self, model: OdeumModel) -> OdeumModel:
         copy = build(model.architecture, model.settings)

@@ -1,0 +1,69 @@
+"""Small runs on digits, one after another in one process (or, under torchrun, in several): what the tests train.
+
+As a script: `python small_runs.py '[{"out": ..., "architecture": ..., "strategy": ...}, ...]'`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from odeum.progress import Progress
+from odeum.settings.architecture import parse
+from odeum.tasks import Task, open_task
+from odeum.train import Interrupted, Job, train, with_changes
+
+TRAINING = {"steps": 20, "batch_size": 33, "learning_rate": 2e-3, "evaluate_every": 10**9}
+
+
+@cache
+def digits() -> Task:
+    return open_task("digits")
+
+
+def job(out: Path | str, architecture: str = "sequential", **settings: Any) -> Job:
+    """A model of two layers; `settings` are those of the training, `dropout` is of the model."""
+    dropout = settings.pop("dropout", 0.0)
+    model = replace(digits().model(), depth=2, width=32, heads=4, hidden=64, dropout=dropout)  # ty: ignore
+    training = with_changes(digits().training(), TRAINING | settings)
+    return Job(digits(), model, parse(architecture), training, 0, Path(out))
+
+
+class Stopping(Progress):
+    """Asks the run to stop, as Ctrl-C does, when it has come so far."""
+
+    def __init__(self, stop: int) -> None:
+        super().__init__("test", quiet=True)
+        self.stop = stop
+
+    def update(self, *, step: int, **values: Any) -> None:
+        if step == self.stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def run(out: Path | str, architecture: str = "sequential", stop: int = 0, **settings: Any) -> dict[str, Any]:
+    """Train; or, with `stop`, until just after that step, with the state saved; the result is empty then."""
+    try:
+        return train(job(out, architecture, **settings), Stopping(stop))
+    except Interrupted:
+        return {}
+
+
+def lines(out: Path | str, split: str = "train") -> list[dict[str, Any]]:
+    content = (Path(out) / "metrics.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, content) if line["split"] == split]
+
+
+def losses(out: Path | str) -> list[float]:
+    return [line["loss"] for line in lines(out)]
+
+
+if __name__ == "__main__":
+    for words in json.loads(sys.argv[1]):
+        run(**words)

@@ -1,0 +1,184 @@
+"""Two processes under torchrun do what one does, end together, and continue each other's runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_runs import lines, losses, run
+
+from odeum.train.parts import divide
+
+ARCHITECTURES = ("sequential", "parallel:independent=1", "rk4:gradient=checkpointed", "transevolve")
+STRATEGIES = ("ddp", "fsdp2")
+# Everything that has a state, and a batch that neither two processes nor two parts divide evenly.
+RICH = {"ema": 0.9, "average": 3, "accumulate": 2, "clip": 0.5}
+WORDS = ["train", "digits", "--model.depth", "2", "--model.width", "32", "--train.evaluate_every", "100000"]
+
+
+def torchrun(*words: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
+
+
+def launch(jobs: list[dict[str, Any]]) -> None:
+    """Small runs, one after another, in two processes."""
+    script = str(Path(__file__).parent / "small_runs.py")
+    done = subprocess.run(torchrun(script, json.dumps(jobs)), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One launch for all that is compared with one process below: importing torch takes longer than training."""
+    out = tmp_path_factory.mktemp("runs")
+    for strategy in STRATEGIES:
+        run(out / f"one-{strategy}", stop=8, **RICH)
+    jobs: list[dict[str, Any]] = []
+    for strategy in STRATEGIES:
+        other = STRATEGIES[strategy == "ddp"]
+        jobs += [{"out": f"{out}/{strategy}/{a}", "architecture": a, "strategy": strategy} for a in ARCHITECTURES]
+        jobs += [
+            {"out": f"{out}/rich-{strategy}", "strategy": strategy, **RICH},
+            {"out": f"{out}/one-{strategy}", "strategy": strategy, **RICH},
+            {"out": f"{out}/{strategy}-one", "strategy": strategy, "stop": 8, **RICH},
+            {"out": f"{out}/{strategy}-{other}", "strategy": strategy, "stop": 8, **RICH},
+            {"out": f"{out}/{strategy}-{other}", "strategy": other, **RICH},
+        ]
+    launch(jobs)
+    for architecture in ARCHITECTURES:
+        run(out / "alone" / architecture, architecture)
+    run(out / "rich", **RICH)
+    return out
+
+
+def assert_same_curve(path: Path, expected: Path) -> None:
+    assert [line["step"] for line in lines(path)] == list(range(1, 21))
+    torch.testing.assert_close(losses(path), losses(expected), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_two_processes_learn_what_one_learns(runs: Path, architecture: str, strategy: str) -> None:
+    assert_same_curve(runs / strategy / architecture, runs / "alone" / architecture)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_parts_clipping_and_averages(runs: Path, strategy: str) -> None:
+    path, alone = runs / f"rich-{strategy}", runs / "rich"
+    assert_same_curve(path, alone)
+    result, expected = (json.loads((p / "result.json").read_text()) for p in (path, alone))
+    # What is evaluated and stored is the average of the weights, whole.
+    assert result["test"]["loss"] == pytest.approx(expected["test"]["loss"], abs=1e-4)
+    weights, known = (load_file(p / "model.safetensors") for p in (path, alone))
+    assert {name: w.shape for name, w in weights.items()} == {name: w.shape for name, w in known.items()}
+    torch.testing.assert_close(weights["head.weight"], known["head.weight"], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("way", ["one-ddp", "one-fsdp2", "ddp-fsdp2", "fsdp2-ddp", "ddp-one", "fsdp2-one"])
+def test_a_run_moves_between_worlds(runs: Path, way: str) -> None:
+    if way.endswith("-one"):
+        state = next((runs / way / "checkpoint").glob("step-*"))
+        assert (state / "shards" / ".metadata").exists() == way.startswith("fsdp2")
+        assert not (runs / way / "result.json").exists()
+        run(runs / way, **RICH)
+    assert_same_curve(runs / way, runs / "rich")
+    result, expected = (json.loads((p / "result.json").read_text()) for p in (runs / way, runs / "rich"))
+    assert result["steps"] == 20
+    assert result["test"]["loss"] == pytest.approx(expected["test"]["loss"], abs=1e-4)
+    assert not (runs / way / "checkpoint").exists()
+
+
+def test_every_label_counts_once() -> None:
+    labels = torch.tensor([[1, -100, -100], [2, 3, 4], [5, 6, -100]])
+    parts = divide({"input_ids": labels, "labels": labels}, 2)
+    assert [share for _, share in parts] == pytest.approx([1 / 6, 5 / 6])
+    # A process without a row computes along and counts for nothing.
+    parts = divide({"labels": torch.tensor([7, 8])}, 4)
+    assert sum(share for _, share in parts) == 1
+    assert [len(piece["labels"]) for piece, _ in parts] == [1, 1, 1, 1]
+    assert [share for _, share in parts] == [0.0, 0.5, 0.0, 0.5]
+
+
+class Launched:
+    """torchrun in the background, its words in a file."""
+
+    def __init__(self, log: Path, *words: str) -> None:
+        self.log = log
+        self.file = log.open("w")
+        self.process = subprocess.Popen(torchrun("-m", "odeum", *words), stderr=self.file, stdout=self.file)
+
+    def __enter__(self) -> Launched:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+        self.file.close()
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def until(self, condition: Any, seconds: float = 90) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < end, self.text()
+            time.sleep(0.05)
+
+    def workers(self) -> list[int]:
+        """Process ids, in the order of their ranks."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = (path / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                if int(parent) == self.process.pid:
+                    words = dict(w.split("=", 1) for w in (path / "environ").read_text().split("\0") if "=" in w)
+                    found[int(words["RANK"])] = int(path.name)
+            except (OSError, KeyError):
+                continue
+        return [found[rank] for rank in sorted(found)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes through /proc")
+@pytest.mark.parametrize("strategy", [pytest.param("ddp"), pytest.param("fsdp2", marks=pytest.mark.slow)])
+def test_a_killed_process_ends_all_and_the_command_continues(tmp_path: Path, strategy: str) -> None:
+    out, log = tmp_path / "run", tmp_path / "log"
+    words = [*WORDS, "--train.steps", "200", "--train.checkpoint_every", "5", "--out", str(out)]
+    words += ["--train.strategy", strategy]
+    with Launched(log, *words) as both:
+        both.until(lambda: list(out.glob("checkpoint/step-*/state.json")))
+        begin = time.monotonic()
+        os.kill(both.workers()[1], signal.SIGKILL)
+        assert both.process.wait(60) != 0
+        assert time.monotonic() - begin < 60
+        sentence = "odeum: another process of this run has ended or does not answer; the same command continues"
+        assert both.text().count(sentence) == 1
+    with Launched(log, *words) as both:
+        both.until(lambda: "continues at step" in both.text())
+        both.process.send_signal(signal.SIGTERM)
+        assert both.process.wait(60) != 0
+        assert both.text().count("odeum: stopped at step") == 1
+        stopped = int(both.text().split("stopped at step ")[1].split(";")[0])
+    assert [path.name for path in out.glob("checkpoint/*")] == [f"step-{stopped:08d}"]
+    # One process ends what two began.
+    done = subprocess.run([sys.executable, "-m", "odeum", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"continues at step {stopped}" in done.stderr
+    assert [line["step"] for line in lines(out)] == list(range(1, 201))
+
+
+def test_a_mistake_is_said_once(tmp_path: Path) -> None:
+    words = [*WORDS, "--architecture", "rk5", "--out", str(tmp_path)]
+    done = subprocess.run(torchrun("-m", "odeum", *words), capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert done.stderr.count("odeum: ") == 1
+    assert 'File "' + str(Path(__file__).parent.parent / "odeum") not in done.stderr  # none of ours in a traceback
