@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from odeum.errors import OdeumError
 from odeum.fields.base import Source
 
 CHUNK = 128
@@ -46,8 +47,9 @@ class LinearFeatures(nn.Module):
         fq, fk = self._exponent(q * scale), self._exponent(k * scale)
         fq = fq - fq.detach().amax(dim=-1, keepdim=True)
         if source.mask is not None:
-            seen = source.mask.any(dim=-2).unsqueeze(-1)  # a mask over keys; queries are not told apart
-            fk = fk.masked_fill(~seen, -torch.inf)
+            if source.mask.shape[-2] != 1:
+                raise OdeumError("the linear form takes masks over keys, not over pairs; use attention=shared or fused")
+            fk = fk.masked_fill(~source.mask.transpose(-1, -2), -torch.inf)
         fk = fk - fk.detach().amax(dim=(-1, -2), keepdim=True).clamp_min(torch.finfo(fk.dtype).min)
         return Features(fq.exp(), fk.exp())
 
@@ -83,4 +85,13 @@ def linear_attention(features: Features, b: Tensor, v: Tensor, causal: bool) -> 
 
 def _causal(q: Tensor, k: Tensor, ev: Tensor) -> Tensor:
     """Chunks see their past as one running sum of φ(k)ᵀ ev and themselves position by position."""
-    raise NotImplementedError
+    queries, past = q.shape[-2], k.shape[-2] - q.shape[-2]
+    start = k[..., :past, :].transpose(-1, -2) @ ev[..., :past, :]  # what a cache held before the first query
+    chunk = min(CHUNK, queries)
+    fill = (0, 0, 0, -queries % chunk)
+    q, k, ev = (nn.functional.pad(x[..., skip:, :], fill) for x, skip in ((q, 0), (k, past), (ev, past)))
+    q, k, ev = (x.unflatten(-2, (-1, chunk)) for x in (q, k, ev))
+    sums = (k.transpose(-1, -2) @ ev).cumsum(dim=-3)
+    before = torch.cat((torch.zeros_like(sums[..., :1, :, :]), sums[..., :-1, :, :]), dim=-3) + start.unsqueeze(-3)
+    out = q @ before + (q @ k.transpose(-1, -2)).tril() @ ev
+    return out.flatten(-3, -2)[..., :queries, :]

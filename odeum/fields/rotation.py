@@ -65,7 +65,7 @@ class Rotation(nn.Module):
         return self._shift(x @ self.matrix(t))
 
     def _shift(self, x: Tensor) -> Tensor:
-        return x if self.bias is None else x + self.bias
+        return x if self.bias is None else x.add_(self.bias)  # x is a fresh product
 
     def fold(self, on: bool = True) -> None:
         """Keep U S V as one matrix for each depth it is asked for in evaluation; training forgets it."""
@@ -149,11 +149,9 @@ class PublishedRotation(Rotation):
         self.register_buffer("phases", phases, persistent=True)
 
     def frames(self, t: float) -> tuple[Tensor, Tensor]:
-        half = self.rank
-        u = _waves(self.coefficients[:, :half], t, self.size, self.rank)
+        u = _waves(self.coefficients[:, : self.rank], t, self.size, self.rank)
         v = _waves(self.phases[: self.rank], t, self.outputs, self.outputs)
-        norm = 1.0 / torch.tensor(float(self.outputs), device=u.device).sqrt()
-        return u * norm, v * norm
+        return u / math.sqrt(self.outputs), v / math.sqrt(self.outputs)
 
 
 class RotationFeedForward(Field):
