@@ -9,7 +9,6 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.models.base import OdeumModel, Output
-from odeum.models.embedding import sinusoid
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Vision
 
@@ -30,10 +29,7 @@ class VisionModel(OdeumModel):
         self.position = nn.Parameter(torch.zeros(1, patches + token, settings.width))
         self.stack = stack(architecture, settings)
         self.head = nn.Linear(settings.width, settings.classes)
-        side = settings.image_size // settings.patch_size
-        with torch.no_grad():
-            # Learned, but from a grid that already tells near from far: it saves the first epochs.
-            self.position[:, int(token) :] = grid_positions(side, settings.width)
+        nn.init.trunc_normal_(self.position, std=0.02)
         reset(self.head)
 
     def embed(self, images: Tensor) -> Tensor:
@@ -74,12 +70,3 @@ def make_stem(settings: Vision) -> nn.Module:
         layers += [nn.Conv2d(channels, settings.width // 2**i, 3, stride=2, padding=1), nn.GELU()]
         channels = settings.width // 2**i
     return nn.Sequential(*layers, nn.Conv2d(channels, settings.width, 1))
-
-
-def grid_positions(side: int, width: int) -> Tensor:
-    """Sinusoids of row and column, half of the features each: [side², width]."""
-    half = (width + 1) // 2
-    steps = sinusoid(torch.arange(side), half)
-    rows = steps.repeat_interleave(side, dim=0)
-    columns = steps.repeat(side, 1)
-    return 0.5 * torch.cat((rows, columns), dim=1)[:, :width]
