@@ -34,7 +34,7 @@ class Task(ABC):
     metric: ClassVar[str]
     higher_is_better: ClassVar[bool]
     model_class: ClassVar[type]
-    quick: ClassVar[int] = 2000  # examples that suffice for a look during the training
+    quick: int = 1000  # examples that suffice for a look during the training
 
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
         self.name = name

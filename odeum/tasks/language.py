@@ -37,7 +37,7 @@ class LanguageTask(Task):
     metric: ClassVar[str] = "perplexity"
     higher_is_better: ClassVar[bool] = False
     model_class: ClassVar[type] = Language
-    quick: ClassVar[int] = 64
+    quick: int = 64  # windows
     options: LanguageData
 
     def __init__(

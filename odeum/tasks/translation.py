@@ -50,7 +50,7 @@ class TranslationTask(Task):
     metric: ClassVar[str] = "bleu"
     higher_is_better: ClassVar[bool] = True
     model_class: ClassVar[type] = Translation
-    quick: ClassVar[int] = 500
+    quick: int = 500
     options: TranslationData
 
     def __init__(
