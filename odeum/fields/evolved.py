@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
 from odeum.fields.base import Context, Dropout, Field, Source
+from odeum.fields.constants import remembered
 from odeum.fields.exponential import Exponential, Ledger, largest_spread, shared_attention
 from odeum.fields.linear_attention import Features, LinearFeatures, linear_attention
 
@@ -33,6 +34,7 @@ class Anchor(NamedTuple):
     shared: Tensor | None = None  # P = exp(A0 − row maximum) of the shared exponential
     ledger: Ledger | None = None  # gathers the gradient of P
     features: Features | None = None  # φ(q), φ(k) of the linear form
+    scores: Tensor | None = None  # A0 of a single query: in decoding, softmax(A0 + b) is the shortest form
 
 
 class Measure(nn.Module):
@@ -87,6 +89,11 @@ class Measure(nn.Module):
         anchor = Anchor(q, k, drift.unflatten(-1, (self.heads, self.time_width)))
         if self.features is not None:
             return anchor._replace(features=self.features(q, k, source))
+        if q.shape[-2] == 1 and source.cache is not None:
+            scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+            if source.mask is not None:
+                scores = scores.masked_fill(~source.mask, torch.finfo(scores.dtype).min)
+            return anchor._replace(scores=scores)
         if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared":
             ledger = Ledger()
             causal = source.causal and q.shape[-2] > 1
@@ -136,12 +143,9 @@ class EvolvedAttention(Field):
 
     def depth_vector(self, t: float) -> Tensor:
         """T(t) = c ⊙ [sin(tπp/64) ‖ cos(tπp/64)], one vector a head."""
-        size = self.coefficients.shape[0]
-        rate = t * (math.pi / 64.0)
-        exact = torch.promote_types(self.coefficients.dtype, torch.float32)
-        p = torch.arange(size - size // 2, device=self.coefficients.device, dtype=exact) * rate
-        signal = torch.cat((p[: size // 2].sin(), p.cos()))
-        return (self.coefficients * signal).unflatten(0, (self.heads, self.time_width))
+        c = self.coefficients
+        signal = _signal(c.shape[0], t, torch.promote_types(c.dtype, torch.float32), c.device)
+        return (c * signal).view(self.heads, self.time_width)
 
     def drift(self, t: float, anchor: Anchor) -> Tensor:
         """b(t) = k · (W_Q,time T(t)) of the new keys, [batch, heads, keys]."""
@@ -160,6 +164,11 @@ class EvolvedAttention(Field):
         """A(t) v in the form that the anchor was measured for, [batch, queries, width]."""
         if anchor.features is not None:
             return merge_heads(linear_attention(anchor.features, b, v, source.causal))
+        if anchor.scores is not None:
+            weights = (anchor.scores + b.unsqueeze(-2)).softmax(dim=-1)
+            if source.mask is not None:
+                weights = weights.masked_fill(~source.mask, 0.0)
+            return merge_heads(weights.to(v.dtype) @ v)
         if anchor.shared is not None and anchor.ledger is not None and _gentle(b):
             return shared_attention(anchor.shared, b, v, source.causal and v.shape[-2] > 1, anchor.ledger)
         return fused_attention(anchor, b, v, source)
@@ -207,6 +216,13 @@ def fused_attention(anchor: Anchor, b: Tensor, v: Tensor, source: Source) -> Ten
     q, k = (nn.functional.pad(x, (0, padded - width - 1)) for x in (q, k))
     out = attend(q, k, nn.functional.pad(v.to(q.dtype), (0, padded - v.shape[-1])), source)
     return merge_heads(out[..., : v.shape[-1]])
+
+
+@remembered
+def _signal(size: int, t: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[sin(tπp/64) ‖ cos(tπp/64)] for p = 0, 1, 2 …"""
+    p = torch.arange(size - size // 2, device=device, dtype=dtype) * (t * (math.pi / 64.0))
+    return torch.cat((p[: size // 2].sin(), p.cos()))
 
 
 def _anchor(source: Source) -> Anchor:

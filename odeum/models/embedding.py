@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Rotary
+from odeum.fields.constants import remembered
 from odeum.models.base import IGNORE, check_labels
 
 
@@ -32,11 +33,8 @@ class Positions(nn.Module):
             return x + self.table(positions)
         if self.kind != "sinusoidal":
             return x
-        if positions.numel() <= length:
-            return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
-        # Each row has its own positions: looking them up is cheaper than as many sines.
-        table = sinusoid(torch.arange(length, device=x.device), x.shape[-1]).to(x.dtype)
-        return x + nn.functional.embedding(positions, table)
+        table = sinusoids(max(256, 1 << (length - 1).bit_length()), x.shape[-1], x.device)
+        return x + nn.functional.embedding(positions, table).to(x.dtype)
 
     def rotary(self, positions: Tensor) -> Rotary | None:
         """For the Source of self-attention."""
@@ -64,6 +62,12 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
     steps = torch.arange(half, device=positions.device, dtype=torch.float32)
     angles = positions.float().unsqueeze(-1) * torch.exp(steps * (-math.log(10_000.0) / max(half - 1, 1)))
     return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., :width]
+
+
+@remembered
+def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
+    """The first so many positions: looking them up is cheaper than as many sines."""
+    return sinusoid(torch.arange(length, device=device), width)
 
 
 class TiedEmbedding(nn.Module):

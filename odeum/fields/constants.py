@@ -1,0 +1,27 @@
+"""Tensors that follow from a few numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def remembered(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of numbers and a device whose tensors are made once and then shared: decoding asks for few, often.
+
+    A tracer must see how they are made; and what is first asked for in inference mode is of use in training too.
+    """
+
+    @functools.lru_cache(maxsize=256)
+    def once(*numbers: object) -> Tensor:
+        with torch.inference_mode(False), torch.no_grad():
+            return make(*numbers)
+
+    @functools.wraps(make)
+    def get(*numbers: object) -> Tensor:
+        return make(*numbers) if torch.compiler.is_compiling() else once(*numbers)
+
+    return get
