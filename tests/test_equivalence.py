@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from odeum.integrators import (
     LieTrotter,
     RungeKutta,
     Strang,
+    Tableau,
 )
 from odeum.schedules import cycle, sequence
 from odeum.settings.model import Shape
@@ -159,7 +161,7 @@ def test_sharing_stores_each_layer_once_and_acts_like_copies(sharing: str, indep
 
 
 @pytest.mark.parametrize("tableau", [BOSH3, DOPRI5], ids=["bosh3", "dopri5"])
-def test_refining_the_steps_converges_to_the_adaptive_solution(tableau) -> None:
+def test_refining_the_steps_converges_to_the_adaptive_solution(tableau: Tableau) -> None:
     field, x = Sum(g(), f()), state()
     with torch.no_grad():
         adaptive = Flow(field, Adaptive(tableau, 1e-9, 1e-9), 0.0, 2.0)(x)
@@ -171,7 +173,7 @@ def test_refining_the_steps_converges_to_the_adaptive_solution(tableau) -> None:
 
 
 @pytest.mark.parametrize("tableau", [BOSH3, DOPRI5], ids=["bosh3", "dopri5"])
-def test_the_adaptive_solver_keeps_to_its_tolerance(tableau) -> None:
+def test_the_adaptive_solver_keeps_to_its_tolerance(tableau: Tableau) -> None:
     field, x = Sum(g(), f()), state()
     with torch.no_grad():
         exact = Flow(field, FixedSteps(RungeKutta(DOPRI5), 200))(x)
@@ -198,6 +200,18 @@ def test_the_adaptive_solver_counts_its_evaluations_and_also_goes_back() -> None
     assert solver.evaluations == len(calls)
     assert solver(Counted(), 1.0, 0.0, end, Context()).item() == pytest.approx(1.0, abs=1e-7)
     assert solver(Counted(), 1.0, 1.0, end, Context()) is end
+
+
+@pytest.mark.parametrize("tableau", [BOSH3, DOPRI5], ids=["bosh3", "dopri5"])
+def test_a_step_that_went_too_far_is_taken_back(tableau: Tableau) -> None:
+    """A calm field with a sudden burst: the long step that runs into it must be rejected."""
+
+    class Burst(Field):
+        def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+            return torch.full_like(x, math.exp(-(((t - 0.7) / 0.05) ** 2)) / (0.05 * math.sqrt(math.pi)))
+
+    end = Adaptive(tableau, rtol=1e-6, atol=1e-6)(Burst(), 0.0, 1.0, torch.zeros(1, 1, 1), Context())
+    assert end.item() == pytest.approx(1.0, abs=3e-5)  # the area under the burst
 
 
 def test_an_adaptive_solver_that_cannot_go_on_says_so() -> None:

@@ -1,0 +1,114 @@
+"""Short spellings of architectures: what is written can be read, and what cannot be read gets a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from odeum.architectures import stack
+from odeum.errors import OdeumError
+from odeum.settings.architecture import (
+    ARCHITECTURES,
+    MAY_BE_ZERO,
+    VARIANTS,
+    Continuous,
+    Layered,
+    Sandwich,
+    parse,
+    spell,
+    split_spellings,
+)
+from odeum.settings.model import Shape
+
+SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
+
+
+def random_architecture(generator: random.Random) -> Any:
+    """A named architecture with some of its words replaced by any that their annotations allow."""
+    base = generator.choice(list(ARCHITECTURES.values()))
+    changes = {}
+    for key, hint in get_type_hints(type(base)).items():
+        kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+        if generator.random() < 0.5:
+            continue
+        if isinstance(kinds[0], str):
+            changes[key] = generator.choice(kinds)
+        elif type(None) in get_args(hint) and generator.random() < 0.3:
+            changes[key] = None
+        elif kinds[0] is int:
+            changes[key] = generator.randint(0 if key in MAY_BE_ZERO else 1, 99)
+        else:
+            changes[key] = generator.choice([generator.random(), 10.0 ** generator.randint(-12, 3), 1 / 3])
+    return dataclasses.replace(base, **changes)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_architecture_can_be_spelled_and_read_back(seed: int) -> None:
+    generator = random.Random(seed)
+    for _ in range(50):
+        architecture = random_architecture(generator)
+        spelling = spell(architecture)
+        assert parse(spelling) == architecture
+        assert spell(parse(spelling)) == spelling
+        assert parse(architecture) is architecture
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_lists_of_spellings_are_split_where_they_were_joined(seed: int) -> None:
+    generator = random.Random(seed)
+    for _ in range(20):
+        spellings = [spell(random_architecture(generator)) for _ in range(generator.randint(1, 5))]
+        assert split_spellings(",".join(spellings)) == spellings
+        assert split_spellings(" , ".join(spellings) + ",") == spellings
+
+
+def test_spellings_are_short() -> None:
+    assert [spell(architecture) for architecture in ARCHITECTURES.values()] == list(ARCHITECTURES)
+    assert spell(Layered(method="euler", independent=6)) == "parallel:independent=6"
+    assert spell(Layered(norm="post", method="rk4")) == "rk4:norm=post"
+    assert spell(Continuous(rtol=1e-2)) == "continuous:rtol=0.01"
+    for variant in VARIANTS["transevolve"]:
+        assert len(spell(parse(f"transevolve:{variant}"))) <= len(f"transevolve:{variant}")
+    assert split_spellings("transevolve:full-1,steps=2,rk4,independent=2") == [
+        "transevolve:full-1,steps=2",
+        "rk4:independent=2",
+    ]
+    assert split_spellings("") == []
+    assert parse(" parallel : independent = 6 , steps=2 ".replace(" :", ":")) == parse("parallel:independent=6,steps=2")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "sentence"),
+    [
+        ("paralel", "unknown architecture 'paralel'; did you mean 'parallel'? known: sequential, post-norm, parallel"),
+        ("", "unknown architecture ''; known: sequential"),
+        ("rk4:step=2", "unknown option of rk4 'step'; did you mean 'steps'?"),
+        ("rk4:steps=two", "steps of rk4 should be a whole number, not 'two'"),
+        ("rk4:steps=1.5", "steps of rk4 should be a whole number, not '1.5'"),
+        ("rk4:steps=0", "steps of rk4 should be positive, not 0"),
+        ("rk4:steps=-1", "steps of rk4 should be positive, not -1"),
+        ("rk4:steps", "'steps' in 'rk4:steps' should read key=value; rk4 takes: method, steps"),
+        ("rk4:steps=1,steps=2", "'rk4:steps=1,steps=2' says steps of rk4 twice"),
+        ("rk4:norm=prenorm", "unknown norm of rk4 'prenorm'; did you mean 'pre'? known: pre, shared, post"),
+        ("continuous:method=rk4", "unknown method of continuous 'rk4'; known: bosh3, dopri5"),
+        ("continuous:rtol=nan", "rtol of continuous should be zero or more, not nan"),
+        ("continuous:rtol=-1", "rtol of continuous should be zero or more, not -1"),
+        ("sandwich:coefficient=-1", "coefficient of sandwich should be zero or more, not -1"),
+        ("transevolve:full-3", "unknown variant of transevolve 'full-3'; did you mean 'full-2'? known: full-1"),
+        ("transevolve:full-1,random-2", "says blocks and feedforward of transevolve twice"),
+        (Layered(method="rk5"), "unknown method of Layered 'rk5'; did you mean 'rk4'?"),  # ty: ignore
+        (Layered(form="maccaroni"), "unknown form of Layered 'maccaroni'; did you mean 'macaron'?"),  # ty: ignore
+        (Layered(steps=0), "steps of Layered should be positive, not 0"),
+        (Layered(independent=2.0), "independent of Layered should be a whole number, not 2.0"),  # ty: ignore
+        (Sandwich(gradient="none"), "unknown gradient of Sandwich 'none'"),  # ty: ignore
+        (7, "an architecture is a spelling or one of the dataclasses, not 7"),
+    ],
+)
+def test_wrong_words_get_a_sentence(spelling: Any, sentence: str) -> None:
+    with pytest.raises(OdeumError) as error:
+        stack(spelling, SMALL)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
