@@ -80,7 +80,8 @@ def linear_attention(features: Features, b: Tensor, v: Tensor, causal: bool) -> 
         out = features.q @ (features.k.transpose(-1, -2) @ ev)
     else:
         out = _causal(features.q, features.k, ev)
-    return out[..., :-1] / (out[..., -1:] + torch.finfo(out.dtype).tiny)
+    normaliser = out[..., -1:]
+    return out[..., :-1] / (normaliser + (normaliser == 0))
 
 
 def _causal(q: Tensor, k: Tensor, ev: Tensor) -> Tensor:

@@ -1,0 +1,371 @@
+"""TransEvolve's evolved attention: the published polynomial, written out here, against the forms that we run."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from odeum.architectures import stack
+from odeum.errors import OdeumError
+from odeum.fields import Context, Source
+from odeum.fields.base import Cache
+from odeum.fields.evolved import Anchor, EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.models import build
+from odeum.settings.model import Shape
+
+WIDTH, HEADS, TAU = 24, 3, 10
+CASES = ("self", "causal", "padded", "both", "cross")
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+def definition(
+    measure: Measure,
+    field: EvolvedAttention,
+    x0: Tensor,
+    keys0: Tensor,
+    v: Tensor,
+    t: float,
+    mask: Tensor | None,
+    wk_time: Tensor,
+) -> Tensor:
+    """softmax(A0 + A1·T + T·A2 + T·A3·T) v W_O, all four terms, as published; `wk_time` are W_K's time columns."""
+    q, k = measure.q(x0), measure.k(keys0)
+    qh, kh = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in (q, k))
+    a0 = qh @ kh.transpose(-1, -2) / math.sqrt(qh.shape[-1])
+    wq_time = measure.time.unflatten(1, (HEADS, TAU))
+    wk_time = wk_time.unflatten(1, (HEADS, TAU))
+    p = torch.arange(HEADS * TAU // 2).to(x0.dtype)
+    waves = torch.cat((torch.sin(t * math.pi * p / 64), torch.cos(t * math.pi * p / 64)))
+    depth = (field.coefficients * waves).unflatten(0, (HEADS, TAU))
+    a1 = torch.einsum("dht,bld,ht->bhl", wk_time, q, depth)[..., :, None]
+    a2 = torch.einsum("dht,bld,ht->bhl", wq_time, k, depth)[..., None, :]
+    a3 = torch.einsum("dht,dht,ht,ht->h", wq_time, wk_time, depth, depth)[:, None, None]
+    scores = a0 + a1 + a2 + a3
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    values = v.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    return (scores.softmax(dim=-1) @ values).transpose(1, 2).flatten(-2) @ field.out.weight.T
+
+
+class Setting:
+    """A measure, a field, states and a mask, all from one seed."""
+
+    def __init__(self, case: str, form: str, dtype: torch.dtype, length: int = 9) -> None:
+        torch.manual_seed(1)
+        self.cross = case == "cross"
+        self.measure = Measure(WIDTH, HEADS, TAU, form=form).to(dtype)
+        norm = torch.nn.LayerNorm(WIDTH)
+        torch.nn.init.normal_(norm.weight)
+        sizes = (WIDTH, HEADS, TAU)
+        self.field = (EvolvedCrossAttention(*sizes, norm=norm) if self.cross else EvolvedAttention(*sizes)).to(dtype)
+        self.x0, self.x = (torch.randn(2, length, WIDTH, dtype=dtype, requires_grad=True) for _ in range(2))
+        self.memory = torch.randn(2, length - 2, WIDTH, dtype=dtype, requires_grad=True)
+        keys = length - 2 if self.cross else length
+        padding = (torch.arange(keys) < torch.tensor([[keys], [keys - 3]]))[:, None, None]
+        order = torch.ones(length, length, dtype=torch.bool).tril()
+        self.source = Source(
+            causal=case in ("causal", "both"),
+            mask=padding if case in ("padded", "both", "cross") else None,
+            memory=self.memory if self.cross else None,
+        )
+        parts = [m for m in (self.source.mask, order if self.source.causal else None) if m is not None]
+        self.mask = parts[0] & parts[-1] if parts else None
+        self.wk_time = torch.randn_like(self.measure.time).requires_grad_()
+
+    def anchor(self) -> Anchor:
+        return self.measure(self.x0, self.source, cross=self.cross)
+
+    def ours(self, t: float, anchor: Anchor) -> Tensor:
+        source = self.source._replace(anchor=anchor)
+        context = Context(other=source) if self.cross else Context(own=source)
+        return self.field(t, self.x, context)
+
+    def defined(self, t: float) -> Tensor:
+        values = self.field.norm(self.memory) if isinstance(self.field, EvolvedCrossAttention) else self.x
+        keys0 = self.memory if self.cross else self.x0
+        return definition(self.measure, self.field, self.x0, keys0, values, t, self.mask, self.wk_time)
+
+    def leaves(self) -> list[Tensor]:
+        state = [self.x0, self.memory] if self.cross else [self.x0, self.x]
+        return [*state, *self.measure.parameters(), *self.field.parameters()]
+
+
+def close(a: Tensor, b: Tensor, tolerance: float) -> None:
+    scale = max(1.0, float(b.detach().abs().max()))
+    assert float((a - b).detach().abs().max()) <= tolerance * scale
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("form", ["shared", "fused"])
+def test_the_exact_forms_equal_the_published_polynomial(form: str, case: str, dtype: torch.dtype) -> None:
+    """At every depth, between the layers too, in outputs and in all gradients together."""
+    s = Setting(case, form, dtype)
+    anchor = s.anchor()
+    ours = torch.stack([s.ours(t, anchor) for t in (0.0, 1.0, 2.5, 5.0, 11.0)])
+    defined = torch.stack([s.defined(t) for t in (0.0, 1.0, 2.5, 5.0, 11.0)])
+    close(ours, defined, TOLERANCE[dtype])
+    weight = torch.randn_like(ours)
+    for mine, theirs in zip(
+        torch.autograd.grad((ours * weight).sum(), s.leaves()),
+        torch.autograd.grad((defined * weight).sum(), s.leaves()),
+        strict=True,
+    ):
+        close(mine, theirs, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("case", ["self", "causal", "both"])
+def test_tiles_and_causal_blocks_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odeum.fields.exponential.TILE", 4096)
+    monkeypatch.setattr("odeum.fields.exponential.CAUSAL_TILE", 16)
+    s = Setting(case, "shared", torch.float64, length=75)
+    ours, defined = s.ours(2.0, s.anchor()), s.defined(2.0)
+    close(ours, defined, 1e-10)
+    weight = torch.randn_like(ours)
+    for mine, theirs in zip(
+        torch.autograd.grad((ours * weight).sum(), s.leaves()),
+        torch.autograd.grad((defined * weight).sum(), s.leaves()),
+        strict=True,
+    ):
+        close(mine, theirs, 1e-10)
+
+
+def test_the_time_columns_of_w_k_are_dead() -> None:
+    s = Setting("self", "shared", torch.float64)
+    for t in (0.0, 1.0, 5.0):
+        (gradient,) = torch.autograd.grad(s.defined(t).square().sum(), [s.wk_time])
+        assert float(gradient.abs().max()) < 1e-12
+    (alive,) = torch.autograd.grad(s.defined(1.0).square().sum(), [s.measure.time])
+    assert float(alive.abs().max()) > 1e-4
+
+
+def test_a_gradient_of_a_part_does_not_spoil_the_next_one() -> None:
+    """The factors of P's gradient are gathered on the way; a pass that stops early must leave nothing behind."""
+    s = Setting("self", "shared", torch.float64)
+    out = s.ours(1.0, s.anchor()).square().sum()
+    whole = torch.autograd.grad(out, [s.measure.q.weight], retain_graph=True)[0]
+    torch.autograd.grad(out, [s.x], retain_graph=True)
+    again = torch.autograd.grad(out, [s.measure.q.weight], retain_graph=True)[0]
+    assert torch.equal(whole, again)
+
+
+@pytest.mark.parametrize("case", ["self", "causal", "padded"])
+def test_a_steep_drift_is_exact_and_finite(case: str) -> None:
+    """Keys whose drift spans 200: e^b would underflow, and in a causal row all seen keys may be far below the top."""
+    s = Setting(case, "shared", torch.float32)
+    anchor = s.anchor()
+    spread = torch.linspace(-100.0, 100.0, 9)
+    with torch.no_grad():
+        b = s.field.drift(1.0, anchor)
+        want = spread.view(1, 1, -1).expand_as(b)
+        v = s.x.detach().unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        ours = s.field.act(anchor, want, v, s.source)
+        scores = (anchor.q @ anchor.k.transpose(-1, -2)).double() / math.sqrt(anchor.q.shape[-1]) + want[..., None, :]
+        if s.mask is not None:
+            scores = scores.masked_fill(~s.mask, -torch.inf)
+        right = (scores.softmax(-1) @ v.double()).transpose(1, 2).flatten(-2)
+    assert ours.isfinite().all()
+    close(ours.double(), right, 1e-4)
+
+
+def test_just_within_the_guard_is_exact_too() -> None:
+    s = Setting("causal", "shared", torch.float32)
+    anchor = s.anchor()
+    with torch.no_grad():
+        want = torch.linspace(-19.9, 19.9, 9).view(1, 1, -1).expand(2, HEADS, 9)
+        v = s.x.detach().unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        ours = s.field.act(anchor, want, v, s.source)
+        scores = (anchor.q @ anchor.k.transpose(-1, -2)).double() / math.sqrt(anchor.q.shape[-1]) + want[..., None, :]
+        assert s.mask is not None
+        right = (scores.masked_fill(~s.mask, -torch.inf).softmax(-1) @ v.double()).transpose(1, 2).flatten(-2)
+    close(ours.double(), right, 1e-5)
+
+
+@pytest.mark.parametrize("form", ["shared", "fused", "linear"])
+def test_a_query_that_sees_nothing_gets_zeros(form: str) -> None:
+    measure, field = Measure(WIDTH, HEADS, form=form), EvolvedAttention(WIDTH, HEADS)
+    x = torch.randn(2, 5, WIDTH, requires_grad=True)
+    source = Source(mask=torch.tensor([[True] * 5, [False] * 5])[:, None, None])
+    out = field(1.0, x, Context(own=source._replace(anchor=measure(x, source))))
+    assert out.isfinite().all() and not out[1].any() and out[0].any()
+    out.sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+
+
+def test_auto_shares_on_a_cpu_while_the_exponential_is_small() -> None:
+    measure = Measure(WIDTH, 4)
+    assert measure.form_at(512) == "shared"
+    assert measure.form_at(512, device="cuda") == "fused"
+    assert measure.form_at(16_384, batch=2) == "fused"
+    assert Measure(WIDTH, 4, form="linear").form_at(512, device="cuda") == "linear"
+    with pytest.raises(OdeumError, match="known: auto, shared, fused, linear"):
+        Measure(WIDTH, 4, form="flash")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_linear_form_comes_closer_with_more_features(causal: bool) -> None:
+    torch.manual_seed(0)
+    x = 0.5 * torch.randn(2, 150, WIDTH)
+    source = Source(causal=causal, mask=(torch.arange(150) < torch.tensor([[150], [120]]))[:, None, None])
+    exact, field = Measure(WIDTH, HEADS, form="shared"), EvolvedAttention(WIDTH, HEADS)
+    errors = []
+    with torch.no_grad():
+        right = field(2.0, x, Context(own=source._replace(anchor=exact(x, source))))
+        for features in (16, 256, 4096):
+            linear = Measure(WIDTH, HEADS, form="linear", features=features)
+            linear.load_state_dict(exact.state_dict(), strict=False)
+            out = field(2.0, x, Context(own=source._replace(anchor=linear(x, source))))
+            errors.append(float((out - right).norm() / right.norm()))
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 0.1
+
+
+def test_the_linear_form_does_not_look_ahead() -> None:
+    torch.manual_seed(0)
+    model = stack("transevolve:attention=linear", Shape(WIDTH, HEADS, 2)).double()
+    x = torch.randn(1, 300, WIDTH, dtype=torch.float64)
+    changed = x.clone()
+    changed[:, 200:] += 1.0
+    context = Context(own=Source(causal=True))
+    close(model(changed, context)[:, :200], model(x, context)[:, :200], 1e-9)
+
+
+MODELS = [
+    "transevolve",
+    "transevolve:random-2",
+    "transevolve:attention=fused,method=euler",
+    "transevolve:attention=linear",
+    "transevolve:method=rk4,independent=1",
+    "transevolve:method=strang,blocks=2",
+]
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_cached_logits_are_uncached_logits(architecture: str) -> None:
+    torch.manual_seed(0)
+    model = build(
+        architecture, "language_small", width=16, heads=2, hidden=32, depth=2, vocabulary=20, length=16
+    ).eval()
+    ids = torch.randint(20, (3, 11))
+    cache = Cache()
+    with torch.no_grad():
+        whole = model(ids).logits
+        parts = [model(ids[:, a:b], cache=cache).logits for a, b in ((0, 4), (4, 5), (5, 8), (8, 9), (9, 10), (10, 11))]
+    close(torch.cat(parts, dim=1), whole, 1e-5)
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_cached_translation_is_uncached_translation(architecture: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"width": 16, "heads": 2, "hidden": 32, "depth": 2, "vocabulary": 20}
+    model = build(architecture, "translation_small", **sizes).eval()
+    source, target = torch.randint(1, 20, (3, 7)), torch.randint(1, 20, (3, 6))
+    keep = (torch.arange(7) < torch.tensor([[7], [4], [6]])).long()
+    caches = (Cache(), Cache())
+    with torch.no_grad():
+        whole = model(source, keep, target).logits
+        memory = model.encode(source, keep)
+        steps = [model.embedding.logits(model.decode(target[:, i : i + 1], memory, keep, caches)) for i in range(6)]
+    close(torch.cat(steps, dim=1), whole, 1e-5)
+
+
+def test_the_cache_holds_one_k_a_block_and_one_v_a_layer() -> None:
+    model = build(
+        "transevolve:blocks=2", "language_small", width=16, heads=2, hidden=32, depth=6, vocabulary=20, length=16
+    )
+    cache = Cache()
+    with torch.no_grad():
+        model.eval()(torch.randint(20, (1, 5)), cache=cache)
+    features = sum(x.shape[1] * x.shape[3] for slot in cache.slots for x in slot)
+    # K is 2 × width wide, V as wide as the state; the drift adds one number a head and layer.
+    assert features == 2 * (2 * 16) + 6 * (16 + 2)
+
+
+COUNTS = {  # facts.md 1.6, in millions: with the dead columns of the published code
+    ("translation_base", 33_719): {"full-1": 53.51, "full-2": 59.81, "random-1": 28.38, "random-2": 34.67},
+    ("translation_base", 31_460): {"full-1": 52.36, "full-2": 58.65, "random-1": 27.22, "random-2": 33.51},
+    ("classification_base", 20_002): {"full-1": 9.20, "full-2": 9.73, "random-1": 6.06, "random-2": 6.59},
+    ("classification_base", 30_522): {"full-1": 11.89, "full-2": 12.42, "random-1": 8.76, "random-2": 9.28},
+    ("classification_base", 256): {"full-1": 4.15, "full-2": 4.67, "random-1": 1.01, "random-2": 1.53},
+}
+
+
+@pytest.mark.parametrize(("preset", "vocabulary"), COUNTS)
+def test_published_parameter_counts(preset: str, vocabulary: int) -> None:
+    for variant, millions in COUNTS[preset, vocabulary].items():
+        with torch.device("meta"):
+            model = build(f"transevolve:{variant}", preset, vocabulary=vocabulary)
+        live = sum(p.numel() for p in model.parameters())
+        if preset == "classification_base":  # the published head has a norm and, for two classes, one output
+            live += 2 * 256 + 256 + 1 - sum(p.numel() for p in model.head.parameters())
+        dead = sum(getattr(module, "dead_parameters", 0) for module in model.modules())
+        assert round((live + dead) / 1e6, 2) == pytest.approx(millions, abs=0.0051)
+        width, heads = model.settings.width, model.settings.heads
+        measures = [module for module in model.modules() if isinstance(module, Measure)]
+        assert sum(m.dead_parameters for m in measures) == len(measures) * (2 * width) * (heads * (width // heads))
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+@pytest.mark.parametrize("cross", [False, True])
+def test_every_parameter_gets_a_gradient(architecture: str, cross: bool) -> None:
+    torch.manual_seed(0)
+    model = stack(architecture, Shape(WIDTH, HEADS, 4), cross)
+    x, memory = torch.randn(2, 5, WIDTH), torch.randn(2, 4, WIDTH)
+    model(x, Context(other=Source(memory=memory))).square().sum().backward()
+    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not silent
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_copied_saved_and_loaded_models_are_bit_equal(architecture: str) -> None:
+    torch.manual_seed(0)
+    shape = Shape(WIDTH, HEADS, 4)
+    model, x = stack(architecture, shape), torch.randn(2, 5, WIDTH)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = stack(f"{architecture}{',' if ':' in architecture else ':'}seed=7", shape)  # reseeded by what is loaded
+    other.load_state_dict(torch.load(file))
+    out = model(x)
+    assert torch.equal(other(x), out)
+    assert torch.equal(copy.deepcopy(model)(x), out)
+
+
+@pytest.mark.parametrize("architecture", ["transevolve:random-2", "transevolve:attention=linear"])
+def test_compiled_without_a_break(architecture: str) -> None:
+    torch.manual_seed(0)
+    model, x = stack(architecture, Shape(WIDTH, HEADS, 2)), torch.randn(2, 5, WIDTH)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    close(compiled(x), model(x), 1e-5)
+    compiled(x).sum().backward()
+
+
+@pytest.mark.parametrize("form", ["shared", "fused", "linear"])
+def test_autocast_stays_close(form: str) -> None:
+    torch.manual_seed(0)
+    model, x = stack(f"transevolve:attention={form}", Shape(WIDTH, HEADS, 2)), torch.randn(2, 7, WIDTH)
+    right = model(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(x, Context(own=Source(causal=False)))
+        out.float().sum().backward()
+    close(out.float(), right, 5e-2)
+
+
+def test_time_starts_anew_in_each_block() -> None:
+    """Two blocks of three layers are two stacks of one block each, in a row."""
+    torch.manual_seed(0)
+    model, x = stack("transevolve:blocks=2", Shape(WIDTH, HEADS, 6)), torch.randn(2, 5, WIDTH)
+    assert torch.equal(model(x), model.flows[1](model.flows[0](x)))
+    assert model.flows[0].duration == 3.0
+    states = list(model.flows[0].trajectory(x))
+    assert len(states) == 4 and torch.equal(model.flows[0].norm(states[-1]), model.flows[0](x))
+
+
+@pytest.mark.parametrize("words", ["blocks=4", "blocks=2,independent=3", "independent=4"])
+def test_impossible_depths_are_refused_in_words(words: str) -> None:
+    with pytest.raises(OdeumError, match=r"divide|dealt out"):
+        stack(f"transevolve:{words}", Shape(WIDTH, HEADS, 6))
