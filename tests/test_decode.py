@@ -13,6 +13,7 @@ from odeum.decode import generate, stream
 from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
 from odeum.fields import Cache
+from odeum.fields.rotation import Rotation
 from odeum.flow import set_solver
 from odeum.integrators import Adaptive
 from odeum.models import LanguageModel, build
@@ -210,6 +211,22 @@ def test_stream_yields_what_generate_returns_and_leaves_no_trace() -> None:
     assert torch.equal(first, whole[:, 9]) and model.training
     loss = model(whole, labels=whole).loss  # what was generated can be trained on
     loss.backward()
+
+
+def test_random_feed_forwards_are_folded_while_decoding_and_only_then() -> None:
+    model = lively("transevolve:random-1")
+    rotations = [part for part in model.modules() if isinstance(part, Rotation)]
+    ids = torch.randint(0, VOCABULARY, (1, 4))
+    going = stream(model, ids, max_new_tokens=3, temperature=0)
+    first = int(next(going))
+    assert rotations and all(part.folded for part in rotations)
+    del going
+    assert not any(part.folding or part.folded for part in rotations)
+    with torch.no_grad():
+        for part in rotations:
+            part.singular.normal_(std=20.0)
+    expected = int(model(ids).logits[0, -1].argmax())
+    assert int(generate(model, ids, max_new_tokens=1, temperature=0)[0, -1]) == expected != first
 
 
 def test_wrong_words_give_sentences() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.fields.rotation import Rotation
 from odeum.integrators import Adaptive
 
 
@@ -27,6 +28,20 @@ def evaluating(model: object) -> Generator[None]:
     finally:
         if training:
             model.train()
+
+
+@contextmanager
+def folded(model: object) -> Generator[None]:
+    """Random feed-forwards as one matrix each while decoding: few rows, many passes."""
+    parts = [part for part in model.modules() if isinstance(part, Rotation)] if isinstance(model, nn.Module) else []
+    parts = [part for part in parts if not part.folding]
+    for part in parts:
+        part.fold()
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.fold(False)
 
 
 def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import cacheable, evaluating, kept
+from odeum.decode.common import cacheable, evaluating, folded, kept
 from odeum.errors import OdeumError
 from odeum.fields.base import Cache
 from odeum.models.language import LanguageModel
@@ -81,21 +81,22 @@ def _steps(
     cache = Cache() if use_cache else None
     fed = window.ids
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
-    for i in range(count):
-        with evaluating(model):
-            x = model.hidden(fed, window.mask, cache)
-            token = choice.pick(model.embedding.logits(x[:, -1]))
-        if end is None:
-            yield token
-        else:
-            yield token.masked_fill(done, pad)  # the model itself goes on with its own: pad may be no token at all
-            done |= token == end
-        if i + 1 == count or (end is not None and bool(done.all())):
-            return
-        slid = window.append(token)
-        if slid and use_cache:
-            cache = Cache()
-        fed = window.ids if slid or cache is None else token.unsqueeze(1)
+    with folded(model):
+        for i in range(count):
+            with evaluating(model):
+                x = model.hidden(fed, window.mask, cache)
+                token = choice.pick(model.embedding.logits(x[:, -1]))
+            if end is None:
+                yield token
+            else:
+                yield token.masked_fill(done, pad)  # the model itself goes on with its own: pad may be no token at all
+                done |= token == end
+            if i + 1 == count or (end is not None and bool(done.all())):
+                return
+            slid = window.append(token)
+            if slid and use_cache:
+                cache = Cache()
+            fed = window.ids if slid or cache is None else token.unsqueeze(1)
 
 
 class Window:
