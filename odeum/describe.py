@@ -96,9 +96,7 @@ def scheme(flow: Flow) -> list[str]:
 
 def layers(model: nn.Module) -> str:
     """The schedules of the stacks inside: which weights act when."""
-    return " | ".join(
-        " ".join(map(str, m.schedule)) for m in model.modules() if isinstance(m, Stack)
-    )
+    return " | ".join(" ".join(map(str, m.schedule)) for m in model.modules() if isinstance(m, Stack))
 
 
 def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
