@@ -49,7 +49,7 @@ class Plan:
 def learning_rate(training: Training, step: int, fraction: float) -> float:
     """Linear warm-up, then the schedule; `warmup` is a share of the run below 1, a number of steps from 1 on."""
     warm = training.warmup
-    ramp = (step + 1) / warm if warm >= 1 else fraction / warm if warm > 0 else 1.0
+    ramp = (step + 1) / max(warm, 1) if warm >= 1 or warm == 0 else fraction / warm
     if warm < 1 and step == 0:
         ramp = min(1.0, 1e-2 + ramp)
     if ramp < 1.0:

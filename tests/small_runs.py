@@ -36,21 +36,23 @@ def job(out: Path | str, architecture: str = "sequential", **settings: Any) -> J
 
 
 class Stopping(Progress):
-    """Asks the run to stop, as Ctrl-C does, when it has come so far."""
+    """Sends this process a signal when the run has come so far; unless told otherwise, that of Ctrl-C."""
 
-    def __init__(self, stop: int) -> None:
+    def __init__(self, stop: int, by: int) -> None:
         super().__init__("test", quiet=True)
-        self.stop = stop
+        self.stop, self.by = stop, by
 
     def update(self, *, step: int, **values: Any) -> None:
         if step == self.stop:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self.by)
 
 
-def run(out: Path | str, architecture: str = "sequential", stop: int = 0, **settings: Any) -> dict[str, Any]:
-    """Train; or, with `stop`, until just after that step, with the state saved; the result is empty then."""
+def run(
+    out: Path | str, architecture: str = "sequential", stop: int = 0, by: int = signal.SIGINT, **settings: Any
+) -> dict[str, Any]:
+    """Train; with `stop`, until about that step: the result is empty then."""
     try:
-        return train(job(out, architecture, **settings), Stopping(stop))
+        return train(job(out, architecture, **settings), Stopping(stop, by))
     except Interrupted:
         return {}
 

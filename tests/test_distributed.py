@@ -164,6 +164,8 @@ def test_a_killed_process_ends_all_and_the_command_continues(tmp_path: Path, str
         assert both.text().count(sentence) == 1
     with Launched(log, *words) as both:
         both.until(lambda: "continues at step" in both.text())
+        before = max(line["step"] for line in lines(out))
+        both.until(lambda: max(line["step"] for line in lines(out)) > before)
         both.process.send_signal(signal.SIGTERM)
         assert both.process.wait(60) != 0
         assert both.text().count("odeum: stopped at step") == 1

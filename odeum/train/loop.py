@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from odeum.distributed import World, collect, restore
@@ -66,12 +67,12 @@ class Trainer:
     # the loop
 
     def run(self) -> None:
-        self._resume()
-        reset_peak_memory(self.world.device)
-        losses: list[Tensor] = []
-        logged = saved = time.monotonic()
-        saving = 0.0
         with stop_softly() as stop:
+            self._resume()
+            reset_peak_memory(self.world.device)
+            losses: list[Tensor] = []
+            logged = saved = time.monotonic()
+            saving = 0.0
             for batch in self._batches():
                 begin = time.perf_counter()
                 losses.append(self._step(batch))
@@ -227,7 +228,10 @@ class Trainer:
         if not step:
             return
         path = self.checkpoints.at(step)
-        restore(self, path)
+        try:
+            restore(self, path)
+        except (SafetensorError, OSError, KeyError) as error:
+            raise OdeumError(f"the state '{path}' cannot be read ({error}); remove it to begin again") from None
         state = read_json(path / "state.json")
         for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
             if average is not None:
