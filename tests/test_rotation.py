@@ -16,12 +16,14 @@ from odeum.fields.rotation import KINDS, OrthogonalRotation, PublishedRotation, 
 @pytest.mark.parametrize("size, out", [(12, 48), (48, 12), (7, 20), (16, 16)])
 def test_orthogonal_frames_are_orthonormal_and_move_smoothly(size: int, out: int) -> None:
     rotation = OrthogonalRotation(size, out, seed=3).double()
+    torch.nn.init.normal_(rotation.singular)
     identity = torch.eye(min(size, out), dtype=torch.float64)
     for t in (0.0, 0.5, 5.0):
         u, v = rotation.frames(t)
         assert u.shape == (size, min(size, out)) and v.shape == (min(size, out), out)
         torch.testing.assert_close(u.T @ u, identity, atol=1e-6, rtol=0)
         torch.testing.assert_close(v @ v.T, identity, atol=1e-6, rtol=0)
+        torch.testing.assert_close(rotation.matrix(t), (u * rotation.singular) @ v)
     near, far = (float((rotation.frames(1.0 + dt)[0] - rotation.frames(1.0)[0]).detach().norm()) for dt in (1e-3, 1.0))
     assert 0 < near < 1e-2 * far
 

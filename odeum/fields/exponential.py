@@ -147,7 +147,7 @@ def _side_by_side(wide: tuple[Tensor, ...], columns: tuple[Tensor, ...]) -> Tens
 
 def shared_attention(p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger) -> Tensor:
     """[batch, queries, width]; the ledger serves only a P that comes straight from its Exponential."""
-    straight = isinstance(p.grad_fn, Exponential._backward_cls)  # ty: ignore[unresolved-attribute]
+    straight = isinstance(p.grad_fn, Exponential._backward_cls)
     return SharedAttention.apply(p, b, v, causal, ledger if straight else None)
 
 

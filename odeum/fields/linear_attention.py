@@ -34,13 +34,13 @@ class LinearFeatures(nn.Module):
     def __init__(self, width: int, features: int, seed: int = 0) -> None:
         super().__init__()
         self.width, self.count = width, features
-        self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64, device="cpu"))
+        self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         self.register_buffer("w", orthogonal_features(width, features, seed), persistent=False)
 
     def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
-        super()._load_from_state_dict(*args, **kwargs)  # ty: ignore[invalid-argument-type]
-        fresh = orthogonal_features(self.width, self.count, int(self.seed))
-        self.w = fresh.to(self.w)
+        super()._load_from_state_dict(*args, **kwargs)
+        if self.seed.device.type != "meta":
+            self.w.copy_(orthogonal_features(self.width, self.count, int(self.seed)))
 
     def forward(self, q: Tensor, k: Tensor, source: Source) -> Features:
         scale = q.shape[-1] ** -0.25

@@ -53,6 +53,11 @@ class Rotation(nn.Module):
         u, v = self.frames(t)
         return (u * self.singular) @ v
 
+    def factored(self, x: Tensor, t: float) -> Tensor:
+        """x U S V, one factor after the other."""
+        u, v = self.frames(t)
+        return (x @ u) * self.singular @ v
+
     def forward(self, x: Tensor, t: float) -> Tensor:
         if self.folding and not self.training and not torch.is_grad_enabled():
             if t not in self.folded:
@@ -60,8 +65,7 @@ class Rotation(nn.Module):
             return self._shift(x @ self.folded[t])
         rows = x.numel() // self.size
         if rows * (self.size + self.outputs) < self.size * self.outputs + rows * max(self.size, self.outputs):
-            u, v = self.frames(t)
-            return self._shift((x @ u) * self.singular @ v)
+            return self._shift(self.factored(x, t))
         return self._shift(x @ self.matrix(t))
 
     def _shift(self, x: Tensor) -> Tensor:
@@ -77,7 +81,7 @@ class Rotation(nn.Module):
         return super().train(mode)
 
     def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
-        super()._load_from_state_dict(*args, **kwargs)  # ty: ignore[invalid-argument-type]
+        super()._load_from_state_dict(*args, **kwargs)
         self.folded.clear()
         if self.seed.device.type != "meta":
             self.draw(int(self.seed))
@@ -111,8 +115,22 @@ class OrthogonalRotation(Rotation):
         self.rates.copy_(rates * (math.pi / 2.0))
 
     def frames(self, t: float) -> tuple[Tensor, Tensor]:
-        turns = self.rates * (t + 1.0)
-        return turn(self.u, turns[0]), turn(self.v.T, turns[1]).T
+        first, second = self.rates * (t + 1.0)
+        return turn(self.u, first), turn(self.v.T, second).T
+
+    def matrix(self, t: float) -> Tensor:
+        # U₀ R S R'ᵀ V₀: the small factors are multiplied into the smaller frame.
+        if self.size <= self.outputs:
+            return self._mix(self.u, t) @ self.v
+        return self.u @ self._mix(self.v.T, t, backwards=True).T
+
+    def factored(self, x: Tensor, t: float) -> Tensor:
+        return self._mix(x @ self.u, t) @ self.v
+
+    def _mix(self, x: Tensor, t: float, backwards: bool = False) -> Tensor:
+        """x R S R'ᵀ, or x R' S Rᵀ."""
+        first, second = self.rates.flip(0) * (t + 1.0) if backwards else self.rates * (t + 1.0)
+        return turn(turn(x, first) * self.singular, -second)
 
 
 class PublishedRotation(Rotation):

@@ -156,7 +156,7 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, np.ndarray]
 
 def _read_h5(path: Path) -> dict[str, Any]:
     try:
-        import h5py
+        import h5py  # ty: ignore[import-not-found]
     except ImportError:
         raise OdeumError(
             "reading an .h5 needs h5py: pip install h5py, or give an .npz or a mapping of arrays"

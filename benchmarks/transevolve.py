@@ -1,0 +1,214 @@
+"""TransEvolve beside nn.TransformerEncoderLayer and beside its published form ported to torch: training steps.
+
+One thread, process CPU time, contestants interleaved in one run, medians of the ratios of neighbouring steps. Peak
+memory is the growth of the process's largest resident set over one step at 4096 tokens, each in a process of its own.
+
+    OMP_NUM_THREADS=1 python benchmarks/transevolve.py            # writes benchmarks/results/transevolve.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import stack
+from odeum.settings.model import Shape
+
+WIDTH, HEADS, DEPTH = 256, 4, 6
+LENGTHS = (512, 1024, 2048, 4096)
+LONG = (4096, 8192)
+SEED = 0
+
+
+class PublishedLayer(nn.Module):
+    """A layer as the released code computes it: all evolution terms are added to the scores, then softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.norm2 = nn.LayerNorm(WIDTH, eps=1e-3), nn.LayerNorm(WIDTH, eps=1e-3)
+        self.c = nn.Parameter(torch.randn(WIDTH) * math.sqrt(2.0 / WIDTH))
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, measured: tuple[Tensor, Tensor, Tensor, Tensor], depth: int) -> Tensor:
+        a0, a1, a2, a3 = measured
+        p = torch.arange(WIDTH // 2) * (depth * math.pi / 64)
+        signal = (self.c * torch.cat((p.sin(), p.cos()))).view(HEADS, -1)
+        rows, columns = torch.einsum("bhlt,ht->bhl", a1, signal), torch.einsum("bhlt,ht->bhl", a2, signal)
+        both = torch.einsum("ht,ht->h", a3, signal * signal)
+        scores = a0 + (rows[..., :, None] + columns[..., None, :]) + both[:, None, None]
+        v = self.norm(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        x = x + self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2))
+        return x + self.down(self.up(self.norm2(x)).relu())
+
+
+class Published(nn.Module):
+    """A block as the released code computes it, with the dead columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        total = 2 * WIDTH
+        self.wq, self.wk = (nn.Parameter(torch.empty(total, total)) for _ in range(2))
+        nn.init.xavier_uniform_(self.wq)
+        nn.init.xavier_uniform_(self.wk)
+        self.layers = nn.ModuleList(PublishedLayer() for _ in range(DEPTH))
+        self.norm = nn.LayerNorm(WIDTH, eps=1e-3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = x @ self.wq[:, :WIDTH].T, x @ self.wk[:, :WIDTH].T
+        qh, kh = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in (q, k))
+        a0 = qh @ kh.transpose(-1, -2) / math.sqrt(qh.shape[-1])
+        tq, tk = (w[:, WIDTH:].unflatten(1, (HEADS, -1)) for w in (self.wq, self.wk))
+        a1, a2 = torch.einsum("dht,bld->bhlt", tk, q), torch.einsum("dht,bld->bhlt", tq, k)
+        measured = (a0, a1, a2, torch.einsum("dht,dht->ht", tq, tk))
+        for depth, layer in enumerate(self.layers):
+            x = layer(x, measured, depth)
+        return self.norm(x)
+
+
+def transevolve(form: str) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        return stack(f"transevolve:attention={form}", Shape(WIDTH, HEADS, DEPTH, activation="relu", norm_eps=1e-3))
+
+    return make
+
+
+def torch_encoder() -> nn.Module:
+    def layer() -> nn.Module:
+        return nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+
+    return nn.Sequential(*(layer() for _ in range(DEPTH)), nn.LayerNorm(WIDTH))
+
+
+CONTESTANTS: dict[str, Callable[[], nn.Module]] = {
+    "shared": transevolve("shared"),
+    "fused": transevolve("fused"),
+    "linear": transevolve("linear"),
+    "nn.TransformerEncoderLayer": torch_encoder,
+    "published": Published,
+}
+
+
+class Trainer:
+    """One contestant with its optimizer: a step is forward, backward and update."""
+
+    def __init__(self, name: str) -> None:
+        torch.manual_seed(SEED)
+        self.model = CONTESTANTS[name]().train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+
+    def step(self, x: Tensor) -> float:
+        start = time.process_time()
+        self.optimizer.zero_grad()
+        self.model(x).square().mean().backward()
+        self.optimizer.step()
+        return time.process_time() - start
+
+
+def tokens(length: int) -> Tensor:
+    return torch.randn(1, length, WIDTH, generator=torch.Generator().manual_seed(SEED))
+
+
+def race(names: list[str], length: int, rounds: int) -> dict[str, float | list[float]]:
+    """CPU seconds a step (medians), and how many times faster the first is than the others, step by step."""
+    trainers = {name: Trainer(name) for name in names}
+    x = tokens(length)
+    for trainer in trainers.values():
+        trainer.step(x)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, trainer in trainers.items():
+            seconds[name].append(trainer.step(x))
+        gc.collect()
+    first, *others = names
+    out: dict[str, float | list[float]] = {name: round(statistics.median(times), 4) for name, times in seconds.items()}
+    for other in others:
+        ratios = sorted(b / a for a, b in zip(seconds[first], seconds[other], strict=True))
+        out[f"{first} / {other}"] = round(statistics.median(ratios), 3)
+        out[f"{first} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
+    return out
+
+
+def peak(name: str, length: int) -> float:
+    """Megabytes by which the largest resident set grows in a step; run in a process of its own."""
+    trainer = Trainer(name)
+    trainer.step(tokens(64))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    trainer.step(tokens(length))
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return growth / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def peak_in_process(name: str, length: int) -> float:
+    command = [sys.executable, __file__, "--peak", name, "--length", str(length)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return round(float(done.stdout), 1)
+
+
+@torch.no_grad()
+def linear_error(length: int) -> dict[str, float]:
+    """How far the linear form's last states are from the exact ones, same weights, untrained: |difference| / |exact|."""
+    torch.manual_seed(SEED)
+    exact, linear = CONTESTANTS["shared"](), CONTESTANTS["linear"]()
+    linear.load_state_dict(exact.state_dict(), strict=False)
+    x = tokens(length)
+    a, b = exact(x), linear(x)
+    return {"relative error, untrained": round(float((a - b).norm() / a.norm()), 4)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="steps of each contestant at 2048 tokens; more below")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "transevolve.json")
+    parser.add_argument("--peak", choices=CONTESTANTS, help="only print one contestant's memory")
+    parser.add_argument("--length", type=int, default=4096)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.peak:
+        print(peak(options.peak, options.length))
+        return
+    result = {
+        "what": f"training step, 1 × length tokens, width {WIDTH}, {HEADS} heads, 1 block × {DEPTH} layers, float32",
+        "command": " ".join(["OMP_NUM_THREADS=1 python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "date": datetime.date.today().isoformat(),
+        "seed": SEED,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
+        "threads": 1,
+        "exact": {},
+        "linear": {},
+    }
+    for length in LENGTHS:
+        rounds = options.rounds * max(1, 2048 // length)
+        row = race(["shared", "nn.TransformerEncoderLayer", "published"], length, rounds)
+        result["exact"][length] = row
+        print(length, json.dumps(row), flush=True)
+    for length in LONG:
+        row = race(["linear", "nn.TransformerEncoderLayer"], length, max(3, options.rounds * 2048 // length))
+        result["linear"][length] = row | linear_error(length)
+        print(length, json.dumps(result["linear"][length]), flush=True)
+    memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS}
+    result["megabytes a step at 4096"] = memory
+    result["times less memory than published"] = {n: round(memory["published"] / m, 2) for n, m in memory.items()}
+    print(json.dumps(memory), json.dumps(result["times less memory than published"]))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
