@@ -11,6 +11,7 @@ from odeum.describe import describe
 from odeum.errors import OdeumError, choose
 from odeum.optimization import seconds_of
 from odeum.progress import Progress
+from odeum.ranks import is_main
 from odeum.runs import read_json, slug, write_json
 from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Model
@@ -49,7 +50,8 @@ def compare(job: Comparison, quiet: bool = False) -> list[str]:
     for name, model in models.items():  # refuse before anything is trained
         describe(words[name], model, detail=False)
     training = _recipes(job, words, models, baseline)
-    _write_plan(job, list(words), baseline)
+    if is_main():
+        _write_plan(job, list(words), baseline)
     failures = []
     # Seed by seed, so that an interrupted comparison has whole pairs.
     for seed in range(job.seeds):
@@ -66,7 +68,8 @@ def compare(job: Comparison, quiet: bool = False) -> list[str]:
                 progress.say(f"failed: {error}")
                 # A run that diverged is a result, and would diverge again.
                 lost = {job.task.metric: math.nan, "loss": math.nan}
-                write_json(directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
+                if is_main():
+                    write_json(directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
     return failures
 
 
@@ -118,14 +121,16 @@ def _steps_within(job: Comparison, architecture: Architecture, model: Model) -> 
     found = directory / "steps.json"
     budget = job.training.budget
     assert budget is not None
-    if not (found.exists() and read_json(found).get("budget") == budget):
-        seconds = seconds_of(budget)
-        short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
-        run = directory / f"{budget}"
-        result = train(Job(job.task, model, architecture, short, 0, run, job.command), Progress("pace", quiet=True))
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(found, {"budget": budget, "steps": max(1, int(seconds / result["step_seconds"]))})
-    return read_json(found)["steps"]
+    if found.exists() and read_json(found).get("budget") == budget:
+        return read_json(found)["steps"]
+    seconds = seconds_of(budget)
+    short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
+    run = directory / f"{budget}"
+    result = train(Job(job.task, model, architecture, short, 0, run, job.command), Progress("pace", quiet=True))
+    steps = max(1, int(seconds / result["step_seconds"]))
+    if is_main():
+        write_json(found, {"budget": budget, "steps": steps})
+    return steps
 
 
 def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:

@@ -38,8 +38,9 @@ def complain(error: BaseException) -> None:
     if size() == 1 or _first(str(error), only_if_silent=isinstance(error, Lost)):
         print(f"odeum: {error}", file=sys.stderr, flush=True)
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # what torchrun shows last
+        sentence = {"py_callstack": str(error), "timestamp": str(int(time.time()))}
         with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
-            json.dump({"message": str(error), "timestamp": int(time.time())}, file)
+            json.dump({"message": {"message": str(error), "extraInfo": sentence}}, file)
 
 
 def leave(code: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from odeum.commands.words import command_line, open_words, print_config, read_words
 from odeum.errors import choose
 from odeum.options import Parser, model_names
+from odeum.ranks import complain, is_main, leave
 from odeum.settings.architecture import parse, split_spellings
 
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
@@ -60,15 +61,18 @@ def run(argv: list[str]) -> int:
     job = Comparison(
         task, model, training, names, said.get("seeds", 3), match, directory, said.get("baseline"), command_line()
     )
-    print(
-        f"{len(names)} architectures × {job.seeds} seeds on {task.name}, equal {match}; runs in {directory}",
-        file=sys.stderr,
-    )
+    if is_main():
+        print(
+            f"{len(names)} architectures × {job.seeds} seeds on {task.name}, equal {match}; runs in {directory}",
+            file=sys.stderr,
+        )
     try:
         failures = compare(job)
     except Interrupted as stop:
-        print(f"odeum: {stop}", file=sys.stderr)
-        return 130
+        complain(stop)
+        return leave(130)
+    if not is_main():
+        return 0
     report = write(directory)
     print(table(rows(read(directory)), form))
     print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)

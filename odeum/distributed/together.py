@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -28,8 +28,8 @@ from odeum.models import OdeumModel, build
 from odeum.ranks import Lost
 from odeum.settings.training import Training
 
-STEP = timedelta(seconds=45)
-"""how long the others wait within a step for one that does not answer"""
+STEP = timedelta(seconds=25)
+"""how long the others wait within a step for one that does not answer; torchrun gives it 30 seconds more to end"""
 PATIENCE = timedelta(minutes=30)
 """how long they wait where one may have more to do: opening data, compiling, writing a state"""
 
@@ -63,7 +63,7 @@ class Replicated(World):
         dist.all_reduce(torch.zeros(1))  # on the patient group
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> Generator[None]:
         try:
             yield
         except RuntimeError as error:

@@ -25,6 +25,7 @@ def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
     result = job.directory / "result.json"
     with world.watching():
         run = open_run(job, world)
+        world.wait()  # one may have read its data faster
         if not world.agree(result.exists()):
             Trainer(job, world, run, progress).run()
             world.wait()

@@ -69,6 +69,7 @@ class Trainer:
     def run(self) -> None:
         with stop_softly() as stop:
             self._resume()
+            self.world.wait()
             reset_peak_memory(self.world.device)
             losses: list[Tensor] = []
             logged = saved = time.monotonic()
