@@ -162,16 +162,20 @@ class AdaptiveEmbedding(nn.Module):
         self.scale = math.sqrt(width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        flat, found = ids.flatten(), 0
-        out = self.projections[0].new_zeros(flat.numel(), self.projections[0].shape[1])
+        """Every band looks at every token and keeps its own: no shape depends on the data."""
+        total: Tensor | None = None
         for band, (low, high) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
-            rows = ((flat >= low) & (flat < high)).nonzero().squeeze(1)
-            part = nn.functional.embedding(flat[rows] - low, self.tables[band]) @ self.projections[band]
-            out = out.index_copy(0, rows, part.to(out.dtype))
-            found += rows.numel()
-        if found < flat.numel():
-            raise _unknown(ids, self.bounds[-1])
-        return out.unflatten(0, ids.shape) * self.scale
+            inside = ((ids >= low) & (ids < high)).unsqueeze(-1)
+            # A token below the first band or above the last stays outside its table, which says so.
+            own = (ids - low).clamp(min=0 if band else None, max=high - low - 1 if high < self.bounds[-1] else None)
+            try:
+                rows = nn.functional.embedding(own, self.tables[band])
+            except IndexError:
+                raise _unknown(ids, self.bounds[-1]) from None
+            part = (rows * inside) @ self.projections[band]
+            total = part if total is None else total + part
+        assert total is not None
+        return total * self.scale
 
     def _band(self, x: Tensor, band: int) -> Tensor:
         return (x @ self.projections[band].T) @ self.tables[band].T

@@ -112,7 +112,7 @@ MODELS: dict[str, Model] = {
     "vit_8": Vision(width=64, heads=4, depth=4, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
     "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
     "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
-    "classification_small": Classification(width=128, heads=4, depth=4, activation="relu"),
+    "classification_small": Classification(width=64, heads=4, depth=4, activation="relu"),
     "classification_base": Classification(width=256, heads=8, depth=6, activation="relu", dropout=0.1),
     "translation_small": Translation(width=128, heads=2, depth=6, hidden=512, activation="relu"),
     "translation_base": Translation(width=512, heads=8, depth=6, hidden=2048, activation="relu"),

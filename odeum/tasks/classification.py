@@ -23,11 +23,11 @@ from odeum.tasks.base import Batch, Kind, Task, evaluating, generator, move, top
 
 # sized for a laptop: a few minutes a run
 RECIPES: dict[str, Training] = {
-    "imdb": Training(epochs=3, batch_size=32, learning_rate=1e-3, weight_decay=0.05),
+    "imdb": Training(epochs=3, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
     "imdb-bytes": Training(epochs=3, batch_size=16, learning_rate=1e-3, weight_decay=0.05),
-    "ag_news": Training(epochs=3, batch_size=64, learning_rate=1e-3, weight_decay=0.05),
-    "listops": Training(epochs=10, batch_size=64, learning_rate=1e-3, weight_decay=0.05),
-    "other": Training(epochs=10, batch_size=32, learning_rate=1e-3, weight_decay=0.05),
+    "ag_news": Training(epochs=3, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
+    "listops": Training(epochs=10, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
+    "other": Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
 }
 LENGTH, BYTES_LENGTH = 256, 1024  # where a text is cut, unless the option says otherwise
 CHUNK = 16_384  # padded tokens of an evaluation at once
