@@ -163,7 +163,7 @@ def peak_in_process(name: str, length: int) -> float:
 
 @torch.no_grad()
 def linear_error(length: int) -> dict[str, float]:
-    """How far the linear form's last states are from the exact ones, same weights, untrained: |difference| / |exact|."""
+    """How far the linear form is from the exact one, with the same untrained weights."""
     torch.manual_seed(SEED)
     exact, linear = CONTESTANTS["shared"](), CONTESTANTS["linear"]()
     linear.load_state_dict(exact.state_dict(), strict=False)

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.fields import Context, Source
+from odeum.fields import Context, Source, Sum
 from odeum.fields.base import Cache
 from odeum.fields.evolved import Anchor, EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.fields.rotation import RotationFeedForward
+from odeum.flow import Anchored, Flow, Stack
+from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta, Solver
 from odeum.models import build
 from odeum.settings.model import Shape
 
@@ -369,3 +372,18 @@ def test_time_starts_anew_in_each_block() -> None:
 def test_impossible_depths_are_refused_in_words(words: str) -> None:
     with pytest.raises(OdeumError, match=r"divide|dealt out"):
         stack(f"transevolve:{words}", Shape(WIDTH, HEADS, 6))
+
+
+def test_depth_is_continuous() -> None:
+    """T(t) is defined for real t: one layer's field integrated adaptively is the limit of finer and finer steps."""
+    torch.manual_seed(0)
+    field = Sum(EvolvedAttention(WIDTH, HEADS), RotationFeedForward(WIDTH, activation="gelu")).double()
+    measure, x = Measure(WIDTH, HEADS).double(), torch.randn(2, 5, WIDTH, dtype=torch.float64)
+
+    def solve(solver: Solver) -> Tensor:
+        return Anchored(Stack([Flow(field, solver, 0.0, 2.0)]), None, measure)(x)
+
+    with torch.no_grad():
+        limit = solve(Adaptive(rtol=1e-9, atol=1e-9))
+        errors = [float((solve(FixedSteps(RungeKutta(RK4), n)) - limit).abs().max()) for n in (4, 8)]
+    assert errors[1] < 1e-4 and 10 < errors[0] / errors[1] < 22  # order four
