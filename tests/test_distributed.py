@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -39,7 +40,18 @@ def launch(jobs: list[dict[str, Any]]) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One launch for all that is compared with one process below: importing torch takes longer than training."""
-    out = tmp_path_factory.mktemp("runs")
+    base = tmp_path_factory.getbasetemp()
+    out = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "two-processes"
+    out.mkdir(exist_ok=True)
+    with open(out / "lock", "w") as lock:  # the workers of pytest-xdist share it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (out / "done").exists():
+            make_runs(out)
+            (out / "done").touch()
+    return out
+
+
+def make_runs(out: Path) -> None:
     for strategy in STRATEGIES:
         run(out / f"one-{strategy}", stop=8, **RICH)
     jobs: list[dict[str, Any]] = []
@@ -57,7 +69,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for architecture in ARCHITECTURES:
         run(out / "alone" / architecture, architecture)
     run(out / "rich", **RICH)
-    return out
 
 
 def assert_same_curve(path: Path, expected: Path) -> None:
@@ -184,3 +195,45 @@ def test_a_mistake_is_said_once(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert done.stderr.count("odeum: ") == 1
     assert 'File "' + str(Path(__file__).parent.parent / "odeum") not in done.stderr  # none of ours in a traceback
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["translation", "language"])
+def test_other_tasks(tmp_path: Path, kind: str) -> None:
+    """Sharded, with an encoder's memory, tied embeddings and decoding in the evaluation."""
+    random = torch.Generator().manual_seed(0)
+    words = "red green blue cat dog house tree big small runs sees".split()  # noqa: SIM905
+    texts = {
+        " ".join(words[i] for i in torch.randint(len(words), (int(n),), generator=random))
+        for n in torch.randint(3, 12, (1500,), generator=random)
+    }
+    if kind == "translation":
+        data, architecture = tmp_path / "pairs.tsv", "transevolve"
+        data.write_text("".join(f"{text}\t{text[::-1]}\n" for text in sorted(texts)))
+    else:
+        data, architecture = tmp_path / "corpus.txt", "macaron"
+        data.write_text("".join(f"{text}.\n" for text in sorted(texts)))
+    command = ["-m", "odeum", "train", str(data), "--architecture", architecture, "--model.dropout", "0"]
+    command += ["--model.depth", "2", "--model.width", "32", "--train.steps", "10", "--train.strategy", "fsdp2"]
+    for start in ([sys.executable], torchrun()):
+        out = ["--out", str(tmp_path / str(len(start)))]
+        done = subprocess.run([*start, *command, *out], capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+    one, two = tmp_path / "1", tmp_path / str(len(torchrun()))
+    assert losses(two) == pytest.approx(losses(one), abs=1e-5)
+    known, result = (json.loads((path / "result.json").read_text())["test"] for path in (one, two))
+    assert result == pytest.approx(known, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_elastic_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    monkeypatch.setenv("PET_MAX_RESTARTS", "1")  # what torchrun reads instead of --max-restarts
+    out = tmp_path / "run"
+    words = [*WORDS, "--train.steps", "200", "--train.checkpoint_every", "5", "--out", str(out)]
+    with Launched(tmp_path / "log", *words) as both:
+        both.until(lambda: list(out.glob("checkpoint/step-*/state.json")))
+        os.kill(both.workers()[0], signal.SIGKILL)
+        assert both.process.wait(120) == 0, both.text()
+        assert "continues at step" in both.text()
+    assert [line["step"] for line in lines(out)] == list(range(1, 201))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -104,7 +105,9 @@ class World:
         from torch.distributed import checkpoint
 
         values = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-        checkpoint.load(values, checkpoint_id=directory / SHARDS, no_dist=self.size == 1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be, alone
+            checkpoint.load(values, checkpoint_id=directory / SHARDS, no_dist=self.size == 1)
         return values
 
 
