@@ -123,3 +123,12 @@ def test_unknown_kinds_and_odd_widths_are_refused_in_words() -> None:
         RotationFeedForward(16, kind="orthogonl")
     with pytest.raises(OdeumError, match="even widths"):
         RotationFeedForward(15, kind="published")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_built_without_memory_is_drawn_when_loaded(kind: str) -> None:
+    field = RotationFeedForward(16, kind=kind, seed=11)
+    with torch.device("meta"):
+        empty = RotationFeedForward(16, kind=kind)
+    empty.load_state_dict(field.state_dict(), assign=True)
+    assert torch.equal(empty.up.matrix(1.0), field.up.matrix(1.0))

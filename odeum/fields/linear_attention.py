@@ -40,7 +40,8 @@ class LinearFeatures(nn.Module):
     def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         if self.seed.device.type != "meta":
-            self.w.copy_(orthogonal_features(self.width, self.count, int(self.seed)))
+            fresh = orthogonal_features(self.width, self.count, int(self.seed))
+            self.w = fresh.to(device=self.seed.device, dtype=self.w.dtype)
 
     def forward(self, q: Tensor, k: Tensor, source: Source) -> Features:
         scale = q.shape[-1] ** -0.25

@@ -11,6 +11,7 @@ The random matrices come from a stored seed and are not saved: a checkpoint hold
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,14 @@ class Rotation(nn.Module):
     def _shift(self, x: Tensor) -> Tensor:
         return x if self.bias is None else x.add_(self.bias)  # x is a fresh product
 
+    def _placed(self, matrix: Tensor) -> Tensor:
+        """A drawn matrix where the module lives and in its precision."""
+        return matrix.to(device=self.seed.device, dtype=self.singular.dtype).contiguous()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotation:
+        self.folded.clear()  # moved or cast: fold again
+        return super()._apply(fn, recurse)
+
     def fold(self, on: bool = True) -> None:
         """Keep U S V as one matrix for each depth it is asked for in evaluation; training forgets it."""
         self.folding = on
@@ -109,10 +118,10 @@ class OrthogonalRotation(Rotation):
 
     def draw(self, seed: int) -> None:
         generator = torch.Generator("cpu").manual_seed(seed)
-        self.u.copy_(random_frame(self.size, self.rank, generator))
-        self.v.copy_(random_frame(self.outputs, self.rank, generator).T)
+        self.u = self._placed(random_frame(self.size, self.rank, generator))
+        self.v = self._placed(random_frame(self.outputs, self.rank, generator).T)
         rates = torch.rand(self.rates.shape, generator=generator, dtype=torch.float64, device="cpu")
-        self.rates.copy_(rates * (math.pi / 2.0))
+        self.rates = self._placed(rates * (math.pi / 2.0))
 
     def frames(self, t: float) -> tuple[Tensor, Tensor]:
         first, second = self.rates * (t + 1.0)
@@ -157,9 +166,10 @@ class PublishedRotation(Rotation):
         if "coefficients" not in self._non_persistent_buffers_set:
             return  # given, not drawn
         generator = torch.Generator("cpu").manual_seed(seed)
-        for buffer in (self.coefficients, self.phases):
-            normal = torch.randn(buffer.shape, generator=generator, dtype=torch.float64, device="cpu")
-            buffer.copy_(normal * buffer.shape[0])
+        for name in ("coefficients", "phases"):
+            shape = getattr(self, name).shape
+            normal = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+            setattr(self, name, self._placed(normal * shape[0]))
 
     def keep(self, coefficients: Tensor, phases: Tensor) -> None:
         """Use these matrices, of a model whose seed nobody has, and save them with the weights."""
