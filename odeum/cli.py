@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -31,6 +32,10 @@ examples:
   odeum describe parallel:independent=6 --model deit_tiny --classes 100
   odeum train wikitext2 --architecture rk4 --train.budget 20m
 """
+
+
+# Threads that wait by spinning starve each other on a shared machine; must be said before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
