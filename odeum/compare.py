@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Comparison:
     command: str = ""
 
 
-def compare(job: Comparison, quiet: bool = False) -> list[str]:
+def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> list[str]:
     """Train what is not there yet; returns a sentence for each run that failed."""
     choose(job.match, MATCHES, "match")
     if job.seeds < 1:
@@ -57,7 +57,7 @@ def compare(job: Comparison, quiet: bool = False) -> list[str]:
     for seed in range(job.seeds):
         for name, architecture in words.items():
             directory = job.directory / slug(name) / f"seed-{seed}"
-            progress = Progress(f"[{seed + 1}/{job.seeds}] {name}", quiet=quiet)
+            progress = Progress(f"[{seed + 1}/{job.seeds}] {name}", quiet=not is_main())
             run = Job(job.task, models[name], architecture, training[name], seed, directory, job.command)
             try:
                 train(run, progress)
@@ -70,6 +70,8 @@ def compare(job: Comparison, quiet: bool = False) -> list[str]:
                 lost = {job.task.metric: math.nan, "loss": math.nan}
                 if is_main():
                     write_json(directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
+        if after_seed is not None and seed + 1 < job.seeds:
+            after_seed()
     return failures
 
 

@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
             file=sys.stderr,
         )
     try:
-        failures = compare(job)
+        failures = compare(job, after_seed=lambda: _show(directory))
     except Interrupted as stop:
         complain(stop)
         return leave(130)
@@ -79,3 +79,11 @@ def run(argv: list[str]) -> int:
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def _show(directory: Path) -> None:
+    """The table so far, while the other seeds are still to come."""
+    from odeum.report import read, rows, table
+
+    if is_main():
+        print(f"\n{table(rows(read(directory)))}", file=sys.stderr)
