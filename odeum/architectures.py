@@ -83,12 +83,18 @@ def stack(architecture: str | Architecture, shape: Shape, cross: bool = False) -
             return _evolved(words, shape, cross)
 
 
+SIZES = (
+    *("width", "heads", "depth", "hidden", "decoder_depth"),
+    *("image_size", "patch_size", "channels", "classes", "vocabulary", "length"),
+)
+
+
 def check_shape(shape: Shape) -> None:
-    for name in ("width", "heads", "depth"):
-        if getattr(shape, name) < 1:
-            raise OdeumError(f"{name} must be at least 1, not {getattr(shape, name)}")
-    if shape.hidden is not None and shape.hidden < 1:
-        raise OdeumError(f"hidden must be at least 1, not {shape.hidden}")
+    """Of a stack, or of a whole model."""
+    for name in SIZES:
+        value = getattr(shape, name, None)
+        if value is not None and value < 1:
+            raise OdeumError(f"{name} must be at least 1, not {value}")
     if shape.width % shape.heads:
         raise OdeumError(f"heads ({shape.heads}) must divide the width ({shape.width})")
     for name in ("dropout", "stochastic_depth"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
 
-from odeum.errors import OdeumError, choose
-from odeum.ranks import complain, leave
+from odeum.errors import Notice, OdeumError, choose
+from odeum.ranks import complain, is_main, leave
 
 VERBS = {
     "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),
@@ -38,6 +40,12 @@ examples:
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def _remark(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """What Odeum has to remark is a line; what libraries warn of is for their users, and seen with --debug."""
+    if issubclass(category, Notice) and is_main():
+        print(f"odeum: {message}", file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
@@ -51,6 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"odeum {__version__}")
         return 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Notice)
+        if not debug:
+            warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
+        return _run(words, debug)
+
+
+def _run(words: list[str], debug: bool) -> int:
     try:
         module, _ = VERBS[choose(words[0], VERBS, "verb")]
         run: Callable[[list[str]], int] = import_module(module).run

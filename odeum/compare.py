@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odeum.describe import describe
 from odeum.errors import OdeumError, choose
-from odeum.optimization import seconds_of
 from odeum.progress import Progress
 from odeum.ranks import is_main
-from odeum.runs import read_json, slug, write_json
+from odeum.runs import make_directory, read_json, slug, write_json
 from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Model
-from odeum.settings.training import Training
+from odeum.settings.training import Training, seconds_of
 from odeum.tasks import Task
 from odeum.train import Job, train
 
@@ -36,12 +36,18 @@ class Comparison:
     baseline: str | None = None
     command: str = ""
 
+    def __post_init__(self) -> None:
+        choose(self.match, MATCHES, "match")
+        if self.seeds < 1:
+            raise OdeumError(f"a comparison needs at least one seed, not {self.seeds}")
+        if not self.architectures:
+            raise OdeumError("a comparison needs at least one architecture, such as sequential,parallel")
+        if self.match == "time" and self.training.budget is None:
+            raise OdeumError("to match time, say how much: --budget 10m")
+
 
 def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> list[str]:
     """Train what is not there yet; returns a sentence for each run that failed."""
-    choose(job.match, MATCHES, "match")
-    if job.seeds < 1:
-        raise OdeumError(f"a comparison needs at least one seed, not {job.seeds}")
     words = {spell(parse(a)): parse(a) for a in job.architectures}
     baseline = spell(parse(job.baseline)) if job.baseline else next(iter(words))
     if baseline not in words:
@@ -52,6 +58,8 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
     training = _recipes(job, words, models, baseline)
     if is_main():
         _write_plan(job, list(words), baseline)
+        size = f"{_several(len(words), 'architecture')} × {_several(job.seeds, 'seed')}"
+        print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
     failures = []
     # Seed by seed, so that an interrupted comparison has whole pairs.
     for seed in range(job.seeds):
@@ -60,7 +68,7 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
             progress = Progress(f"[{seed + 1}/{job.seeds}] {name}", quiet=not is_main())
             run = Job(job.task, models[name], architecture, training[name], seed, directory, job.command)
             try:
-                train(run, progress)
+                failures += filter(None, [train(run, progress).get("failed")])
             except OdeumError as error:
                 if "the loss of" not in str(error):
                     raise
@@ -75,12 +83,16 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
     return failures
 
 
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _write_plan(job: Comparison, names: list[str], baseline: str) -> None:
     """comparison.json; architectures of an earlier call with the same directory stay in the table."""
     path = job.directory / "comparison.json"
     before = read_json(path) if path.exists() else {}
     earlier = [name for name in before.get("architectures", []) if name not in names]
-    job.directory.mkdir(parents=True, exist_ok=True)
+    make_directory(job.directory)
     write_json(
         path,
         {
@@ -101,9 +113,6 @@ def _recipes(
     """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
     training = job.training
     if job.match == "time":
-        if training.budget is None:
-            raise OdeumError("to match time, say how much: --budget 10m")
-        seconds_of(training.budget)
         return dict.fromkeys(words, training)
     if training.budget is not None:
         # The baseline's own speed says how many steps fit into the time; all others take their number from it.

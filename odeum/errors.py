@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 
 class OdeumError(ValueError):
     """Says, in one sentence, which value is wrong, where, and what would be right."""
+
+
+class Notice(UserWarning):
+    """Nothing is wrong, but a user should know: rows that were left out, lines that were cut."""
+
+
+def notice(sentence: str) -> None:
+    warnings.warn(sentence, Notice, stacklevel=3)
 
 
 def choose(word: str, options: Iterable[str], what: str) -> str:

@@ -26,7 +26,7 @@ class Run:
     def solve_by(self, solver: str | None = None, steps: int | None = None) -> Run:
         """Integrate the trained model in another way: another method, another number of steps a layer."""
         if solver is not None:
-            set_solver(self.model, FixedSteps(method(solver), steps or 1))
+            set_solver(self.model, FixedSteps(method(solver), 1 if steps is None else steps))
         elif steps is not None:
             set_steps(self.model, steps)
         return self

@@ -21,11 +21,16 @@ from odeum.settings.model import MODELS, Model, model_named
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+
+
 class Parser(ArgumentParser):
     """A parser of one verb: its own few options, and sections generated from dataclasses."""
 
     def __init__(self, verb: str, description: str) -> None:
-        super().__init__(prog=f"odeum {verb}", description=description, exit_on_error=False, print_config=None)
+        super().__init__(
+            prog=f"odeum {verb}", description=description, exit_on_error=False, print_config=None, allow_abbrev=False
+        )
         self.sections: dict[str, type] = {}
 
     def section(self, name: str, settings: type) -> None:
@@ -36,9 +41,29 @@ class Parser(ArgumentParser):
     def read(self, argv: list[str]) -> dict[str, Any]:
         """What was said, as a nested dictionary; a mistake becomes one sentence."""
         try:
-            return self.parse_args(argv, defaults=False).as_dict()
+            return self.parse_args(self._in_order(argv), defaults=False).as_dict()
         except argparse.ArgumentError as error:
             raise OdeumError(self._sentence(str(error))) from None
+
+    def positionals(self, argv: list[str]) -> list[str]:
+        """The words that belong to no option."""
+        return self._parted(argv)[0]
+
+    def _in_order(self, argv: list[str]) -> list[str]:
+        """Positional words first: argparse takes several of them only where they stand together."""
+        words, options = self._parted(argv)
+        return argv if "--" in argv else [*words, *options]
+
+    def _parted(self, argv: list[str]) -> tuple[list[str], list[str]]:
+        flags = {word for word, action in self._option_string_actions.items() if action.nargs == 0}
+        words: list[str] = []
+        options: list[str] = []
+        value = False
+        for word in argv:
+            is_option = word.startswith("--") or word in flags
+            (options if value or is_option else words).append(word)
+            value = is_option and "=" not in word and word not in flags
+        return words, options
 
     def check(self, said: dict[str, Any], where: str) -> dict[str, Any]:
         """The same check for what a file says."""
@@ -48,7 +73,9 @@ class Parser(ArgumentParser):
             raise OdeumError(f"{where}: {self._sentence(str(error))}") from None
 
     def _sentence(self, message: str) -> str:
-        words = [o for o in self._option_string_actions if not o.endswith("+")]
+        words = [o for o in self._option_string_actions if not o.endswith("+") and o[2:] not in self.sections]
+        if found := re.match(r"argument (\S+): expected one argument", message):
+            return f"{found[1]} needs a value; one that begins with - is written {found[1]}=VALUE"
         if found := re.match(r"unrecognized arguments: (\S+)", message):
             word = found[1].partition("=")[0]
             if not word.startswith("-"):
@@ -61,16 +88,20 @@ class Parser(ArgumentParser):
             reason = re.sub(r"<class '(\w+)'>", r"\1", reason).replace("typing.", "")
             if literal := re.search(r"Expected a Literal\[(.*?)\]\. Got value: (\S*)", reason):
                 reason = f"is '{literal[2]}' but should be one of {literal[1].replace(chr(39), '')}"
+            elif union := re.search(r"Subtypes: \[(\w+), NoneType\].* Given value: (.*)", reason):
+                reason = f"is '{union[2]}' but should be {KINDS.get(union[1], union[1])}, or null"
             elif simple := re.search(r"Expected a (\w+)\. Got value: (.*)", reason):
-                kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-                reason = f"is '{simple[2]}' but should be {kinds.get(simple[1], simple[1])}"
+                reason = f"is '{simple[2]}' but should be {KINDS.get(simple[1], simple[1])}"
             return f"--{found[1]} {reason}"
         return " ".join(message.split())
 
 
 def _guess(word: str, words: list[str]) -> str:
-    close = difflib.get_close_matches(word, words, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    """The nearest name in the section that was said or, without one, in any."""
+    section, dot, name = word.lstrip("-").rpartition(".")
+    near = {w.rpartition(".")[2].lstrip("-"): w for w in reversed(words) if w.startswith(f"--{section}{dot}")}
+    close = difflib.get_close_matches(name, near, n=1)
+    return f"; did you mean {near[close[0]]}?" if close else ""
 
 
 def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:

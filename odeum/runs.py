@@ -27,6 +27,17 @@ def slug(spelling: str) -> str:
     return re.sub(r"[^\w.]+", "-", spelling).strip("-")
 
 
+def make_directory(path: Path) -> None:
+    """A directory to write into, with those above it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        there = next(p for p in (path, *path.parents) if p.is_file())
+        raise OdeumError(f"'{there}' is a file, so there can be no runs in it; give another --out") from None
+    except OSError as error:
+        raise OdeumError(f"cannot make the directory '{path}': {error.strerror}; give another --out") from None
+
+
 def write_json(path: Path, content: Any) -> None:
     """Whole or not at all: a reader, or a power cut, never sees half a file."""
     write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
@@ -99,13 +110,25 @@ def load_model(directory: str | Path) -> nn.Module:
     directory = Path(directory)
     if not directory.is_dir():
         raise OdeumError(f"there is no run '{directory}'")
-    settings, architecture = read_settings(directory)
     path = directory / "model.safetensors"
     if not path.exists():
-        raise OdeumError(f"the run '{directory}' is not finished; the command in its run.json continues it")
+        raise OdeumError(_why_no_model(directory))
+    settings, architecture = read_settings(directory)
     model = build(architecture, settings)
     model.load_state_dict(load_file(path))
     return model.eval()
+
+
+def _why_no_model(directory: Path) -> str:
+    result = directory / "result.json"
+    if result.exists() and (failed := read_json(result).get("failed")):
+        return f"the run '{directory}' failed: {failed}"
+    if (directory / "run.json").exists():
+        command = read_json(directory / "run.json").get("command") or "the command that began it"
+        return f"the run '{directory}' is not finished; `{command}` continues it"
+    inside = sorted(path.parent for path in directory.glob("*/**/model.safetensors"))
+    hint = f"; there are runs inside, such as '{inside[0]}'" if inside else ""
+    return f"'{directory}' is no run of Odeum: it holds no model.safetensors{hint}"
 
 
 class Writer(Protocol):

@@ -46,7 +46,7 @@ def run(argv: list[str]) -> int:
     names = split_spellings(said.get("architectures", DEFAULT))
     for name in names:
         parse(name)
-    match = said.get("match") or ("time" if said.get("budget") else "steps")
+    match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
     from odeum.compare import Comparison, compare
     from odeum.report import read, rows, table, write
@@ -55,17 +55,13 @@ def run(argv: list[str]) -> int:
 
     task, model, training = open_words(words)
     if said.get("print_config"):
-        print_config(words, task, model, training, {"architectures": ",".join(names), "seeds": said.get("seeds", 3)})
+        chosen = {"architectures": ",".join(names), "baseline": said.get("baseline"), "match": match}
+        print_config(words, task, model, training, {**chosen, "seeds": said.get("seeds", 3)})
         return 0
     directory = Path(said.get("out") or Path("runs") / f"compare-{slug(task.name)}")
     job = Comparison(
         task, model, training, names, said.get("seeds", 3), match, directory, said.get("baseline"), command_line()
     )
-    if is_main():
-        print(
-            f"{len(names)} architectures × {job.seeds} seeds on {task.name}, equal {match}; runs in {directory}",
-            file=sys.stderr,
-        )
     try:
         failures = compare(job, after_seed=lambda: _show(directory))
     except Interrupted as stop:

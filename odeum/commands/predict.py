@@ -59,13 +59,14 @@ def run(argv: list[str]) -> int:
 def _inputs(run: Run, said: dict[str, Any]) -> Iterator[list[str]]:
     """Image files as they are; for text the lines of the files, or of standard input."""
     files = list(said.get("inputs") or [])
+    if run.task.kind == "images" and (not files or said.get("text") is not None):
+        raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
     if said.get("text") is not None:
         yield [said["text"]]
         return
     if run.task.kind == "images":
-        if not files:
-            raise OdeumError("give image files to predict, such as `odeum predict RUN picture.png`")
-        yield files
+        for start in range(0, len(files), PART):
+            yield files[start : start + PART]
         return
     part: list[str] = []
     for line in _lines(files):
@@ -81,24 +82,22 @@ def _lines(files: list[str]) -> Iterator[str]:
     if not files:
         if sys.stdin.isatty():
             print("type a line and press Enter; Ctrl-D ends", file=sys.stderr)
-        for raw in sys.stdin.buffer:
-            yield _text(raw, "standard input")
+        for number, raw in enumerate(sys.stdin.buffer, 1):
+            yield _text(raw, f"line {number} of standard input")
         return
     for name in files:
         if not Path(name).is_file():
             raise OdeumError(f"there is no file '{name}'; to give a text itself use --text")
         with open(name, "rb") as file:
-            for raw in file:
-                yield _text(raw, name)
+            for number, raw in enumerate(file, 1):
+                yield _text(raw, f"line {number} of '{name}'")
 
 
 def _text(raw: bytes, where: str) -> str:
     try:
         return raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise OdeumError(
-            f"{where} is not UTF-8 text: byte {error.start} of a line is {raw[error.start]:#04x}"
-        ) from None
+        raise OdeumError(f"{where} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}") from None
 
 
 def _shown(name: str, answer: Any, form: str, kind: str) -> str:

@@ -44,7 +44,7 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
     asking = any(word in ("-h", "--help") for word in argv)
-    source = _positionals(argv) or list(config.get("source", []))
+    source = parser.positionals(argv) or list(config.get("source", []))
     if not source and not asking:
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
     kind = recognise(*source) if source else "images"
@@ -55,19 +55,6 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     if config:
         said = merge(parser.check(config, path or ""), said)
     return Words(source, kind, chosen, said)
-
-
-def _positionals(argv: list[str]) -> list[str]:
-    """The words before, between and after options; every option of these verbs takes one value."""
-    out, skip = [], False
-    for word in argv:
-        if skip:
-            skip = False
-        elif word.startswith("--"):
-            skip = "=" not in word and word not in ("--help", "--print_config")
-        elif word != "-h":
-            out.append(word)
-    return out
 
 
 def open_words(words: Words) -> tuple[Task, Model, Training]:

@@ -34,16 +34,16 @@ def locate(name: str, folder: str, files: list[str]) -> Path:
     if reason is None:
         return cache() / folder
     raise OdeumError(
-        f"the data set '{name}' is not here: put {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''} into "
-        f"'{homes()[0] / folder}' (ODEUM_DATA names the folder above it), or let it be downloaded ({reason})"
+        f"the data set '{name}' is not here: put {', '.join(missing[:6])}{' …' if len(missing) > 6 else ''} into "
+        f"'{homes()[0] / folder}' (ODEUM_DATA names the folder above it); {reason}"
     )
 
 
 def read_text(path: Path) -> str:
-    """A whole UTF-8 file; a byte that is not UTF-8 is named with its offset."""
+    """A whole UTF-8 file, its lines ended by \\n alone; a byte that is not UTF-8 is named with its offset."""
     raw = _read(path)
     try:
-        text = raw.decode().removeprefix("\ufeff")
+        text = raw.decode().removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise OdeumError(
             f"'{path}' is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}; convert it, "
@@ -59,7 +59,7 @@ def read_lines(path: Path) -> list[str]:
     lines = read_text(path).split("\n")
     if lines[-1] == "":
         lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return lines
 
 
 def _read(path: Path) -> bytes:

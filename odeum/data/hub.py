@@ -20,11 +20,11 @@ def fetch(name: str, folder: Path) -> str | None:
     try:
         load_dataset = importlib.import_module("datasets").load_dataset
     except ImportError:
-        return "which needs a network and `pip install odeum[data]`"
+        return "to have it downloaded takes a network and `pip install odeum[data]`"
     try:
         writer(load_dataset, folder)
     except Exception as error:  # the hub's libraries raise all kinds of errors without a network
-        return f"which failed just now: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        return f"the download failed just now: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
     return None
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from odeum.data.files import homes, locate, read_lines
 from odeum.data.splits import shuffled
-from odeum.errors import OdeumError, choose
+from odeum.errors import OdeumError, choose, notice
 
 Pairs = tuple[list[str], list[str]]  # sources, targets
 
@@ -34,15 +33,14 @@ def named(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str
             "test": [f"newstest2014.{pair}", "test"],
         },
     }
-    parts = {}
+    found = {}
     for part, stems in patterns[family].items():
-        found = [h / family / s for h in homes() for s in stems if _both(h / family / s, source, target)]
-        first = (
-            found[0]
-            if found
-            else locate(f"{family}-{pair}", family, [f"{stems[0]}.{source}", f"{stems[0]}.{target}"]) / stems[0]
-        )
-        parts[part] = read_pair(_side(first, source), _side(first, target))
+        there = [h / family / s for h in homes() for s in stems if _both(h / family / s, source, target)]
+        found[part] = there[0] if there else None
+    if missing := [patterns[family][part][0] for part, stem in found.items() if stem is None]:
+        folder = locate(f"{family}-{pair}", family, [f"{s}.{side}" for s in missing for side in (source, target)])
+        found = {part: stem or folder / patterns[family][part][0] for part, stem in found.items()}
+    parts = {part: read_pair(_side(stem, source), _side(stem, target)) for part, stem in found.items() if stem}
     return parts, (source, target)
 
 
@@ -72,7 +70,7 @@ def without_empty(sources: list[str], targets: list[str], where: str) -> Pairs:
     if not kept:
         raise OdeumError(f"{where} hold no pair of sentences")
     if lost := len(sources) - len(kept):
-        warnings.warn(f"{lost} pairs of {where} have an empty side and were left out", stacklevel=2)
+        notice(f"pairs of {where} with an empty side were left out: {lost}")
     return [s for s, _ in kept], [t for _, t in kept]
 
 

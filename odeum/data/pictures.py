@@ -136,6 +136,8 @@ def open_image(path: Any, channels: int | None, size: tuple[int, int] | None) ->
             return image.resize(size, Image.Resampling.BILINEAR) if size and image.size != size else image.copy()
     except FileNotFoundError:
         raise OdeumError(f"there is no file '{path}'") from None
+    except IsADirectoryError:
+        raise OdeumError(f"'{path}' is a folder; give the image files in it") from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise OdeumError(f"'{path}' is not a readable image; repair it or take it out") from None
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from odeum.data.files import homes, locate, read_lines, read_text, rows_of
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.settings.data import TABLES, ClassificationData, entries, table_rows
 
 TEXT_NAMES = (
@@ -167,7 +166,7 @@ def _pick(
 
 def _counted(path: Path, rows: Rows, skipped: int) -> Rows:
     if skipped:
-        warnings.warn(f"{skipped} rows of '{path}' have no label and were left out", stacklevel=2)
+        notice(f"rows of '{path}' without a label were left out: {skipped}")
     if not rows:
         raise OdeumError(f"'{path}' has no rows with a label")
     return rows

@@ -97,6 +97,8 @@ class Listed(Tokens):
         if kind in ("words", "characters") and not counts[UNKNOWN]:
             counts[UNKNOWN] = 0
         ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
+        if largest is not None and largest < len(first) + 2:
+            raise OdeumError(f"vocabulary of {kind} should be at least {len(first) + 2} tokens, not {largest}")
         if largest is not None and len(first) + len(ranked) > largest:
             ranked = ranked[: largest - len(first)]
             if UNKNOWN not in first and UNKNOWN not in ranked:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from odeum.architectures import check_shape
 from odeum.errors import OdeumError
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
@@ -26,6 +27,7 @@ class OdeumModel(nn.Module):
 
     def __init__(self, settings: Model, architecture: Architecture) -> None:
         super().__init__()
+        check_shape(settings)
         self.settings = settings
         self.architecture = architecture
         self.label_smoothing = 0.0

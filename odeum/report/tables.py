@@ -39,6 +39,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     def score(part: str) -> Column:
         return Column(f"{part} {metric}{unit}", lambda row: scale.summary(row.test if part == "test" else row.valid))
 
+    known = [score(other)] if any(row.test if other == "test" else row.valid for row in rows) else []
     return [
         Column("architecture", lambda row: row.architecture, numeric=False),
         score(judged),
@@ -49,7 +50,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         Column("multiply–adds an example", lambda row: count(row.macs)),
         Column("peak memory", lambda row: memory(row.peak_memory)),
         Column("seeds", seeds),
-        score(other),
+        *known,
         Column("evaluations", lambda row: count(row.evaluations)),
         Column("multiply–adds of training", lambda row: count(row.training_macs)),
         Column("steps", lambda row: NONE if row.steps is None else f"{row.steps:.0f}"),

@@ -106,6 +106,8 @@ def headline(rows: Sequence[Row], data: str) -> str:
     done = [row for row in rows if row.score]
     others = [row for row in done if not row.is_baseline]
     scale = Scale.of(rows)
+    if not done and any(row.diverged for row in rows):
+        return f"Every run on {data} diverged, so nothing can be said; a smaller learning rate may help."
     if not done:
         return f"No run on {data} has finished yet, so nothing can be said."
     if not base.score:
@@ -151,6 +153,12 @@ def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     key = (lambda row: row.score.mean) if base.higher_is_better else (lambda row: -row.score.mean)
     best = max(done, key=key)
     told = f"{best.split} {best.metric} {scale.value(best.score)}" if best.score else ""
+    ties = [row.architecture for row in done if row.score and best.score and row.score.mean == best.score.mean]
+    if len(ties) > 1:
+        return (
+            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} came out alike ({told}); three "
+            "seeds or more allow a verdict."
+        )
     versus = f" against {scale.value(base.score)} of `{base.architecture}`" if best is not base and base.score else ""
     return (
         f"One seed cannot tell which layer is worth it on {data}. `{best.architecture}` came out ahead "

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from odeum.errors import OdeumError
+
+_POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate")
+_FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience")
+_SHARES = ("beta2", "ema", "label_smoothing")
+
+
+def seconds_of(budget: str) -> float:
+    """`90s`, `10m`, `1.5h` or plain seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(budget))
+    if not found or float(found[1]) <= 0:
+        raise OdeumError(f"the budget '{budget}' should be a positive time such as 90s, 10m or 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 @dataclass(frozen=True)
@@ -58,3 +75,20 @@ class Training:
     """evaluations without progress before stopping early (0: never)"""
     tensorboard: bool = False
     """also write TensorBoard events"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained before a run is begun."""
+        self._refuse(_POSITIVE, "positive", lambda value: 0 < value < math.inf)
+        self._refuse(_FROM_ZERO, "0 or more", lambda value: 0 <= value < math.inf)
+        self._refuse(_SHARES, "from 0 to below 1", lambda value: 0 <= value < 1)
+        ends = [name for name in ("steps", "budget", "macs") if getattr(self, name) is not None]
+        if len(ends) > 1:
+            raise OdeumError(f"a run ends by one of steps, budget or macs, not by {' and '.join(ends)}")
+        if self.budget is not None:
+            seconds_of(self.budget)
+
+    def _refuse(self, names: Iterable[str], right: str, fits: Callable[[float], bool]) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not fits(value):
+                raise OdeumError(f"{name} of the training should be {right}, not {value}")

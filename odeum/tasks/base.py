@@ -187,6 +187,8 @@ def perplexity(loss: float) -> float:
 
 def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:
     """For each row the likeliest classes with their probabilities."""
+    if top < 1:
+        raise OdeumError(f"top should be at least one class, not {top}")
     chances, indices = logits.float().softmax(-1).topk(min(top, len(classes)))
     rows = zip(chances.tolist(), indices.tolist(), strict=True)
     return [[(classes[i], p) for p, i in zip(*row, strict=True)] for row in rows]

@@ -27,6 +27,7 @@ RECIPES: dict[str, Training] = {
 ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
 CHUNK = 16  # windows of an evaluation at once
+SHORTEST = 8  # tokens of a window
 IGNORE = -100
 
 
@@ -67,11 +68,14 @@ class LanguageTask(Task):
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
+        if options.length < SHORTEST:
+            raise OdeumError(f"length of the windows should be at least {SHORTEST} tokens, not {options.length}")
         length = min(options.length, len(streams["train"]) // 16)
-        if length < 8 or any(len(stream) < 2 for stream in streams.values()):
+        if length < SHORTEST or any(len(stream) < 2 for stream in streams.values()):
             counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())
             raise OdeumError(
-                f"'{data}' holds too little text for a language model: {counts} tokens; at least 128 are needed"
+                f"'{data}' holds too little text for a language model: {counts} tokens; at least "
+                f"{16 * SHORTEST} to train on and 2 in each other part are needed"
             )
         return cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
 

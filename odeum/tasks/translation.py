@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from odeum.data import parallel
 from odeum.data.ragged import Ragged, by_tokens, cut_by_tokens
 from odeum.data.tokens import Bpe, Tokens, load_tokens
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.settings.data import NAMED, Data, TranslationData
 from odeum.settings.model import MODELS, Translation
 from odeum.settings.training import Training
@@ -91,7 +90,7 @@ class TranslationTask(Task):
         if whole:
             short = [(s, t) for s, t in pairs if len(s) <= room and len(t) <= room]
             if lost := len(pairs) - len(short):
-                warnings.warn(f"{lost} training pairs have more than {room} tokens and were left out", stacklevel=2)
+                notice(f"training pairs of more than {room} tokens were left out: {lost}")
             if not short:
                 raise OdeumError(f"all {len(pairs)} training pairs have more than {room} tokens; raise length")
             pairs = short
@@ -196,16 +195,15 @@ class TranslationTask(Task):
         full = [i for i, line in enumerate(lines) if line.strip()]
         encoded = self.tokens.encode_all([lines[i].strip() for i in full])
         if cut := sum(len(ids) > room for ids in encoded):
-            warnings.warn(f"{cut} lines have more than {room} tokens and were cut", stacklevel=2)
+            notice(f"lines of more than {room} tokens were cut: {cut}")
         ids = Ragged([*row[:room], END] for row in encoded)
         answers = [""] * len(lines)
         width = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
         with evaluating(model, device) as place:
-            for rows in cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), BEAM_CHUNK // width * 4):
+            for rows in cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), BEAM_CHUNK * 4 // max(1, width)):
                 x, mask = (item.to(place) for item in ids.padded(rows, PAD))
-                most = min(self.length, 2 * x.shape[1] + 10)
-                found = beam_search(model, x, mask, beam=width, length_penalty=penalty, max_length=most)
+                found = beam_search(model, x, mask, beam=width, length_penalty=penalty)
                 for row, answer in zip(rows.tolist(), found, strict=True):
                     answers[full[row]] = self.tokens.decode(answer).strip()
         return answers

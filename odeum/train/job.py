@@ -13,7 +13,7 @@ import torch
 from odeum.describe import describe
 from odeum.distributed import World
 from odeum.errors import OdeumError
-from odeum.runs import git_revision, read_json, versions, write_json
+from odeum.runs import git_revision, make_directory, read_json, versions, write_json
 from odeum.settings.architecture import Architecture, spell
 from odeum.settings.model import Model
 from odeum.settings.training import Training
@@ -23,6 +23,9 @@ SAME = ("fingerprint", "architecture", "seed", "model", "training")
 """what must be equal for a run to be the same run"""
 FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
 """settings of the training that say how, not what: a run may move"""
+
+BEGUN = ("metrics.jsonl", "checkpoint", "result.json")
+"""any of these is something to lose; without them a run is only a plan, and may be planned again"""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Job:
     seed: int
     directory: Path
     command: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise OdeumError(f"the seed should be a number from 0 to 2⁶³ − 1, not {self.seed}")
 
 
 def open_run(job: Job, world: World) -> dict[str, Any]:
@@ -62,14 +69,14 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     path = job.directory / "run.json"
-    if path.exists():
+    if path.exists() and any((job.directory / name).exists() for name in BEGUN):
         _same_run(json.loads(json.dumps(run)), read_json(path), job.directory)
     elif world.main:
+        make_directory(job.directory)
         try:
-            job.directory.mkdir(parents=True, exist_ok=True)
             job.task.save(job.directory)
         except OSError as error:
-            raise OdeumError(f"cannot write the run directory '{job.directory}': {error.strerror}") from None
+            raise OdeumError(f"cannot write into '{job.directory}': {error.strerror}") from None
         write_json(path, run)
     return run
 
