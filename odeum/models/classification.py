@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import stack
+from odeum.architectures import make_norm, stack
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.models.base import OdeumModel, Output, key_mask
@@ -27,6 +27,7 @@ class ClassificationModel(OdeumModel):
         self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
         self.positions = Positions(settings.positions, settings.width, settings.length + token)
         self.stack = stack(architecture, settings)
+        self.norm = make_norm(settings)  # of what is read off, as in the published TransEvolve classifier
         self.head = nn.Linear(settings.width, settings.classes)
         nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
         reset(self.head)
@@ -47,5 +48,5 @@ class ClassificationModel(OdeumModel):
         else:
             keep = mask[:, 0, 0, :, None].to(x.dtype)
             pooled = (x * keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1.0)
-        logits = self.head(pooled)
+        logits = self.head(self.norm(pooled))
         return Output(logits, None if labels is None else self.criterion(logits, labels))
