@@ -49,7 +49,32 @@ def _remark(message: Warning | str, category: type[Warning], *where: Any) -> Non
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Notice)
+        if not debug:
+            warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
+        return _run([word for word in words if word != "--debug"], debug)
+
+
+def _run(words: list[str], debug: bool) -> int:
+    try:
+        code = _act(words)
+        sys.stdout.flush()
+        return code
+    except OdeumError as error:
+        if debug:
+            raise
+        complain(error)
+        return leave(2)
+    except BrokenPipeError:  # who read the answers has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("\nodeum: interrupted", file=sys.stderr)
+        return 130
+
+
+def _act(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {verb:10}{what}" for verb, (_, what) in VERBS.items())
         print(HELP.format(verbs=verbs))
@@ -59,29 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"odeum {__version__}")
         return 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", Notice)
-        if not debug:
-            warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
-        return _run(words, debug)
-
-
-def _run(words: list[str], debug: bool) -> int:
-    try:
-        module, _ = VERBS[choose(words[0], VERBS, "verb")]
-        run: Callable[[list[str]], int] = import_module(module).run
-        return run(words[1:])
-    except OdeumError as error:
-        if debug:
-            raise
-        complain(error)
-        return leave(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        print("\nodeum: interrupted", file=sys.stderr)
-        return 130
+    module, _ = VERBS[choose(words[0], VERBS, "verb")]
+    run: Callable[[list[str]], int] = import_module(module).run
+    return run(words[1:])
 
 
 if __name__ == "__main__":

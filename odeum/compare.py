@@ -17,7 +17,7 @@ from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Model
 from odeum.settings.training import Training, seconds_of
 from odeum.tasks import Task
-from odeum.train import Job, train
+from odeum.train import Job, refuse_another, train
 
 MATCHES = ("steps", "time", "macs", "params")
 
@@ -56,29 +56,32 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
     for name, model in models.items():  # refuse before anything is trained
         describe(words[name], model, detail=False)
     training = _recipes(job, words, models, baseline)
+    runs = []
+    for seed in range(job.seeds):  # seed by seed, so that an interrupted comparison has whole pairs
+        for name, architecture in words.items():
+            directory = job.directory / slug(name) / f"seed-{seed}"
+            runs.append(Job(job.task, models[name], architecture, training[name], seed, directory, job.command))
+    for run in runs:
+        refuse_another(run)
     if is_main():
         _write_plan(job, list(words), baseline)
         size = f"{_several(len(words), 'architecture')} × {_several(job.seeds, 'seed')}"
         print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
     failures = []
-    # Seed by seed, so that an interrupted comparison has whole pairs.
-    for seed in range(job.seeds):
-        for name, architecture in words.items():
-            directory = job.directory / slug(name) / f"seed-{seed}"
-            progress = Progress(f"[{seed + 1}/{job.seeds}] {name}", quiet=not is_main())
-            run = Job(job.task, models[name], architecture, training[name], seed, directory, job.command)
-            try:
-                failures += filter(None, [train(run, progress).get("failed")])
-            except OdeumError as error:
-                if "the loss of" not in str(error):
-                    raise
-                failures.append(str(error))
-                progress.say(f"failed: {error}")
-                # A run that diverged is a result, and would diverge again.
-                lost = {job.task.metric: math.nan, "loss": math.nan}
-                if is_main():
-                    write_json(directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
-        if after_seed is not None and seed + 1 < job.seeds:
+    for number, run in enumerate(runs, 1):
+        progress = Progress(f"[{run.seed + 1}/{job.seeds}] {spell(run.architecture)}", quiet=not is_main())
+        try:
+            failures += filter(None, [train(run, progress).get("failed")])
+        except OdeumError as error:
+            if "the loss of" not in str(error):
+                raise
+            failures.append(str(error))
+            progress.say(f"failed: {error}")
+            # A run that diverged is a result, and would diverge again.
+            lost = {job.task.metric: math.nan, "loss": math.nan}
+            if is_main():
+                write_json(run.directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
+        if after_seed is not None and number % len(words) == 0 and number < len(runs):
             after_seed()
     return failures
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+from argparse import SUPPRESS, Action
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser, set_parsing_settings
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from odeum.errors import OdeumError
 from odeum.settings.model import MODELS, Model, model_named
@@ -24,18 +26,42 @@ set_parsing_settings(docstring_parse_attribute_docstrings=True)
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
+class Help(DefaultHelpFormatter):
+    """What an option does, and its default unless the data or the model decides it."""
+
+    def _format_usage(self, usage: str | None, actions: Iterable[Action], *rest: Any, **more: Any) -> str:
+        words = [f"{a.metavar or a.dest.upper()}{' …' if a.nargs == '*' else ''}" for a in actions if _is_word(a)]
+        return " ".join(["usage:", self._prog, *words, "[--option value …]"]) + "\n\n"
+
+    def _get_help_string(self, action: Action) -> str:
+        settled = not (_is_word(action) or action.nargs == 0 or action.dest.startswith(("model.", "train.")))
+        known = settled and action.default not in (None, SUPPRESS)
+        return f"{action.help or ''} (default: {action.default})" if known else action.help or ""
+
+
+def _is_word(action: Action) -> bool:
+    return not action.option_strings
+
+
 class Parser(ArgumentParser):
     """A parser of one verb: its own few options, and sections generated from dataclasses."""
 
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(
-            prog=f"odeum {verb}", description=description, exit_on_error=False, print_config=None, allow_abbrev=False
+            prog=f"odeum {verb}",
+            description=description,
+            formatter_class=Help,
+            exit_on_error=False,
+            allow_abbrev=False,
+            print_config=None,
         )
         self.sections: dict[str, type] = {}
 
     def section(self, name: str, settings: type) -> None:
         """Options `--name.field` for each field of the dataclass."""
         self.add_class_arguments(settings, name)
+        whole = self._option_string_actions[f"--{name}"]
+        whole.metavar, whole.help = "NAME", "a named model to start from" if name == "model" else SUPPRESS
         self.sections[name] = settings
 
     def read(self, argv: list[str]) -> dict[str, Any]:

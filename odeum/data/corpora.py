@@ -9,7 +9,7 @@ from pathlib import Path
 
 from odeum.data.files import locate, read_text
 from odeum.errors import OdeumError
-from odeum.settings.data import TEXTS, entries
+from odeum.settings.data import TEXTS, entries, files_below
 
 Corpus = dict[str, list[str]]  # part -> texts
 
@@ -66,7 +66,7 @@ def files(paths: list[Path]) -> Corpus:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in TEXTS and not p.name.startswith("."))
+    found = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXTS)
     if any(p.suffix == ".tokens" for p in found):  # WikiText's folder may hold .raw twins
         found = [p for p in found if p.suffix == ".tokens"]
     if not found:

@@ -14,7 +14,7 @@ from torch import Tensor
 from odeum.data.files import locate, read_lines
 from odeum.data.splits import stratified
 from odeum.errors import OdeumError
-from odeum.settings.data import IMAGES, entries
+from odeum.settings.data import IMAGES, entries, files_below
 
 Part = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
 
@@ -151,7 +151,7 @@ def image_tensor(path: Any, channels: int, size: int) -> Tensor:
 def _class_folders(folder: Path) -> dict[str, list[Path]]:
     found = {}
     for sub in (p for p in entries(folder) if p.is_dir()):
-        files = sorted(p for p in sub.rglob("*") if p.suffix.lower() in IMAGES and not p.name.startswith("."))
+        files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGES)
         if files:
             found[sub.name] = files
     return found

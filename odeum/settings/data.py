@@ -155,9 +155,15 @@ def entries(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files in a folder and its sub-folders, hidden ones left out."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
 def _kind_of_folder(folder: Path) -> str:
-    walk = (p for p in folder.rglob("*") if not p.name.startswith(".") and p.is_file())
-    suffixes = {p.suffix.lower() for p in itertools.islice(walk, 5000)}
+    suffixes = {p.suffix.lower() for p in itertools.islice(files_below(folder), 5000)}
     if suffixes & IMAGES:
         return "images"
     top = [p for p in entries(folder) if p.is_file()]

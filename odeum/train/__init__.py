@@ -11,10 +11,10 @@ from odeum.runs import read_json
 from odeum.settings.architecture import spell
 from odeum.settings.training import Training
 from odeum.train.interrupt import Interrupted
-from odeum.train.job import Job, open_run
+from odeum.train.job import Job, open_run, refuse_another
 from odeum.train.loop import Trainer
 
-__all__ = ["Interrupted", "Job", "train", "with_changes"]
+__all__ = ["Interrupted", "Job", "refuse_another", "train", "with_changes"]
 
 
 def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:

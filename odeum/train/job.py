@@ -19,8 +19,6 @@ from odeum.settings.model import Model
 from odeum.settings.training import Training
 from odeum.tasks import Task
 
-SAME = ("fingerprint", "architecture", "seed", "model", "training")
-"""what must be equal for a run to be the same run"""
 FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
 """settings of the training that say how, not what: a run may move"""
 
@@ -54,11 +52,7 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "data": list(job.task.source),
         "metric": job.task.metric,
         "higher_is_better": job.task.higher_is_better,
-        "architecture": spell(job.architecture),
-        "seed": job.seed,
-        "model": {"kind": type(job.model).__name__, **asdict(job.model)},
-        "training": asdict(job.training),
-        "fingerprint": job.task.fingerprint(),
+        **_identity(job),
         **{key: facts[key] for key in ("equation", "parameters", "macs", "evaluations", "order")},
         "device": str(world.device),
         "processes": world.size,
@@ -68,23 +62,45 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "command": job.command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    path = job.directory / "run.json"
-    if path.exists() and any((job.directory / name).exists() for name in BEGUN):
-        _same_run(json.loads(json.dumps(run)), read_json(path), job.directory)
-    elif world.main:
+    if not refuse_another(job) and world.main:
         make_directory(job.directory)
         try:
             job.task.save(job.directory)
         except OSError as error:
             raise OdeumError(f"cannot write into '{job.directory}': {error.strerror}") from None
-        write_json(path, run)
+        write_json(job.directory / "run.json", run)
     return run
 
 
+def refuse_another(job: Job) -> bool:
+    """Whether the directory holds this run; a sentence if it holds another one that has begun."""
+    path = job.directory / "run.json"
+    if not path.exists() or not any((job.directory / name).exists() for name in BEGUN):
+        return False
+    _same_run(json.loads(json.dumps(_identity(job))), read_json(path), job.directory)
+    return True
+
+
+def _identity(job: Job) -> dict[str, Any]:
+    """What must be equal for a run to be the same run."""
+    return {
+        "architecture": spell(job.architecture),
+        "seed": job.seed,
+        "model": {"kind": type(job.model).__name__, **asdict(job.model)},
+        "training": asdict(job.training),
+        "fingerprint": job.task.fingerprint(),
+    }
+
+
 def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None:
+    if new["fingerprint"] != old.get("fingerprint"):
+        raise OdeumError(
+            f"'{directory}' holds a run on other data ({old.get('task')}, fingerprint {old.get('fingerprint')} and not "
+            f"{new['fingerprint']}); give another --out or remove it"
+        )
     changes = []
-    for key in SAME:
-        now, before = new[key], old.get(key)
+    for key, now in new.items():
+        before = old.get(key)
         if not isinstance(now, dict):
             changes += [f"{key} is {now} and was {before}"] if now != before else []
             continue

@@ -1,0 +1,219 @@
+"""Somebody who did not write it: data of all kinds with no option but the path, mistakes, and what they are told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import odeum
+from odeum.cli import main
+
+TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1"]
+Said = Callable[[], str]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """The one sentence on stderr; nothing may stand on stdout."""
+
+    def read() -> str:
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and err.startswith("odeum: "), err
+        return err
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with all that CSV allows: quotes, commas, line breaks, CRLF, a byte-order mark, missing labels."""
+    path = tmp_path_factory.mktemp("table") / "reviews.csv"
+    with open(path, "w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file, lineterminator="\r\n")
+        writer.writerow(["text", "label"])
+        for i in range(60):
+            word = "lovely, fine" if i % 2 else 'awful "sad"'
+            writer.writerow([f"{word} film 日本\nnumber {i}", "" if i == 7 else i % 2])
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(table: Path) -> Path:
+    out = table.parent / "run"
+    assert main(["train", str(table), *TINY, "--train.steps", "2", "--out", str(out)]) == 0
+    return out
+
+
+def test_what_was_left_out_is_one_counted_line(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for out in ("a", "b"):  # not only the first time
+        assert main(["train", str(table), *TINY, "--train.steps", "1", "--out", str(tmp_path / out)]) == 0
+        err = capsys.readouterr().err
+        assert err.startswith(f"odeum: rows of '{table}' without a label were left out: 1\n") and "Warning" not in err
+
+
+def test_line_ends_are_no_part_of_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_bytes("The cat sat.\r\nÜber naïve dogs.\r\n".encode() * 60)
+    task = odeum.tasks.open_task(path)
+    assert "\r" not in task.tokens.to_json() and r"\r" not in task.tokens.to_json()  # ty: ignore
+
+
+def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for i in range(8):
+        for name, folder in (("red", "a"), ("blue", "b"), ("green", "b/.thumbs"), ("green", ".cache")):
+            path = tmp_path / folder / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), name).save(path)
+    task = odeum.tasks.open_task(tmp_path)
+    assert task.classes == ["a", "b"]  # ty: ignore
+    assert sum(len(labels) for _, labels in task.parts.values()) == 16  # ty: ignore
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--train.batch_size 0", "batch_size of the training should be positive, not 0"),
+        ("--train.epochs -1", "epochs of the training should be positive, not -1.0"),
+        ("--train.steps 0", "steps of the training should be positive, not 0"),
+        ("--train.warmup -1", "warmup of the training should be 0 or more, not -1.0"),
+        ("--train.label_smoothing 1", "label_smoothing of the training should be from 0 to below 1, not 1.0"),
+        ("--train.budget 0s", "the budget '0s' should be a positive time such as 90s, 10m or 2h"),
+        ("--train.budget -5s", "--train.budget needs a value; one that begins with - is written --train.budget=VALUE"),
+        ("--train.steps abc", "--train.steps is 'abc' but should be a whole number, or null"),
+        ("--learning_rate 1", "unknown option --learning_rate; did you mean --train.learning_rate?"),
+        ("--train.learning 1", "unknown option --train.learning; did you mean --train.learning_rate?"),
+        ("--print_confi", "did you mean --print_config?"),
+        ("--seed -1", "the seed should be a number from 0 to 2⁶³ − 1, not -1"),
+        ("--model.width 0", "width must be at least 1, not 0"),
+        ("--model.patch_size 0", "patch_size must be at least 1, not 0"),
+    ],
+)
+def test_a_setting_that_cannot_be_leaves_nothing_behind(
+    words: str, sentence: str, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "digits", *words.split()]) == 2
+    assert sentence in said() and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--seeds 0", "at least one seed, not 0"),
+        ("--architectures ,", "at least one architecture"),
+        ("--match time", "to match time, say how much: --budget 10m"),
+        ("--match foo", "unknown match 'foo'; known: steps, time, macs, params"),
+        ("--architectures sequential,continuous --model.dropout 0.1", "an adaptive solver needs a field without"),
+        ("--out FILE", "is a file, so there can be no runs in it; give another --out"),
+        ("--out FILE/runs", "is a file, so there can be no runs in it; give another --out"),
+    ],
+)
+def test_a_comparison_is_refused_in_one_sentence(
+    words: str, sentence: str, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "FILE"
+    file.write_text("mine")
+    assert main(["compare", "digits", *words.split()]) == 2
+    assert sentence in said() and file.read_text() == "mine" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_comparison_refused_for_other_settings_loses_nothing(
+    tmp_path: Path, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "digits", "--architectures", "sequential", "--seeds", "1", "--out", str(tmp_path), *TINY]
+    assert main([*words, "--train.steps", "2"]) == 0
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert main([*words, "--train.steps", "3"]) == 2
+    assert "training.steps is 3 and was 2" in said()
+    assert main([*words, "--train.steps", "2", "--data.augment", "none"]) == 2
+    assert "holds a run on other data (digits, fingerprint" in said()
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_diverging_again_is_failing_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "digits", *TINY, "--architectures", "sequential", "--seeds", "1", "--out", str(tmp_path)]
+    for _ in range(2):
+        assert main([*words, "--train.learning_rate", "1e30", "--train.clip", "0", "--train.steps", "9"]) == 1
+        assert "Every run on digits diverged" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "sequential" / "seed-0"), "x.png"]) == 2
+    assert "failed: the loss of sequential" in capsys.readouterr().err
+
+
+def test_words_and_options_in_any_order(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("lovely film\n\nawful", encoding="utf-8")
+    outputs = []
+    for words in ([run, lines, "--top", "1"], ["--top", "1", run, lines], [run, "--top=1", lines, "--format", "text"]):
+        assert main(["predict", *map(str, words)]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0].count("\n") == 3 and outputs[1:] == outputs[:2]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("RUN --top 0 --text a", "top should be at least one class, not 0"),
+        ("RUN --text a lines.txt", "give either --text or files, not both"),
+        ("RUN latin.txt", "line 2 of 'latin.txt' is not UTF-8: byte 0xe9 at offset 3"),
+        ("RUN --solver rk4 --steps 0 --text a", "must be at least 1, not 0"),
+        ("RUN/.. --text a", "there are runs inside, such as"),
+        ("begun --text a", "the run 'begun' is not finished; `odeum train x` continues it"),
+        (". --text a", "is no run of Odeum: it holds no model.safetensors"),
+    ],
+)
+def test_predictions_that_cannot_be(
+    words: str, sentence: str, run: Path, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin.txt").write_bytes(b"the\ncaf\xe9\n")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "odeum train x"}))
+    assert main(["predict", *words.replace("RUN", str(run)).split()]) == 2
+    assert sentence in said()
+
+
+def test_a_missing_set_says_all_that_is_missing(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODEUM_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert main(["train", "multi30k-en-de"]) == 2
+    assert "train.en, train.de, val.en, val.de, test_2016_flickr.en, test_2016_flickr.de into" in said()
+
+
+def test_a_translation_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    for side, add in (("en", ""), ("de", "o")):
+        lines = [" ".join(words[(i * j) % 10] + add for j in range(2, 5)) for i in range(60)]
+        (tmp_path / f"train.{side}").write_text("\n".join(lines) + "\n")
+    paths = [str(tmp_path / f"train.{side}") for side in ("en", "de")]
+    out = tmp_path / "run"
+    assert main(["train", *paths, *TINY, "--train.steps", "1", "--out", str(out)]) == 0
+    model = odeum.load(out)
+    short, long = "one", " ".join(words * 3)
+    assert model.predict([short, long]) == [*model.predict([short]), *model.predict([long])]
+
+
+def test_a_reader_may_stop_reading() -> None:
+    script = "import sys; from odeum.cli import main; sys.exit(main(['list']))"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()  # before anything is written
+        assert process.stderr.read() == b"" and process.wait() == 0
+
+
+def test_help_is_short_and_says_only_what_is_true(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "digits", "--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: odeum train DATA … [--option value …]\n")
+    assert "type:" not in text and "CONFIG" not in text and "(default: sequential)" in text
