@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -115,7 +116,11 @@ def load_model(directory: str | Path) -> nn.Module:
         raise OdeumError(_why_no_model(directory))
     settings, architecture = read_settings(directory)
     model = build(architecture, settings)
-    model.load_state_dict(load_file(path))
+    try:
+        model.load_state_dict(load_file(path))
+    except (RuntimeError, SafetensorError) as error:  # written by another version, or damaged
+        reason = " ".join(str(error).split("\n")[-1].split())
+        raise OdeumError(f"the weights '{path}' do not fit the model of their run: {reason}") from None
     return model.eval()
 
 

@@ -104,6 +104,25 @@ def test_a_setting_that_cannot_be_leaves_nothing_behind(
     assert sentence in said() and not list(tmp_path.iterdir())
 
 
+def test_files_of_two_kinds_and_no_name_at_all(said: Said, table: Path, tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("hello\n")
+    assert main(["train", str(table), str(text)]) == 2
+    assert "is a table and the other files are not" in said()
+    assert main(["train", ""]) == 2
+    assert "the name of the data is empty" in said()
+
+
+def test_words_that_follow_a_prompt_stand_apart(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("the cat sat on the mat " * 60)
+    words = ["--data.tokens", "words", "--train.steps", "1", "--out", str(tmp_path / "run")]
+    assert main(["train", str(path), *TINY, *words]) == 0
+    prompts = ["the cat", "the cat ", ""]
+    joined, *others = odeum.load(tmp_path / "run").predict(prompts, max_new_tokens=3, temperature=0.0)
+    assert joined[0].isspace() and others[0][0] != " " and others[1][0] != " "
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -180,6 +199,22 @@ def test_predictions_that_cannot_be(
     (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "odeum train x"}))
     assert main(["predict", *words.replace("RUN", str(run)).split()]) == 2
     assert sentence in said()
+
+
+def test_damaged_weights_are_a_sentence(run: Path, tmp_path: Path, said: Said) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    broken = tmp_path / "run"
+    shutil.copytree(run, broken)
+    weights = load_file(run / "model.safetensors")
+    save_file(dict(list(weights.items())[1:]), broken / "model.safetensors")
+    assert main(["predict", str(broken), "--text", "a"]) == 2
+    assert "model.safetensors' do not fit the model of their run: Missing key" in said()
+    (broken / "model.safetensors").write_bytes(b"half a file")
+    assert main(["predict", str(broken), "--text", "a"]) == 2
+    assert "do not fit the model of their run" in said()
 
 
 def test_a_missing_set_says_all_that_is_missing(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

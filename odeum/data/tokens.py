@@ -46,6 +46,8 @@ class Tokens(ABC):
     """A vocabulary and the way a text is cut."""
 
     size: int
+    joiner: str = ""
+    """what stands between two tokens when a text is put together"""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]: ...

@@ -132,6 +132,8 @@ def recognise(data: str | Path, *more: str | Path) -> str:
     suffixes = {p.suffix.lower() for p in paths}
     if suffixes <= TABLES:
         return "classification"
+    if tables := [p for p in paths if p.suffix.lower() in TABLES - {".tsv"}]:
+        raise OdeumError(f"'{tables[0]}' is a table and the other files are not; give files of one kind")
     named_sides = all(_SIDES.search(p.stem.lower()) for p in paths)
     if len(paths) == 2 and (named_sides or (len(suffixes) == 2 and not suffixes & (TEXTS | {""}))):
         return "translation"
@@ -141,9 +143,11 @@ def recognise(data: str | Path, *more: str | Path) -> str:
 def existing(item: str | Path) -> Path:
     """The path, or a sentence that also offers the named set it may have meant."""
     path = Path(item).expanduser()
+    word = str(item)
+    if not word:
+        raise OdeumError("the name of the data is empty; give a named set or a path ('.' is this folder)")
     if path.exists():
         return path
-    word = str(item)
     if os.sep in word or "." in word:
         raise OdeumError(f"there is no file or folder '{word}'")
     choose(word, NAMED, "data set or path")

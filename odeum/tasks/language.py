@@ -161,7 +161,9 @@ class LanguageTask(Task):
                 random = torch.Generator(device=place).manual_seed(generator(seed, index).initial_seed())
                 choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}
                 out = generate(model, ids, max_new_tokens=max_new_tokens, generator=random, **choice)
-                answers.append(self.tokens.decode(out[0, ids.shape[1] :].tolist()))
+                text = self.tokens.decode(out[0, ids.shape[1] :].tolist())
+                apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
+                answers.append(text if apart else self.tokens.joiner + text)
         return answers
 
     def record(self) -> dict[str, Any]:
