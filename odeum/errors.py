@@ -19,6 +19,10 @@ def notice(sentence: str) -> None:
     warnings.warn(sentence, Notice, stacklevel=3)
 
 
+class Diverged(OdeumError):
+    """A loss that is not finite: the user's settings again, but in a comparison it is a result."""
+
+
 def choose(word: str, options: Iterable[str], what: str) -> str:
     """Return `word` if it is one of `options`, else raise a sentence that lists them."""
     known = list(options)
