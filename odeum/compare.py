@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odeum.describe import describe
-from odeum.errors import OdeumError, choose
+from odeum.errors import Diverged, OdeumError, choose
 from odeum.progress import Progress
 from odeum.ranks import is_main
 from odeum.runs import make_directory, read_json, slug, write_json
@@ -72,9 +72,7 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
         progress = Progress(f"[{run.seed + 1}/{job.seeds}] {spell(run.architecture)}", quiet=not is_main())
         try:
             failures += filter(None, [train(run, progress).get("failed")])
-        except OdeumError as error:
-            if "the loss of" not in str(error):
-                raise
+        except Diverged as error:
             failures.append(str(error))
             progress.say(f"failed: {error}")
             # A run that diverged is a result, and would diverge again.

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from odeum.distributed import World, collect, restore
-from odeum.errors import OdeumError
+from odeum.errors import Diverged
 from odeum.memory import peak_memory, reset_peak_memory
 from odeum.models import LanguageModel, OdeumModel, TranslationModel, build
 from odeum.optimization import Average, Plan, learning_rate, make_optimizer
@@ -163,7 +163,7 @@ class Trainer:
         loss = self.world.add([float(torch.stack(losses).mean())])[0]
         losses.clear()
         if not math.isfinite(loss):
-            raise OdeumError(
+            raise Diverged(
                 f"the loss of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
                 "a smaller --train.learning_rate or a longer --train.warmup may help"
             )
