@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from odeum.distributed import World, collect, restore
-from odeum.errors import Diverged
+from odeum.errors import Diverged, OdeumError
 from odeum.memory import peak_memory, reset_peak_memory
 from odeum.models import LanguageModel, OdeumModel, TranslationModel, build
 from odeum.optimization import Average, Plan, learning_rate, make_optimizer
