@@ -36,10 +36,6 @@ examples:
 """
 
 
-# Threads that wait by spinning starve each other on a shared machine; must be said before torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
 def _remark(message: Warning | str, category: type[Warning], *where: Any) -> None:
     """What Odeum has to remark is a line; what libraries warn of is for their users, and seen with --debug."""
     if issubclass(category, Notice) and is_main():

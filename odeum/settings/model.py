@@ -109,7 +109,7 @@ MODELS: dict[str, Model] = {
     "vit_32": Vision(
         width=96, heads=3, depth=6, image_size=32, patch_size=4, classes=100, pooling="mean", stem="convolution"
     ),
-    "vit_8": Vision(width=64, heads=4, depth=4, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
+    "vit_8": Vision(width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
     "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
     "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
     "classification_small": Classification(width=64, heads=4, depth=4, activation="relu"),

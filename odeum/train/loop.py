@@ -28,6 +28,9 @@ from odeum.train.job import Job
 from odeum.train.metrics import Metrics
 from odeum.train.parts import divide, step_seed
 
+THREADS = torch.get_num_threads()
+SMALL_STEP = 1e9
+"""multiply–adds of a step below which threads wait for each other longer than they work"""
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
 """the numbers, beside the tensors, that a run continues from"""
 
@@ -42,6 +45,8 @@ class Trainer:
         size = self.training.batch_size
         examples = size / job.model.length if isinstance(job.model, Translation) else size
         self.macs_per_step = 3.0 * run["macs"] * examples
+        if world.device.type == "cpu":
+            torch.set_num_threads(1 if self.macs_per_step < SMALL_STEP else THREADS)
         self.plan = Plan(self.training, self.per_epoch, self.macs_per_step)
         self.metrics = Metrics(job.directory, self.training.tensorboard and world.main)
         self.checkpoints = Checkpoints(job.directory)
