@@ -136,6 +136,8 @@ def _scale_axis(axes: Axes, which: str, values: Sequence[float]) -> None:
         wide = max(values) / min(values) > 300
         axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
         axis.set_minor_formatter(NullFormatter())
+    elif which == "x" and 0 < max(values) - min(values) < 0.05 * max(values):
+        axes.set_xlim(0.9 * min(values), 1.1 * max(values))  # else all ticks would read alike
     if axis.get_scale() == "log" or max(map(abs, values)) >= 1000:
         axis.set_major_formatter(lambda value, _: tick(value))
 

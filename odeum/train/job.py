@@ -15,7 +15,7 @@ from odeum.distributed import World
 from odeum.errors import OdeumError
 from odeum.runs import git_revision, make_directory, read_json, versions, write_json
 from odeum.settings.architecture import Architecture, spell
-from odeum.settings.model import Model
+from odeum.settings.model import Model, Translation
 from odeum.settings.training import Training
 from odeum.tasks import Task
 
@@ -24,6 +24,11 @@ FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
 
 BEGUN = ("metrics.jsonl", "checkpoint", "result.json")
 """any of these is something to lose; without them a run is only a plan, and may be planned again"""
+
+
+THREADS = torch.get_num_threads()
+SMALL_STEP = 1e9
+"""multiply–adds of a step below which threads wait for each other longer than they work"""
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,17 @@ class Job:
             raise OdeumError(f"the seed should be a number from 0 to 2⁶³ − 1, not {self.seed}")
 
 
+def macs_per_step(job: Job, macs: int) -> float:
+    """Forward and backward cost three forwards of as many examples of full length as a batch holds."""
+    size = job.training.batch_size
+    return 3.0 * macs * (size / job.model.length if isinstance(job.model, Translation) else size)
+
+
 def open_run(job: Job, world: World) -> dict[str, Any]:
     """Write run.json, or see that the directory holds this run and no other."""
     facts = describe(job.architecture, job.model, detail=False)
+    if world.device.type == "cpu":
+        torch.set_num_threads(1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS)
     run = {
         "task": job.task.name,
         "kind": job.task.kind,
@@ -53,7 +66,7 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "metric": job.task.metric,
         "higher_is_better": job.task.higher_is_better,
         **_identity(job),
-        **{key: facts[key] for key in ("equation", "parameters", "macs", "evaluations", "order")},
+        **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
         "device": str(world.device),
         "processes": world.size,
         "threads": torch.get_num_threads(),

@@ -22,15 +22,11 @@ from odeum.optimization import Average, Plan, learning_rate, make_optimizer
 from odeum.progress import Progress, duration
 from odeum.runs import Checkpoints, read_json, save_model, write_json
 from odeum.settings.architecture import spell
-from odeum.settings.model import Translation
 from odeum.train.interrupt import Interrupted, stop_softly
-from odeum.train.job import Job
+from odeum.train.job import Job, macs_per_step
 from odeum.train.metrics import Metrics
 from odeum.train.parts import divide, step_seed
 
-THREADS = torch.get_num_threads()
-SMALL_STEP = 1e9
-"""multiply–adds of a step below which threads wait for each other longer than they work"""
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
 """the numbers, beside the tensors, that a run continues from"""
 
@@ -41,12 +37,7 @@ class Trainer:
     def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Progress) -> None:
         self.job, self.world, self.progress, self.training = job, world, progress, job.training
         self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
-        # Forward and backward cost three forwards of as many examples of full length as a batch holds.
-        size = self.training.batch_size
-        examples = size / job.model.length if isinstance(job.model, Translation) else size
-        self.macs_per_step = 3.0 * run["macs"] * examples
-        if world.device.type == "cpu":
-            torch.set_num_threads(1 if self.macs_per_step < SMALL_STEP else THREADS)
+        self.macs_per_step = macs_per_step(job, run["macs"])
         self.plan = Plan(self.training, self.per_epoch, self.macs_per_step)
         self.metrics = Metrics(job.directory, self.training.tensorboard and world.main)
         self.checkpoints = Checkpoints(job.directory)
