@@ -274,7 +274,7 @@ def test_wrong_inputs_give_sentences() -> None:
         (lambda: build("parallel", "vit_8", heads=5), r"heads \(5\) must divide the width \(64\)"),
         (lambda: build("parallel", "vit_8", patch_size=3), r"patch_size \(3\) must divide image_size \(8\)"),
         (lambda: build("parallel", "vit_8", dropout=1.0), "dropout is a probability"),
-        (lambda: build("parallel:independent=3", "vit_8"), "independent=3 does not divide the depth of 4"),
+        (lambda: build("parallel:independent=3", "vit_8"), "independent=3 does not divide the depth of 2"),
         (lambda: build("parallel:norm=post", "vit_8"), "would drop the norm"),
         (lambda: build("continuous", "vit_8", dropout=0.1), "adaptive solver needs a field without randomness"),
         (lambda: small("language", embedding="adaptive", cutoffs=(9, 4)), "must rise and stay below the vocabulary"),
