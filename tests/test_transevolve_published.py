@@ -224,6 +224,9 @@ def test_an_h5_is_read_by_its_paths(tmp_path: Path) -> None:
     source = ids(np.random.default_rng(1), (5, 3))
     with torch.no_grad():
         assert torch.equal(load(tmp_path / "weights.h5")(source), load(published.w)(source))
+    (tmp_path / "text.h5").write_text("not weights")
+    with pytest.raises(OdeumError, match=r"text.h5' is not a readable .h5"):
+        load(tmp_path / "text.h5")
 
 
 def test_an_imported_random_model_is_saved_with_its_matrices() -> None:

@@ -156,16 +156,24 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, np.ndarray]
 
 def _read_h5(path: Path) -> dict[str, Any]:
     try:
-        import h5py  # ty: ignore[import-not-found]
+        import h5py
     except ImportError:
         raise OdeumError(
             "reading an .h5 needs h5py: pip install h5py, or give an .npz or a mapping of arrays"
         ) from None
     items: dict[str, Any] = {}
-    with h5py.File(path, "r") as file:
-        if "config" in file.attrs:
-            items["config"] = file.attrs["config"]
-        file.visititems(lambda name, node: items.update({name: node[()]}) if isinstance(node, h5py.Dataset) else None)
+
+    def keep(name: str, node: object) -> None:
+        if isinstance(node, h5py.Dataset):
+            items[name] = node[()]
+
+    try:
+        with h5py.File(path, "r") as file:
+            if "config" in file.attrs:
+                items["config"] = file.attrs["config"]
+            file.visititems(keep)
+    except OSError as error:
+        raise OdeumError(f"'{path}' is not a readable .h5 of published TransEvolve weights: {error}") from None
     if isinstance(items.get("config"), bytes):
         items["config"] = items["config"].decode()
     return items
