@@ -1,7 +1,8 @@
 """TransEvolve beside nn.TransformerEncoderLayer and beside its published form ported to torch: training steps.
 
-One thread, process CPU time, contestants interleaved in one run, medians of the ratios of neighbouring steps. Peak
-memory is the growth of the process's largest resident set over one step at 4096 tokens, each in a process of its own.
+One thread, process CPU time, contestants take turns in one run, medians of the ratios of neighbouring steps. Each lives
+in a process of its own, as when it is trained: in one process they would lend each other memory that is already mapped.
+Peak memory is the growth of the process's largest resident set over one step at 4096 tokens.
 
     OMP_NUM_THREADS=1 python benchmarks/transevolve.py            # writes benchmarks/results/transevolve.json
 """
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import gc
 import json
 import math
+import multiprocessing
 import os
 import platform
 import resource
@@ -21,7 +22,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +36,18 @@ from odeum.settings.model import Shape
 WIDTH, HEADS, DEPTH = 256, 4, 6
 LENGTHS = (512, 1024, 2048, 4096)
 LONG = (4096, 8192)
+DROPOUT = 0.1
+"""what the paper trains with, and nn.TransformerEncoderLayer unless told otherwise"""
+WARM_UP = 2
 SEED = 0
 
 
 class PublishedLayer(nn.Module):
     """A layer as the released code computes it: all evolution terms are added to the scores, then softmax."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.norm, self.norm2 = nn.LayerNorm(WIDTH, eps=1e-3), nn.LayerNorm(WIDTH, eps=1e-3)
         self.c = nn.Parameter(torch.randn(WIDTH) * math.sqrt(2.0 / WIDTH))
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
@@ -53,24 +61,25 @@ class PublishedLayer(nn.Module):
         both = torch.einsum("ht,ht->h", a3, signal * signal)
         scores = a0 + (rows[..., :, None] + columns[..., None, :]) + both[:, None, None]
         v = self.norm(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        x = x + self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2))
-        return x + self.down(self.up(self.norm2(x)).relu())
+        x = x + self.dropout(self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2)))
+        return x + self.dropout(self.down(self.up(self.norm2(x)).relu()))
 
 
 class Published(nn.Module):
     """A block as the released code computes it, with the dead columns."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         total = 2 * WIDTH
         self.wq, self.wk = (nn.Parameter(torch.empty(total, total)) for _ in range(2))
         nn.init.xavier_uniform_(self.wq)
         nn.init.xavier_uniform_(self.wk)
-        self.layers = nn.ModuleList(PublishedLayer() for _ in range(DEPTH))
+        self.layers = nn.ModuleList(PublishedLayer(dropout) for _ in range(DEPTH))
         self.norm = nn.LayerNorm(WIDTH, eps=1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k = x @ self.wq[:, :WIDTH].T, x @ self.wk[:, :WIDTH].T
+        q, k = (self.dropout(x @ w[:, :WIDTH].T) for w in (self.wq, self.wk))
         qh, kh = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in (q, k))
         a0 = qh @ kh.transpose(-1, -2) / math.sqrt(qh.shape[-1])
         tq, tk = (w[:, WIDTH:].unflatten(1, (HEADS, -1)) for w in (self.wq, self.wk))
@@ -81,24 +90,22 @@ class Published(nn.Module):
         return self.norm(x)
 
 
-def transevolve(form: str) -> Callable[[], nn.Module]:
-    def make() -> nn.Module:
-        return stack(f"transevolve:attention={form}", Shape(WIDTH, HEADS, DEPTH, activation="relu", norm_eps=1e-3))
-
-    return make
+def transevolve(form: str, dropout: float) -> nn.Module:
+    shape = Shape(WIDTH, HEADS, DEPTH, activation="relu", norm_eps=1e-3, dropout=dropout)
+    return stack(f"transevolve:attention={form}", shape)
 
 
-def torch_encoder() -> nn.Module:
+def torch_encoder(dropout: float) -> nn.Module:
     def layer() -> nn.Module:
-        return nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+        return nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=dropout, batch_first=True, norm_first=True)
 
     return nn.Sequential(*(layer() for _ in range(DEPTH)), nn.LayerNorm(WIDTH))
 
 
-CONTESTANTS: dict[str, Callable[[], nn.Module]] = {
-    "shared": transevolve("shared"),
-    "fused": transevolve("fused"),
-    "linear": transevolve("linear"),
+CONTESTANTS: dict[str, Callable[[float], nn.Module]] = {
+    "shared": partial(transevolve, "shared"),
+    "fused": partial(transevolve, "fused"),
+    "linear": partial(transevolve, "linear"),
     "nn.TransformerEncoderLayer": torch_encoder,
     "published": Published,
 }
@@ -107,9 +114,9 @@ CONTESTANTS: dict[str, Callable[[], nn.Module]] = {
 class Trainer:
     """One contestant with its optimizer: a step is forward, backward and update."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, dropout: float = 0.0) -> None:
         torch.manual_seed(SEED)
-        self.model = CONTESTANTS[name]().train()
+        self.model = CONTESTANTS[name](dropout).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
 
     def step(self, x: Tensor) -> float:
@@ -124,17 +131,30 @@ def tokens(length: int) -> Tensor:
     return torch.randn(1, length, WIDTH, generator=torch.Generator().manual_seed(SEED))
 
 
-def race(names: list[str], length: int, rounds: int) -> dict[str, float | list[float]]:
-    """CPU seconds a step (medians), and how many times faster the first is than the others, step by step."""
-    trainers = {name: Trainer(name) for name in names}
-    x = tokens(length)
-    for trainer in trainers.values():
+def serve(name: str, length: int, dropout: float, turns: Connection) -> None:
+    """A contestant's process: a step and its CPU seconds for every word it hears."""
+    torch.set_num_threads(1)
+    trainer, x = Trainer(name, dropout), tokens(length)
+    for _ in range(WARM_UP):
         trainer.step(x)
+    while turns.recv():
+        turns.send(trainer.step(x))
+
+
+def race(names: list[str], length: int, rounds: int, dropout: float = 0.0) -> dict[str, float | list[float]]:
+    """CPU seconds a step (medians), and how many times faster the first is than the others, step by step."""
+    spawn = multiprocessing.get_context("spawn")
+    turns = {}
+    for name in names:
+        turns[name], theirs = spawn.Pipe()
+        spawn.Process(target=serve, args=(name, length, dropout, theirs), daemon=True).start()
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
-        for name, trainer in trainers.items():
-            seconds[name].append(trainer.step(x))
-        gc.collect()
+        for name, turn in turns.items():
+            turn.send(True)
+            seconds[name].append(turn.recv())
+    for turn in turns.values():
+        turn.send(False)
     first, *others = names
     out: dict[str, float | list[float]] = {name: round(statistics.median(times), 4) for name, times in seconds.items()}
     for other in others:
@@ -165,7 +185,7 @@ def peak_in_process(name: str, length: int) -> float:
 def linear_error(length: int) -> dict[str, float]:
     """How far the linear form is from the exact one, with the same untrained weights."""
     torch.manual_seed(SEED)
-    exact, linear = CONTESTANTS["shared"](), CONTESTANTS["linear"]()
+    exact, linear = CONTESTANTS["shared"](0.0), CONTESTANTS["linear"](0.0)
     linear.load_state_dict(exact.state_dict(), strict=False)
     x = tokens(length)
     a, b = exact(x), linear(x)
@@ -183,7 +203,7 @@ def main() -> None:
     if options.peak:
         print(peak(options.peak, options.length))
         return
-    result = {
+    result: dict[str, Any] = {
         "what": f"training step, 1 × length tokens, width {WIDTH}, {HEADS} heads, 1 block × {DEPTH} layers, float32",
         "command": " ".join(["OMP_NUM_THREADS=1 python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(),
@@ -191,6 +211,7 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
         "threads": 1,
         "exact": {},
+        f"exact, dropout {DROPOUT}": {},
         "linear": {},
     }
     # First, while this process is small: a child's largest resident set starts from its parent's.
@@ -198,15 +219,16 @@ def main() -> None:
     result["megabytes a step at 4096"] = memory
     result["times less memory than published"] = {n: round(memory["published"] / m, 2) for n, m in memory.items()}
     print(json.dumps(memory), json.dumps(result["times less memory than published"]), flush=True)
-    for length in LENGTHS:
-        rounds = options.rounds * max(1, 2048 // length)
-        row = race(["shared", "nn.TransformerEncoderLayer", "published"], length, rounds)
-        result["exact"][length] = row
-        print(length, json.dumps(row), flush=True)
+    for key, dropout in (("exact", 0.0), (f"exact, dropout {DROPOUT}", DROPOUT)):
+        for length in LENGTHS:
+            rounds = options.rounds * max(1, 2048 // length)
+            row = race(["shared", "nn.TransformerEncoderLayer", "published"], length, rounds, dropout)
+            result[key][length] = row
+            print(key, length, json.dumps(row), flush=True)
     for length in LONG:
         row = race(["linear", "nn.TransformerEncoderLayer"], length, max(3, options.rounds * 2048 // length))
         result["linear"][length] = row | linear_error(length)
-        print(length, json.dumps(result["linear"][length]), flush=True)
+        print("linear", length, json.dumps(result["linear"][length]), flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=2) + "\n")
 
