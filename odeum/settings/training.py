@@ -70,7 +70,7 @@ class Training:
     evaluate_every: int = 0
     """steps between evaluations (0: ten times a run)"""
     checkpoint_every: int = 0
-    """steps between checkpoints (0: every ten seconds or so)"""
+    """steps between checkpoints (0: every few seconds, for at most 2 % of the time)"""
     patience: int = 0
     """evaluations without progress before stopping early (0: never)"""
     tensorboard: bool = False

@@ -75,7 +75,7 @@ class Trainer:
                 losses.append(self._step(batch))
                 taken = time.perf_counter() - begin
                 now = time.monotonic()
-                late = now - saved > max(10.0, 50 * saving)
+                late = now - saved > max(3.0, 50 * saving)
                 done, asked, log, save = self._agree(taken, stop.asked, now - logged > 5, late)
                 if log:
                     self._log(losses)
@@ -244,6 +244,7 @@ class Trainer:
                 for weight, value in zip(self.world.local(self.weights), average.values, strict=True):
                     weight.copy_(value)
         peak = peak_memory(self.world.device)
+        self.progress.say(f"trained for {duration(self.seconds)}; evaluating")  # which can take minutes
         final = {split: self._evaluate(split) for split in ("valid", "test")}
         self._write({"split": "valid", **final["valid"]})
         result = {
