@@ -43,7 +43,7 @@ SEED = 0
 
 
 class PublishedLayer(nn.Module):
-    """A layer as the released code computes it: all evolution terms are added to the scores, then softmax."""
+    """A layer as the released code computes it: evolution and mask are added to the scores, then softmax."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -53,13 +53,14 @@ class PublishedLayer(nn.Module):
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, measured: tuple[Tensor, Tensor, Tensor, Tensor], depth: int) -> Tensor:
+    def forward(self, x: Tensor, measured: tuple[Tensor, ...], depth: int, padded: Tensor) -> Tensor:
         a0, a1, a2, a3 = measured
         p = torch.arange(WIDTH // 2) * (depth * math.pi / 64)
         signal = (self.c * torch.cat((p.sin(), p.cos()))).view(HEADS, -1)
         rows, columns = torch.einsum("bhlt,ht->bhl", a1, signal), torch.einsum("bhlt,ht->bhl", a2, signal)
         both = torch.einsum("ht,ht->h", a3, signal * signal)
         scores = a0 + (rows[..., :, None] + columns[..., None, :]) + both[:, None, None]
+        scores += padded * -1e9
         v = self.norm(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
         x = x + self.dropout(self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2)))
         return x + self.dropout(self.down(self.up(self.norm2(x)).relu()))
@@ -85,8 +86,9 @@ class Published(nn.Module):
         tq, tk = (w[:, WIDTH:].unflatten(1, (HEADS, -1)) for w in (self.wq, self.wk))
         a1, a2 = torch.einsum("dht,bld->bhlt", tk, q), torch.einsum("dht,bld->bhlt", tq, k)
         measured = (a0, a1, a2, torch.einsum("dht,dht->ht", tq, tk))
+        padded = x.new_zeros(len(x), 1, x.shape[1], x.shape[1])  # the released code makes it for every batch
         for depth, layer in enumerate(self.layers):
-            x = layer(x, measured, depth)
+            x = layer(x, measured, depth, padded)
         return self.norm(x)
 
 
