@@ -108,8 +108,9 @@ def test_text_classes(work: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert capsys.readouterr().out.startswith("pos ")
     lines = work / "lines.txt"
     lines.write_text("good fine\nbad awful\n")
-    assert main(["predict", str(run), str(lines), "--top", "1"]) == 0
-    assert [line[:3] for line in capsys.readouterr().out.strip().split("\n")] == ["pos", "neg"]
+    for inputs in ([str(lines)], ["--text", "good fine", "--text", "bad awful"]):
+        assert main(["predict", str(run), *inputs, "--top", "1"]) == 0
+        assert [line[:3] for line in capsys.readouterr().out.strip().split("\n")] == ["pos", "neg"]
     assert main(["predict", str(run), str(work / "none.txt")]) == 2
     assert "--text" in capsys.readouterr().err
 

@@ -23,11 +23,11 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "predict",
         "Classes with probabilities for image files or texts, generated text for language runs, translations line by "
-        "line. Inputs are image files, text files or, for text, lines of standard input; --text gives one text.",
+        "line. Inputs are image files, text files or, for text, lines of standard input; --text gives a text itself.",
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("inputs", nargs="*", type=str, help="files (none: lines of standard input)")
-    parser.add_argument("--text", type=str, default=None, help="one text or prompt, instead of files")
+    parser.add_argument("--text", type=str, action="append", help="a text or prompt, instead of files; may be repeated")
     parser.add_argument("--format", type=str, default="text", help="text or json (a line an answer)")
     parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
@@ -62,7 +62,7 @@ def _inputs(run: Run, said: dict[str, Any]) -> Iterator[list[str]]:
     if run.task.kind == "images" and (not files or said.get("text") is not None):
         raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
     if said.get("text") is not None:
-        yield [said["text"]]
+        yield said["text"]
         return
     if run.task.kind == "images":
         for start in range(0, len(files), PART):
