@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.architectures import stack
 from odeum.settings.model import Shape
@@ -144,7 +145,10 @@ def serve(name: str, length: int, dropout: float, turns: Connection) -> None:
 
 
 def race(names: list[str], length: int, rounds: int, dropout: float = 0.0) -> dict[str, float | list[float]]:
-    """CPU seconds a step (medians), and how many times faster the first is than the others, step by step."""
+    """CPU seconds a step (medians), and how many times faster the first is than the others, step by step.
+
+    "arithmetic" is how many times fewer multiply–adds it has: the speed that the products alone would give.
+    """
     spawn = multiprocessing.get_context("spawn")
     turns = {}
     for name in names:
@@ -163,7 +167,28 @@ def race(names: list[str], length: int, rounds: int, dropout: float = 0.0) -> di
         ratios = sorted(b / a for a, b in zip(seconds[first], seconds[other], strict=True))
         out[f"{first} / {other}"] = round(statistics.median(ratios), 3)
         out[f"{first} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
+        out[f"{first} / {other} arithmetic"] = round(operations(other, length) / operations(first, length), 3)
     return out
+
+
+def operations(name: str, length: int) -> float:
+    """Multiply–adds of the products of a step, forward and backward."""
+
+    def products(count: int) -> Callable[..., int]:
+        def formula(query: tuple[int, ...], key: tuple[int, ...], *_: Any, **__: Any) -> int:
+            return count * 2 * math.prod(query) * key[-2]
+
+        return formula
+
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    counter = FlopCounterMode(
+        display=False,
+        custom_mapping={flash: products(2), back: lambda grad, *shapes, **words: products(5)(*shapes, **words)},
+    )
+    with counter:
+        Trainer(name).model(tokens(length)).square().mean().backward()
+    return counter.get_total_flops() / 2
 
 
 def peak(name: str, length: int) -> float:
