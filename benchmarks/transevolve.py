@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,7 @@ def race(names: list[str], length: int, rounds: int, dropout: float = 0.0) -> di
     return out
 
 
+@cache
 def operations(name: str, length: int) -> float:
     """Multiply–adds of the products of a step, forward and backward."""
 
