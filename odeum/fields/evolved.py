@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
-from odeum.fields.base import Context, Dropout, Field, Source
+from odeum.fields.base import Context, Dropout, Field, Source, drop
 from odeum.fields.constants import remembered
 from odeum.fields.exponential import Exponential, Ledger, largest_spread, shared_attention
 from odeum.fields.linear_attention import Features, LinearFeatures, linear_attention
@@ -120,7 +120,7 @@ class Measure(nn.Module):
         return k, k @ self.time.to(k.dtype)
 
     def _dropped(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, self.dropout, self.training) if self.dropout else x
+        return drop(x, self.dropout) if self.dropout and self.training else x
 
 
 class EvolvedAttention(Field):
