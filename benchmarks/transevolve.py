@@ -2,9 +2,11 @@
 
 One thread, process CPU time, contestants take turns in one run, medians of the ratios of neighbouring steps. Each lives
 in a process of its own, as when it is trained: in one process they would lend each other memory that is already mapped.
+A step is 4096 tokens in sequences of 512 to 4096, with and without dropout; `--single` takes one sequence a step.
 Peak memory is the growth of the process's largest resident set over one step at 4096 tokens.
 
     OMP_NUM_THREADS=1 python benchmarks/transevolve.py            # writes benchmarks/results/transevolve.json
+    OMP_NUM_THREADS=1 python benchmarks/transevolve.py --single   # writes benchmarks/results/transevolve-single.json
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from odeum.settings.model import Shape
 WIDTH, HEADS, DEPTH = 256, 4, 6
 LENGTHS = (512, 1024, 2048, 4096)
 LONG = (4096, 8192)
+TOKENS = 4096
+"""of a step, in as many sequences as that makes"""
 DROPOUT = 0.1
 """what the paper trains with, and nn.TransformerEncoderLayer unless told otherwise"""
 WARM_UP = 2
@@ -130,21 +134,23 @@ class Trainer:
         return time.process_time() - start
 
 
-def tokens(length: int) -> Tensor:
-    return torch.randn(1, length, WIDTH, generator=torch.Generator().manual_seed(SEED))
+def tokens(length: int, sequences: int = 1) -> Tensor:
+    return torch.randn(sequences, length, WIDTH, generator=torch.Generator().manual_seed(SEED))
 
 
-def serve(name: str, length: int, dropout: float, turns: Connection) -> None:
+def serve(name: str, length: int, sequences: int, dropout: float, turns: Connection) -> None:
     """A contestant's process: a step and its CPU seconds for every word it hears."""
     torch.set_num_threads(1)
-    trainer, x = Trainer(name, dropout), tokens(length)
+    trainer, x = Trainer(name, dropout), tokens(length, sequences)
     for _ in range(WARM_UP):
         trainer.step(x)
     while turns.recv():
         turns.send(trainer.step(x))
 
 
-def race(names: list[str], length: int, rounds: int, dropout: float = 0.0) -> dict[str, float | list[float]]:
+def race(
+    names: list[str], length: int, rounds: int, sequences: int = 1, dropout: float = 0.0
+) -> dict[str, float | list[float]]:
     """CPU seconds a step (medians), and how many times faster the first is than the others, step by step.
 
     "arithmetic" is how many times fewer multiply–adds it has: the speed that the products alone would give.
@@ -153,7 +159,7 @@ def race(names: list[str], length: int, rounds: int, dropout: float = 0.0) -> di
     turns = {}
     for name in names:
         turns[name], theirs = spawn.Pipe()
-        spawn.Process(target=serve, args=(name, length, dropout, theirs), daemon=True).start()
+        spawn.Process(target=serve, args=(name, length, sequences, dropout, theirs), daemon=True).start()
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, turn in turns.items():
@@ -222,8 +228,9 @@ def linear_error(length: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="steps of each contestant at 2048 tokens; more below")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "transevolve.json")
+    parser.add_argument("--rounds", type=int, default=5, help="steps of each contestant")
+    parser.add_argument("--single", action="store_true", help="one sequence a step; only the exact forms")
+    parser.add_argument("--out", type=Path, help="a file, by default in benchmarks/results")
     parser.add_argument("--peak", choices=CONTESTANTS, help="only print one contestant's memory")
     parser.add_argument("--length", type=int, default=4096)
     options = parser.parse_args()
@@ -231,34 +238,43 @@ def main() -> None:
     if options.peak:
         print(peak(options.peak, options.length))
         return
+    name = "transevolve-single.json" if options.single else "transevolve.json"
+    out = options.out or Path(__file__).parent / "results" / name
+    tokens_a_step = "length" if options.single else f"{TOKENS} (8192 of the longest)"
     result: dict[str, Any] = {
-        "what": f"training step, 1 × length tokens, width {WIDTH}, {HEADS} heads, 1 block × {DEPTH} layers, float32",
+        "what": f"training step of {tokens_a_step} tokens in sequences of 'length', width {WIDTH}, {HEADS} heads, "
+        f"1 block × {DEPTH} layers, float32",
         "command": " ".join(["OMP_NUM_THREADS=1 python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(),
         "seed": SEED,
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
         "threads": 1,
-        "exact": {},
-        f"exact, dropout {DROPOUT}": {},
-        "linear": {},
     }
-    # First, while this process is small: a child's largest resident set starts from its parent's.
-    memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS}
-    result["megabytes a step at 4096"] = memory
-    result["times less memory than published"] = {n: round(memory["published"] / m, 2) for n, m in memory.items()}
-    print(json.dumps(memory), json.dumps(result["times less memory than published"]), flush=True)
-    for key, dropout in (("exact", 0.0), (f"exact, dropout {DROPOUT}", DROPOUT)):
+
+    def measured(row: dict[str, Any], key: str, length: int | None = None) -> None:
+        print(key, length or "", json.dumps(row), flush=True)
+        if length is None:
+            result[key] = row
+        else:
+            result.setdefault(key, {})[length] = row
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result, indent=2) + "\n")
+
+    if not options.single:
+        # First, while this process is small: a child's largest resident set starts from its parent's.
+        memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS}
+        measured(memory, "megabytes a step at 4096")
+        measured({n: round(memory["published"] / m, 2) for n, m in memory.items()}, "times less memory than published")
+    exact = ["shared", "nn.TransformerEncoderLayer", "published"]
+    for dropout in (DROPOUT, 0.0):
         for length in LENGTHS:
-            rounds = options.rounds * max(1, 2048 // length)
-            row = race(["shared", "nn.TransformerEncoderLayer", "published"], length, rounds, dropout)
-            result[key][length] = row
-            print(key, length, json.dumps(row), flush=True)
-    for length in LONG:
-        row = race(["linear", "nn.TransformerEncoderLayer"], length, max(3, options.rounds * 2048 // length))
-        result["linear"][length] = row | linear_error(length)
-        print("linear", length, json.dumps(result["linear"][length]), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=2) + "\n")
+            sequences = 1 if options.single else TOKENS // length
+            rounds = options.rounds * TOKENS // (sequences * length)
+            measured(race(exact, length, rounds, sequences, dropout), f"exact, dropout {dropout}", length)
+    if not options.single:
+        for length in LONG:
+            row = race(["linear", "nn.TransformerEncoderLayer"], length, options.rounds)
+            measured(row | linear_error(length), "linear", length)
 
 
 if __name__ == "__main__":
