@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.errors import OdeumError
@@ -147,6 +148,25 @@ def _adaptive_cost(words: Architecture, settings: Model, meta: nn.Module) -> dic
     }
 
 
+class _FusedAttention(torch.autograd.Function):
+    """Keeps what the fused kernel keeps, and computes nothing: on the meta device PyTorch would unfold it."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[-1]).transpose(1, 2)  # as the kernel lays it out
+        ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:-1]))
+        return out
+
+
+class _Fused(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is nn.functional.scaled_dot_product_attention:
+            return _FusedAttention.apply(*args[:3])
+        return func(*args, **(kwargs or {}))
+
+
 def activation_memory(model: nn.Module, settings: Model) -> int:
     """Bytes that one example keeps for the backward pass, parameters not counted."""
     own = {p.untyped_storage()._cdata for p in [*model.parameters(), *model.buffers()]}
@@ -158,7 +178,7 @@ def activation_memory(model: nn.Module, settings: Model) -> int:
             kept[storage._cdata] = storage.nbytes()
         return x
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), _Fused():
         output = model.train()(**example(settings, "meta"))
     del output
     return sum(kept.values())

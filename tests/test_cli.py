@@ -75,9 +75,20 @@ def test_checkpointing_keeps_fewer_activations(capsys: pytest.CaptureFixture[str
     assert kept[1] < kept[0] / 4
 
 
+def test_the_memory_kept_is_what_a_real_forward_pass_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    """The fused kernel keeps no queries × keys weights, though the meta device runs it unfolded."""
+    per_length = []
+    for length in ("512", "1024"):
+        words = ("--model", "language_small", "--length", length, "--format", "json")
+        per_length.append(json.loads(ask(capsys, "describe", "sequential", *words)[1])["activation_memory"])
+    assert per_length[1] == 2 * per_length[0]
+
+
 def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert "equation" in ask(capsys, "describe", "macaron")[1]
     assert ask(capsys, "describe", "macaron", "--format", "md")[1].startswith("| macaron |")
+    table = ask(capsys, "describe", "transevolve:full-2", "--format", "md")[1].splitlines()
+    assert all(line.replace("\\|", "").count("|") == 3 for line in table), "a pipe inside a cell would end it"
     assert "parallel" in json.loads(ask(capsys, "list", "--format", "json")[1])["architectures"]
 
 
@@ -90,6 +101,7 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["describe", "parallel:independant=6"], "did you mean 'independent'"),
         (["describe", "parallel:independent=five"], "whole number"),
         (["describe", "parallel:independent=5"], "1, 2, 3, 4, 6, 12"),
+        (["describe", "transevolve:seed=5000000000"], "seed of transevolve should be at most 4294967295"),
         (["describe", "parallel:norm=post"], "norm=post-sum"),
         (["describe", "sequential:norm=shared"], "splitting"),
         (["describe", "continuous", "--model.dropout", "0.1"], "dropout"),

@@ -132,3 +132,31 @@ def test_a_model_built_without_memory_is_drawn_when_loaded(kind: str) -> None:
         empty = RotationFeedForward(16, kind=kind)
     empty.load_state_dict(field.state_dict(), assign=True)
     assert torch.equal(empty.up.matrix(1.0), field.up.matrix(1.0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cast_model_is_exact_on_reload(kind: str) -> None:
+    """What is kept in few digits is not what the seed gives in more: a cast draws anew, as a reload does."""
+    field = RotationFeedForward(16, kind=kind, seed=3).bfloat16().double()
+    other = RotationFeedForward(16, kind=kind, seed=4).double()
+    other.load_state_dict(field.state_dict())
+    assert torch.equal(other.up.matrix(2.0), field.up.matrix(2.0))
+
+
+def test_a_folded_matrix_follows_its_weights_and_keeps_their_precision() -> None:
+    field, x = RotationFeedForward(16).eval(), torch.randn(3, 16)
+    fold(field)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            field(1.0, x, Context())
+        assert torch.equal(field.up(x, 1.0), x @ field.up.matrix(1.0) + field.up.bias)
+        field.up.singular.mul_(1.5)
+        assert torch.equal(field.up(x, 1.0), x @ field.up.matrix(1.0) + field.up.bias)
+
+
+def test_given_matrices_take_the_models_precision_and_must_fit() -> None:
+    rotation = PublishedRotation(4, 8)
+    rotation.keep(torch.ones(4, 2, dtype=torch.float64), torch.ones(8, 4, dtype=torch.float16))
+    assert rotation.matrix(1.0).dtype == torch.float32
+    with pytest.raises(OdeumError, match=r"phases of the random feed-forward are \(4, 8\), not \(8, 4\)"):
+        rotation.keep(torch.ones(4, 2), torch.ones(4, 8))

@@ -8,7 +8,10 @@ import io
 import pytest
 import torch
 from closeness import close
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import Dim
 
+from odeum import Encoder
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, Source
@@ -153,3 +156,48 @@ def test_time_starts_anew_in_each_block() -> None:
 def test_impossible_depths_are_refused_in_words(words: str) -> None:
     with pytest.raises(OdeumError, match=r"divide|dealt out"):
         stack(f"transevolve:{words}", Shape(WIDTH, HEADS, 6))
+
+
+@pytest.mark.parametrize("architecture", ["transevolve", "transevolve:attention=fused", "transevolve:attention=linear"])
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
+def test_nothing_in_nothing_out(architecture: str, shape: tuple[int, int]) -> None:
+    x = torch.randn(*shape, WIDTH, requires_grad=True)
+    out = stack(architecture, Shape(WIDTH, HEADS, 2))(x)
+    assert out.shape == x.shape
+    out.sum().backward()
+
+
+def test_half_precision_never_shares_the_exponential() -> None:
+    """exp underflows at −17 there: a drift that float32 takes lightly would lose most keys."""
+    torch.manual_seed(0)
+    model, x = stack("transevolve", Shape(64, 4, 2)), 2 * torch.randn(2, 40, 64)
+    context = Context(own=Source(causal=True))
+    with torch.no_grad():
+        model.flows[0].own.time.mul_(8)
+        right = model(x, context)
+    with torch.autocast("cpu", torch.float16):
+        out = model(x, context)
+    close(out.float(), right, 0.02)
+    out.float().square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_faked_tensors_leave_nothing_behind() -> None:
+    """Memory estimators run models on fake tensors; constants remembered from there would break the next real run."""
+    size = Shape(48, 3, 2)
+    with FakeTensorMode():
+        assert stack("transevolve", size)(torch.randn(2, 5, 48)).shape == (2, 5, 48)
+    assert type(stack("transevolve", size)(torch.randn(2, 5, 48))) is torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("architecture", "causal"),
+    [("transevolve:random-1", True), ("transevolve", True), ("transevolve:attention=linear", False)],
+)
+def test_exported_for_any_batch_and_length(architecture: str, causal: bool) -> None:
+    model = Encoder(16, 2, 2, architecture, hidden=32).eval()
+    shapes = {"src": {0: Dim("b", min=2, max=64), 1: Dim("n", min=2, max=512)}, "is_causal": None}
+    program = torch.export.export(model, (torch.randn(3, 40, 16),), {"is_causal": causal}, dynamic_shapes=shapes)
+    for size in ((2, 7), (5, 200)):
+        x = torch.randn(*size, 16)
+        close(program.module()(x, is_causal=causal), model(x, is_causal=causal), 1e-5)

@@ -256,6 +256,58 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         load({"weights/x": np.ones(3)})
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+@pytest.mark.parametrize("projection", ["full", "random"])
+def test_arrays_and_models_of_other_precisions(projection: str, dtype: type) -> None:
+    arrays = {name: array.astype(dtype) for name, array in Transcription("encoder", 1, projection, 1, 2).w.items()}
+    source = ids(np.random.default_rng(1), (5, 3))
+    with torch.no_grad():
+        for model in (load(arrays), load(arrays).double(), load(arrays).bfloat16()):
+            assert model(source).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "config", ["num_head=1 kind=encoder", '{"num_head": 1, "tied": true}', "{'num_head': 1}", b"num_head=1,", None]
+)
+def test_the_config_may_be_written_in_several_ways(config: object, tmp_path: Path) -> None:
+    arrays = Transcription("encoder", 1, "full", 1, 1).w
+    np.savez(tmp_path / "weights.npz", **arrays, **({} if config is None else {"config": np.array(config)}))
+    assert load(tmp_path / "weights.npz")(ids(np.random.default_rng(1), (5, 3))).isfinite().all()
+
+
+def test_weights_that_do_not_belong_together_are_refused() -> None:
+    arrays = Transcription("encdec", 1, "random", 1, 2).w
+
+    def refused(sentence: str, change: dict[str, np.ndarray], without: str = "nothing") -> None:
+        with pytest.raises(OdeumError, match=sentence):
+            load({path: array for path, array in (arrays | change).items() if without not in path})
+
+    layer = {path.replace(".decoder.1.", ".decoder.2."): array for path, array in arrays.items()}
+    refused(r"1 × 3 decoder layers, but 1 × 2 encoder layers", layer)
+    refused(r"lack the array 'decoder\.decoder\.0\.compute_encdec_attention\.WQ'", {}, "compute_encdec_attention")
+    refused(r"lack the array 'encoder\.encoder\.0\.encoder\.0\.apply_attention\.WO'", {}, "apply_attention")
+    start = "encoder.encoder.0.encoder.0.apply_projection.linear_1."
+    refused("fixed phases of the random feed-forward", {start + "phases": np.ones((3, 2))})
+    refused(r"svals' gives \(9, 1\)", {start + "svals": np.ones((9, 1))})
+    refused(r"WK' gives \(7,\)", {"encoder.encoder.0.compute_attention.WK": np.ones(7)})
+    refused(r"shared_weights' gives \(7,\)", {"tiedEmbedding.shared_weights": np.ones(7)})
+    refused("holds object, not numbers", {start + "bias": np.array([None])})
+    refused("num_head .* not 'two'", {"config": np.array("num_head=two")})
+    refused("the number of heads is not in the arrays", {"tiedEmbedding.shared_weights": np.ones((30, 32))})
+    with pytest.raises(OdeumError, match=r"token ids are \[batch, length\]"):
+        load(Transcription("encoder", 1, "full", 1, 1).w)([1, 2, 3])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"array"])
+def test_files_that_are_no_weights_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "weights.npz").write_bytes(content)
+    if content == b"array":
+        np.save(tmp_path / "weights.npz.npy", np.ones(3))
+        (tmp_path / "weights.npz.npy").rename(tmp_path / "weights.npz")
+    with pytest.raises(OdeumError, match=r"weights.npz' is not a readable .npz"):
+        load(tmp_path / "weights.npz")
+
+
 @pytest.mark.skipif(not FIXTURES, reason="no recorded outputs beside this checkout")
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
 def test_recorded_outputs_of_the_published_code(path: Path) -> None:

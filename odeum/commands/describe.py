@@ -53,7 +53,8 @@ def _table(facts: dict[str, Any], form: str) -> str:
     if "attention" in facts:
         rows.append(("attention", facts["attention"]))
     if form == "md":
-        body = "\n".join(f"| {name} | {value.replace(chr(10), '<br>')} |" for name, value in rows)
+        cells = [(name, value.replace("|", "\\|").replace("\n", "<br>")) for name, value in rows]
+        body = "\n".join(f"| {name} | {value} |" for name, value in cells)
         return f"| {facts['architecture']} | {facts['model']['kind']} |\n|---|---|\n{body}"
     return _rich(facts, rows)
 
@@ -65,7 +66,7 @@ def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
     from rich.text import Text
 
     model = facts["model"]
-    title = f"{facts['architecture']}  ({model['kind']}, width {model['width']}, depth {model['depth']})"
+    title = f"{facts['architecture']}  ({model['kind']}, width {model['width']})"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=False)
     for name, value in rows:
         table.add_row(Text(name, style="bold"), Text(value))

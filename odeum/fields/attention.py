@@ -39,7 +39,8 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     if mask.dtype != torch.bool:
         raise OdeumError(f"an attention mask is boolean, True where a query may look, not {mask.dtype}")
     pairs = list(zip(reversed(mask.shape), reversed(shape), strict=False))
-    if mask.dim() > len(shape) or mask.shape[-1] != shape[-1] or any(have not in (1, want) for have, want in pairs):
+    fits = mask.shape[-1] == shape[-1] and all(have in (1, want) for have, want in pairs)
+    if not 2 <= mask.dim() <= len(shape) or not fits:
         raise OdeumError(
             f"an attention mask of shape {list(mask.shape)} does not broadcast to "
             f"[batch, heads, queries, keys] = {list(shape)}"

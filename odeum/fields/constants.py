@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 
 def remembered(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function of numbers and a device whose tensors are made once and then shared: decoding asks for few, often.
 
-    A tracer must see how they are made; and what is first asked for in inference mode is of use in training too.
+    A tracer, and a mode that fakes or counts, must see how they are made; and what is first asked for in inference mode
+    is of use in training too.
     """
 
     @functools.lru_cache(maxsize=256)
@@ -22,6 +24,7 @@ def remembered(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(make)
     def get(*numbers: object) -> Tensor:
-        return make(*numbers) if torch.compiler.is_compiling() else once(*numbers)
+        watched = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
+        return make(*numbers) if watched else once(*numbers)
 
     return get

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
@@ -94,7 +95,7 @@ class Measure(nn.Module):
             if source.mask is not None:
                 scores = scores.masked_fill(~source.mask, torch.finfo(scores.dtype).min)
             return anchor._replace(scores=scores)
-        if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared":
+        if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared" and _shareable(q, k):
             ledger = Ledger()
             causal = source.causal and q.shape[-2] > 1
             p = Exponential.apply(q, k, source.mask, causal, q.shape[-1] ** -0.5, ledger)
@@ -229,6 +230,11 @@ def _anchor(source: Source) -> Anchor:
     if source.anchor is None:
         raise OdeumError("an evolved attention needs an anchor: put its flow inside Anchored")
     return source.anchor
+
+
+def _shareable(q: Tensor, k: Tensor) -> bool:
+    """Not in half precision, whose exponential underflows at −17, nor where there are no numbers to look at."""
+    return q.dtype != torch.float16 and q.numel() > 0 and k.numel() > 0 and not isinstance(q, FakeTensor)
 
 
 def _gentle(b: Tensor) -> bool:

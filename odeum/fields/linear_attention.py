@@ -2,10 +2,14 @@
 
 An approximation (FAVOR+, Choromanski et al. 2021), linear in length. In an evolved attention φ(q), φ(k) are made once
 a block: only the drift b and the values change with depth.
+
+Nothing underflows: a row of φ is divided by its largest feature, which for a query cancels and for a key is added to
+b as its level; and e^b is taken relative to the largest b that the query sees, never to one it does not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,18 +19,21 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Source
 
 CHUNK = 128
-"""positions that see each other exactly by their features; before them a running sum stands for the past"""
+"""positions that see each other pair by pair; before them a running sum stands for the past"""
+LEAST = 1e-6
+"""added to every feature, so that a query and a key never miss each other altogether"""
 
 
 class Features(NamedTuple):
-    """φ(q) and φ(k), [batch, heads, length, features]; hidden keys are zero."""
+    """φ(q) and φ(k), [batch, heads, length, features], and the keys' levels, [batch, heads, keys]: −∞ if hidden."""
 
     q: Tensor
     k: Tensor
+    level: Tensor
 
 
 class LinearFeatures(nn.Module):
-    """φ(x) = exp(w·x − |x|²/2 − maximum) for orthogonal random w, made from a stored seed and never saved."""
+    """φ(x) = exp(w·x − |x|²/2) for orthogonal random w, made from a stored seed and never saved."""
 
     w: Tensor
     seed: Tensor
@@ -37,25 +44,35 @@ class LinearFeatures(nn.Module):
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         self.register_buffer("w", orthogonal_features(width, features, seed), persistent=False)
 
-    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _draw(self) -> None:
         if self.seed.device.type != "meta":
             fresh = orthogonal_features(self.width, self.count, int(self.seed))
             self.w = fresh.to(device=self.seed.device, dtype=self.w.dtype)
 
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._draw()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LinearFeatures:
+        before = self.w.dtype
+        super()._apply(fn, recurse)
+        if self.w.dtype != before:
+            self._draw()  # as a reload will: a cast of rounded features would be others
+        return self
+
     def forward(self, q: Tensor, k: Tensor, source: Source) -> Features:
         scale = q.shape[-1] ** -0.25
-        fq, fk = self._exponent(q * scale), self._exponent(k * scale)
-        fq = fq - fq.detach().amax(dim=-1, keepdim=True)
+        q, k = q * scale, k * scale
+        fq, fk = (x @ self.w.to(x.dtype) for x in (q, k))
+        top = fk.detach().amax(dim=-1)
+        exact = torch.promote_types(k.dtype, torch.float32)
+        level = top.to(exact) - 0.5 * k.to(exact).square().sum(dim=-1)
         if source.mask is not None:
             if source.mask.shape[-2] != 1:
                 raise OdeumError("the linear form takes masks over keys, not over pairs; use attention=shared or fused")
-            fk = fk.masked_fill(~source.mask.transpose(-1, -2), -torch.inf)
-        fk = fk - fk.detach().amax(dim=(-1, -2), keepdim=True).clamp_min(torch.finfo(fk.dtype).min)
-        return Features(fq.exp(), fk.exp())
-
-    def _exponent(self, x: Tensor) -> Tensor:
-        return x @ self.w.to(x.dtype) - 0.5 * x.square().sum(dim=-1, keepdim=True)
+            level = level.masked_fill(~source.mask.squeeze(-2), -torch.inf)
+        fq = (fq - fq.detach().amax(dim=-1, keepdim=True)).exp()
+        return Features(fq + LEAST, (fk - top.unsqueeze(-1)).exp() + LEAST, level)
 
 
 def orthogonal_features(width: int, count: int, seed: int) -> Tensor:
@@ -74,26 +91,50 @@ def orthogonal_features(width: int, count: int, seed: int) -> Tensor:
 
 
 def linear_attention(features: Features, b: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """[batch, heads, queries, head width]."""
-    e = (b - b.detach().amax(dim=-1, keepdim=True)).exp().unsqueeze(-1).to(v.dtype)
-    ev = torch.cat((v * e, e), dim=-1)
-    if not causal or features.q.shape[-2] == 1:
-        out = features.q @ (features.k.transpose(-1, -2) @ ev)
-    else:
-        out = _causal(features.q, features.k, ev)
+    """[batch, heads, queries, head width]; a query that sees nothing gets zeros."""
+    q, k, level = features
+    if k.shape[-2] == 0:
+        return v.new_zeros(*q.shape[:-1], v.shape[-1])
+    b = b + level
+    out = _causal(q, k, b, v) if causal and q.shape[-2] > 1 else q @ (k.transpose(-1, -2) @ _weighed(v, b, _top(b)))
     normaliser = out[..., -1:]
     return out[..., :-1] / (normaliser + (normaliser == 0))
 
 
-def _causal(q: Tensor, k: Tensor, ev: Tensor) -> Tensor:
-    """Chunks see their past as one running sum of φ(k)ᵀ ev and themselves position by position."""
-    queries, past = q.shape[-2], k.shape[-2] - q.shape[-2]
-    start = k[..., :past, :].transpose(-1, -2) @ ev[..., :past, :]  # what a cache held before the first query
-    chunk = min(CHUNK, queries)
-    fill = (0, 0, 0, -queries % chunk)
-    q, k, ev = (nn.functional.pad(x[..., skip:, :], fill) for x, skip in ((q, 0), (k, past), (ev, past)))
-    q, k, ev = (x.unflatten(-2, (-1, chunk)) for x in (q, k, ev))
-    sums = (k.transpose(-1, -2) @ ev).cumsum(dim=-3)
-    before = torch.cat((torch.zeros_like(sums[..., :1, :, :]), sums[..., :-1, :, :]), dim=-3) + start.unsqueeze(-3)
-    out = q @ before + (q @ k.transpose(-1, -2)).tril() @ ev
-    return out.flatten(-3, -2)[..., :queries, :]
+def _top(b: Tensor) -> Tensor:
+    return b.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(b.dtype).min)
+
+
+def _weighed(v: Tensor, b: Tensor, top: Tensor) -> Tensor:
+    """e^(b − top) ⊙ v, and the weights themselves as one more column."""
+    e = (b - top).exp().unsqueeze(-1).to(v.dtype)
+    return torch.cat((v * e, e), dim=-1)
+
+
+def _causal(q: Tensor, k: Tensor, b: Tensor, v: Tensor) -> Tensor:
+    """Chunks see their past as one running sum of φ(k)ᵀ (e^b ⊙ v) and themselves pair by pair.
+
+    A sum is kept relative to the largest b up to its chunk's end, a query's result relative to the largest that the
+    query sees: every exponent is at most zero, and the future changes nothing.
+    """
+    queries, keys = q.shape[-2], k.shape[-2]
+    chunk = min(CHUNK, keys)
+    fill = -keys % chunk
+    q = nn.functional.pad(q, (0, 0, keys - queries, 0))  # what a cache holds stands before the first query
+    q, k, v = (nn.functional.pad(x, (0, 0, 0, fill)).unflatten(-2, (-1, chunk)) for x in (q, k, v))
+    b = nn.functional.pad(b, (0, fill), value=-torch.inf)
+    least = torch.finfo(b.dtype).min
+    top = b.detach().cummax(dim=-1).values.clamp(min=least)
+    b, top = b.unflatten(-1, (-1, chunk)), top.unflatten(-1, (-1, chunk))
+
+    end = top[..., -1]
+    decay = (end.unsqueeze(-2) - end.unsqueeze(-1)).tril().exp().tril().to(v.dtype)
+    sums = k.transpose(-1, -2) @ _weighed(v, b, end.unsqueeze(-1))
+    past = (decay @ sums.flatten(-2)).view_as(sums)
+    past = nn.functional.pad(past, (0, 0, 0, 0, 1, 0))[..., :-1, :, :]
+    fade = (nn.functional.pad(end, (1, 0), value=least)[..., :-1, None] - top).exp().unsqueeze(-1).to(v.dtype)
+
+    later = torch.ones(chunk, chunk, dtype=torch.bool, device=b.device).triu(1)
+    pairs = (b.unsqueeze(-2) - top.unsqueeze(-1)).masked_fill(later, -torch.inf).exp().to(v.dtype)
+    here = (q @ k.transpose(-1, -2) * pairs) @ nn.functional.pad(v, (0, 1), value=1.0)
+    return (fade * (q @ past) + here).flatten(-3, -2)[..., keys - queries : keys, :]

@@ -39,7 +39,7 @@ class Rotation(nn.Module):
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         self.dead_parameters = size - self.rank  # published, but multiplied by nothing
         self.folding = False
-        self.folded: dict[float, Tensor] = {}
+        self.folded: dict[float, tuple[int, Tensor]] = {}
 
     def draw(self, seed: int) -> None:
         """Make the random matrices of this seed."""
@@ -61,13 +61,21 @@ class Rotation(nn.Module):
 
     def forward(self, x: Tensor, t: float) -> Tensor:
         if self.folding and not self.training and not torch.is_grad_enabled():
-            if t not in self.folded:
-                self.folded[t] = self.matrix(t)
-            return self._shift(x @ self.folded[t])
-        rows = x.numel() // self.size
-        if rows * (self.size + self.outputs) < self.size * self.outputs + rows * max(self.size, self.outputs):
+            return self._shift(x @ self._folded(t))
+        # A compiled graph is for any number of rows.
+        if not torch.compiler.is_compiling() and x.numel() // self.size < max(self.size, self.outputs):
             return self._shift(self.factored(x, t))
         return self._shift(x @ self.matrix(t))
+
+    def _folded(self, t: float) -> Tensor:
+        """The kept product, made anew when the learned weights have changed since."""
+        version = 0 if self.singular.is_inference() else self.singular._version
+        made, matrix = self.folded.get(t, (-1, None))
+        if matrix is None or made != version:
+            with torch.autocast(self.singular.device.type, enabled=False):
+                matrix = self.matrix(t)
+            self.folded[t] = (version, matrix)
+        return matrix
 
     def _shift(self, x: Tensor) -> Tensor:
         return x if self.bias is None else x.add_(self.bias)  # x is a fresh product
@@ -78,7 +86,11 @@ class Rotation(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotation:
         self.folded.clear()  # moved or cast: fold again
-        return super()._apply(fn, recurse)
+        before = self.singular.dtype
+        super()._apply(fn, recurse)
+        if self.singular.dtype != before and self.seed.device.type != "meta":
+            self.draw(int(self.seed))  # as a reload will: a cast of a rounded matrix would be another one
+        return self
 
     def fold(self, on: bool = True) -> None:
         """Keep U S V as one matrix for each depth it is asked for in evaluation; training forgets it."""
@@ -173,8 +185,11 @@ class PublishedRotation(Rotation):
 
     def keep(self, coefficients: Tensor, phases: Tensor) -> None:
         """Use these matrices, of a model whose seed nobody has, and save them with the weights."""
-        self.register_buffer("coefficients", coefficients, persistent=True)
-        self.register_buffer("phases", phases, persistent=True)
+        for name, given in (("coefficients", coefficients), ("phases", phases)):
+            needed = tuple(getattr(self, name).shape)
+            if tuple(given.shape) != needed:
+                raise OdeumError(f"the fixed {name} of the random feed-forward are {tuple(given.shape)}, not {needed}")
+            self.register_buffer(name, self._placed(given), persistent=True)
 
     def frames(self, t: float) -> tuple[Tensor, Tensor]:
         u = _waves(self.coefficients[:, : self.rank], t, self.size, self.rank)

@@ -7,7 +7,11 @@ and the published code runs with width / heads = 64 alone.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,8 +46,10 @@ def load(source: str | Path | Mapping[str, Any], heads: int | None = None) -> nn
     Token 0 is padding. A translation model's `.model` is an ordinary TranslationModel, for decoding and training.
     """
     arrays, config = _read(source)
-    heads = heads or int(config.get("num_head", 0)) or _width(arrays) // 64
-    if any(".compute_encdec_attention." in path for path in arrays):
+    heads = heads or _heads(config) or _width(arrays) // 64
+    if not heads:
+        raise OdeumError(f"the number of heads is not in the arrays of width {_width(arrays)}: give it as heads=")
+    if any(re.search(r"(compute|apply)_(decoder|encdec)_attention\.", path) for path in arrays):
         return PublishedTranslation(arrays, heads).eval()
     return PublishedEncoder(arrays, heads).eval()
 
@@ -54,6 +60,11 @@ class PublishedTranslation(nn.Module):
     def __init__(self, arrays: dict[str, np.ndarray], heads: int) -> None:
         super().__init__()
         shape, words = _describe(arrays, heads)
+        if (side := _layers(arrays, "decoder")) != (words.blocks, words.depth):
+            raise OdeumError(
+                f"the published weights hold {side[0]} × {side[1]} decoder layers, but {words.blocks} × {words.depth} "
+                "encoder layers; the published model has as many of both"
+            )
         vocabulary = _ending(arrays, "tiedEmbedding.shared_weights").shape[0]
         sizes = {name: getattr(shape, name) for name in ("width", "heads", "depth", "hidden", "activation", "norm_eps")}
         self.model = TranslationModel(Translation(vocabulary=vocabulary, length=10_000, **sizes), words)
@@ -138,12 +149,8 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, np.ndarray]
         try:
             with np.load(source, allow_pickle=False) as file:
                 items = {name: file[name] for name in file.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
             raise OdeumError(f"'{source}' is not a readable .npz of published TransEvolve weights: {error}") from None
-    words = str(items.get("config", "")).split()
-    config = dict(word.split("=", 1) for word in words if "=" in word)
-    if isinstance(items.get("config"), Mapping):
-        config = {key: str(value) for key, value in items["config"].items()}
     arrays = {
         name.removeprefix("weights/").replace("/", ".").removesuffix(":0"): np.asarray(value)
         for name, value in items.items()
@@ -151,7 +158,31 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, np.ndarray]
     }
     if not any(path.endswith(".WQ") for path in arrays):
         raise OdeumError("no published TransEvolve weights here: no path ends in compute_attention.WQ")
-    return arrays, config
+    for path, array in arrays.items():
+        if array.dtype.kind not in "fiu":
+            raise OdeumError(f"the array '{path}' holds {array.dtype}, not numbers")
+    return arrays, _config(items.get("config"))
+
+
+def _config(said: Any) -> dict[str, Any]:
+    """The words of `key=value …`, of a dictionary, or of one written as JSON or Python."""
+    if isinstance(said, Mapping):
+        return dict(said)
+    text = np.asarray("" if said is None else said).item()
+    text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+    if text.lstrip().startswith("{"):
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError):
+                return dict(read(text.strip()))
+        raise OdeumError(f"the config of the published weights is no dictionary: {text}")
+    return dict(word.split("=", 1) for word in text.replace(",", " ").split() if "=" in word)
+
+
+def _heads(config: dict[str, Any]) -> int:
+    said = config.get("num_head", 0)
+    if str(said).isdecimal():
+        return int(said)
+    raise OdeumError(f"num_head in the config of the published weights should be a whole number, not '{said}'")
 
 
 def _read_h5(path: Path) -> dict[str, Any]:
@@ -174,8 +205,6 @@ def _read_h5(path: Path) -> dict[str, Any]:
             file.visititems(keep)
     except OSError as error:
         raise OdeumError(f"'{path}' is not a readable .h5 of published TransEvolve weights: {error}") from None
-    if isinstance(items.get("config"), bytes):
-        items["config"] = items["config"].decode()
     return items
 
 
@@ -191,16 +220,28 @@ def _ending(arrays: dict[str, np.ndarray], end: str) -> np.ndarray:
 
 
 def _width(arrays: dict[str, np.ndarray]) -> int:
-    return _ending(arrays, "tiedEmbedding.shared_weights").shape[1]
+    table = _ending(arrays, "tiedEmbedding.shared_weights")
+    if table.ndim != 2:
+        raise OdeumError(f"the array 'tiedEmbedding.shared_weights' gives {table.shape}, but [tokens, width] is needed")
+    return table.shape[1]
+
+
+def _layers(arrays: dict[str, np.ndarray], side: str) -> tuple[int, int]:
+    """Blocks and layers a block of the encoder or the decoder."""
+    own = "apply_attention" if side == "encoder" else "apply_decoder_attention"
+    found = [m for p in arrays if (m := re.search(rf"{side}\.(\d+)\.{side}\.(\d+)\.{own}\.WO$", p))]
+    if not found:
+        raise OdeumError(f"the published weights lack the array '{side}.{side}.0.{side}.0.{own}.WO'")
+    blocks, depth = (1 + max(int(match[i]) for match in found) for i in (1, 2))
+    if len(found) != blocks * depth:
+        raise OdeumError(f"the published weights hold {len(found)} {side} layers, not {blocks} blocks × {depth}")
+    return blocks, depth
 
 
 def _describe(arrays: dict[str, np.ndarray], heads: int) -> tuple[Shape, Evolved]:
     """Sizes and words of the architecture, read off the encoder's arrays."""
     width = _width(arrays)
-    layers = [m for p in arrays if (m := re.search(r"encoder\.(\d+)\.encoder\.(\d+)\.apply_attention\.WO$", p))]
-    blocks, depth = (1 + max(int(match[i]) for match in layers) for i in (1, 2))
-    if len(layers) != blocks * depth:
-        raise OdeumError(f"the published weights hold {len(layers)} encoder layers, not {blocks} blocks × {depth}")
+    blocks, depth = _layers(arrays, "encoder")
     total = _ending(arrays, "encoder.0.compute_attention.WQ").shape[0]
     if width % heads or (total - width) % heads:
         raise OdeumError(f"{heads} heads do not divide the width of {width} and the time part of {total - width}")
@@ -240,8 +281,8 @@ def _fill_stack(target: nn.Module, arrays: dict[str, np.ndarray], measure: str) 
 
 def _fill_measure(measure: Measure, arrays: dict[str, np.ndarray], path: str) -> None:
     """The columns from the width on are W_Q's time part, and in W_K dead."""
-    wq, wk = _get(arrays, path + "WQ"), _get(arrays, path + "WK")
     width = measure.q.in_features
+    wq, wk = (_get(arrays, path + name, (measure.q.out_features,) * 2) for name in ("WQ", "WK"))
     _fill(measure.q.weight, wq[:, :width], path + "WQ")
     _fill(measure.time, wq[:, width:], path + "WQ")
     _fill(measure.k.weight, wk[:, :width], path + "WK")
@@ -262,8 +303,8 @@ def _fill_projection(field: nn.Module, arrays: dict[str, np.ndarray], path: str)
     assert isinstance(field, RotationFeedForward)
     for rotation, name in ((field.up, "linear_1"), (field.down, "linear_2")):
         assert isinstance(rotation, PublishedRotation) and rotation.bias is not None
-        svals = _get(arrays, f"{path}{name}.svals")  # beyond the rank they are dead
-        _fill(rotation.singular, svals.reshape(-1)[: rotation.rank], f"{path}{name}.svals")
+        svals = _get(arrays, f"{path}{name}.svals", (rotation.size, 1))  # beyond the rank they are dead
+        _fill(rotation.singular, svals[: rotation.rank, 0], f"{path}{name}.svals")
         _fill(rotation.bias, _get(arrays, f"{path}{name}.bias"), f"{path}{name}.bias")
         fixed = (torch.tensor(_get(arrays, f"{path}{name}.{part}")) for part in ("coeffs", "phases"))
         rotation.keep(*fixed)
@@ -274,9 +315,11 @@ def _fill_norm(norm: nn.Module, arrays: dict[str, np.ndarray], path: str) -> Non
     _fill(norm.bias, _get(arrays, path + "beta"), path + "beta")  # ty: ignore
 
 
-def _get(arrays: dict[str, np.ndarray], path: str) -> np.ndarray:
+def _get(arrays: dict[str, np.ndarray], path: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
     if path not in arrays:
         raise OdeumError(f"the published weights lack the array '{path}'")
+    if shape is not None and arrays[path].shape != shape:
+        raise OdeumError(f"the array '{path}' gives {arrays[path].shape}, but {shape} is needed")
     return arrays[path]
 
 
@@ -288,7 +331,10 @@ def _fill(parameter: Tensor, array: np.ndarray, path: str) -> None:
 
 
 def _ids(ids: Any) -> Tensor:
-    return torch.as_tensor(ids).long()
+    ids = torch.as_tensor(ids).long()
+    if ids.dim() != 2:
+        raise OdeumError(f"token ids are [batch, length], not of shape {list(ids.shape)}")
+    return ids
 
 
 def _keep(ids: Tensor) -> Tensor:
@@ -298,4 +344,4 @@ def _keep(ids: Tensor) -> Tensor:
 def _positioned(embedding: TiedEmbedding, ids: Tensor) -> Tensor:
     """Embeddings, zero for padding, plus absolute positions."""
     x = embedding(ids) * _keep(ids).unsqueeze(-1)
-    return x + sinusoid(torch.arange(x.shape[1], device=x.device), x.shape[-1])
+    return x + sinusoid(torch.arange(x.shape[1], device=x.device), x.shape[-1]).to(x.dtype)

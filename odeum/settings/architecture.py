@@ -127,6 +127,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 MAY_BE_ZERO = ("seed", "coefficient", "rtol", "atol")
+LARGEST = {"seed": 2**32 - 1}
 NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
 
 
@@ -226,3 +227,5 @@ def _check_number(value: Any, kind: type, key: str, what: str) -> None:
         raise OdeumError(f"{what} should be {NUMBERS[kind]}, not {value!r}")
     if not math.isfinite(value) or value < 0 or (value == 0 and key not in MAY_BE_ZERO):
         raise OdeumError(f"{what} should be {'zero or more' if key in MAY_BE_ZERO else 'positive'}, not {value}")
+    if value > LARGEST.get(key, math.inf):
+        raise OdeumError(f"{what} should be at most {LARGEST[key]}, not {value}")
