@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
+from typing import get_type_hints
 
 from torch import nn
 
@@ -48,6 +50,7 @@ from odeum.settings.architecture import (
     OdeTransformer,
     Sandwich,
     Stepped,
+    check_type,
     parse,
 )
 from odeum.settings.model import Shape
@@ -91,12 +94,18 @@ SIZES = (
 
 def check_shape(shape: Shape) -> None:
     """Of a stack, or of a whole model."""
+    for name, hint in get_type_hints(type(shape)).items():
+        check_type(getattr(shape, name), hint, name)
     for name in SIZES:
         value = getattr(shape, name, None)
         if value is not None and value < 1:
             raise OdeumError(f"{name} must be at least 1, not {value}")
     if shape.width % shape.heads:
         raise OdeumError(f"heads ({shape.heads}) must divide the width ({shape.width})")
+    if getattr(shape, "positions", None) == "rotary" and shape.width // shape.heads < 2:
+        raise OdeumError(f"rotary positions turn pairs of features, but each of the {shape.heads} heads has one")
+    if not 0.0 <= shape.norm_eps < math.inf:
+        raise OdeumError(f"norm_eps must be zero or more, not {shape.norm_eps}")
     for name in ("dropout", "stochastic_depth"):
         if not 0.0 <= getattr(shape, name) < 1.0:
             raise OdeumError(f"{name} is a probability from 0 to below 1, not {getattr(shape, name)}")
@@ -127,6 +136,8 @@ def cross_attention(shape: Shape) -> Field:
 
 def feed_forward(shape: Shape, share: int = 1) -> Field:
     hidden = (shape.hidden or 4 * shape.width) // share
+    if not hidden:
+        raise OdeumError(f"hidden must be at least {share}, one for each of {share} feed-forwards, not {shape.hidden}")
     return FeedForward(shape.width, hidden, activation=shape.activation, bias=shape.bias, dropout=shape.dropout)
 
 
@@ -139,13 +150,16 @@ def place_norms(fields: list[Field], placement: str, shape: Shape, rate: float =
     def norm() -> nn.Module:
         return make_norm(shape)
 
+    def ended(field: Field) -> Field:
+        if isinstance(field, Scaled):  # inside, the norm would undo the factor
+            return Scaled(field.factor, ended(field.field))
+        return PeriNorm(norm() if placement == "peri" else nn.Identity(), field, norm())
+
     match placement:
         case "pre":
             return Sum(*(alive(PreNorm(norm(), field)) for field in fields))
-        case "peri":
-            return Sum(*(alive(PeriNorm(norm(), field, norm())) for field in fields))
-        case "branch":
-            return Sum(*(alive(PeriNorm(nn.Identity(), field, norm())) for field in fields))
+        case "peri" | "branch":
+            return Sum(*(alive(ended(field)) for field in fields))
         case "post":
             return Sum(*(PostNorm(alive(field), norm()) for field in fields))
         case "shared":

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Field
 from odeum.fields.evolved import Measure
-from odeum.flow import Flow, Stack, set_solver
-from odeum.integrators import Adaptive, FixedSteps, RungeKutta, Solver
-from odeum.integrators.tableaux import EULER
+from odeum.flow import Flow, Stack
+from odeum.integrators import Adaptive, FixedSteps, Solver
 from odeum.models import build
 from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Classification, Language, Model, Translation, Vision
@@ -53,7 +53,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     }
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
-    out |= _adaptive_cost(words, settings, model) if adaptive else _cost(model, settings)
+    out |= _adaptive_cost(words, settings) if adaptive else _cost(model, settings)
     if forms := {m.form_at(_length(settings)) for m in model.modules() if isinstance(m, Measure)}:
         out["attention"] = f"{', '.join(sorted(forms))} form on this device for one example of this length"
     if detail:
@@ -106,13 +106,13 @@ def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
     return [leaf.register_forward_hook(lambda module, *_: calls.update([module.symbol])) for leaf in leaves]
 
 
-def _cost(model: nn.Module, settings: Model) -> dict[str, Any]:
+def _cost(model: nn.Module, settings: Model, device: str = "meta") -> dict[str, Any]:
     calls: Counter[str] = Counter()
     hooks = _count_calls(model, calls)
     try:
         model.requires_grad_(False)  # the counter's own hooks trip over weights handed on as they are
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model.eval()(**example(settings, "meta"))
+            model.eval()(**example(settings, device))
     finally:
         model.requires_grad_(True)
         for hook in hooks:
@@ -124,28 +124,14 @@ def _cost(model: nn.Module, settings: Model) -> dict[str, Any]:
     }
 
 
-def _adaptive_cost(words: Architecture, settings: Model, meta: nn.Module) -> dict[str, Any]:
+def _adaptive_cost(words: Architecture, settings: Model) -> dict[str, Any]:
     """An adaptive solver's cost depends on the data: measured on one random example with fresh weights."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = build(words, settings).eval()
-        calls: Counter[str] = Counter()
-        _count_calls(model, calls)
-        with torch.no_grad():
-            model(**example(settings, "cpu"))
-    set_solver(meta, FixedSteps(RungeKutta(EULER), 1))
-    once = _cost(meta, settings)
-    for module in meta.modules():
-        if isinstance(module, FixedSteps):
-            module.steps = 2
-    twice = _cost(meta, settings)
-    each = (twice["macs"] - once["macs"]) / (twice["evaluations"] - once["evaluations"])
-    return {
-        "evaluations": calls["G"],
-        "evaluations_of": dict(calls),
-        "evaluations_note": "depends on the data; measured on one random example with fresh weights",
-        "macs": int(once["macs"] + each * (calls["G"] - once["evaluations"])),
-    }
+        model = build(words, settings)
+        with sdpa_kernel(SDPBackend.MATH):  # the counter does not know the fused kernel of a CPU
+            cost = _cost(model, settings, "cpu")
+    return {**cost, "evaluations_note": "depends on the data; measured on one random example with fresh weights"}
 
 
 class _FusedAttention(torch.autograd.Function):

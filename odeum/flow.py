@@ -110,7 +110,11 @@ class Anchored(nn.Module):
 
 def set_solver(model: nn.Module, solver: Solver) -> None:
     """Integrate a trained model in another way: every flow inside gets this solver, or a sentence says why not."""
+    if not isinstance(solver, Solver):
+        raise OdeumError(f"a solver is an object such as FixedSteps(RungeKutta(RK4)), not {solver!r}")
     flows = [module for module in model.modules() if isinstance(module, Flow)]
+    if not flows:
+        raise OdeumError(f"{type(model).__name__} has no flows whose solver could be set")
     for flow in flows:
         solver.check(flow.field)
     for flow in flows:
@@ -119,8 +123,8 @@ def set_solver(model: nn.Module, solver: Solver) -> None:
 
 def set_steps(model: nn.Module, steps: int) -> None:
     """Refine or coarsen a trained model: `steps` steps for each unit of time in every flow."""
-    if steps < 1:
-        raise OdeumError(f"steps a unit of time must be at least 1, not {steps}")
+    if not isinstance(steps, int) or steps < 1:
+        raise OdeumError(f"steps a unit of time must be a whole number, at least 1, not {steps!r}")
     solvers = [module for module in model.modules() if isinstance(module, FixedSteps)]
     if not solvers:
         raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")

@@ -331,3 +331,24 @@ def test_wrong_words_give_sentences() -> None:
         words: dict[str, Any] = {"input_ids": ids, **wrong}
         with pytest.raises(OdeumError, match=sentence):
             beam_search(model, **words)
+
+
+@pytest.mark.parametrize("pad", [-1, 10_000])
+def test_padding_that_is_no_token_forbids_none(pad: int) -> None:
+    model, (ids, mask) = lively("parallel"), sentences()
+    assert beam_search(model, ids, mask, pad=pad, max_length=6) == beam_search(model, ids, mask, pad=1, max_length=6)
+
+
+def test_decoding_leaves_every_part_in_its_mode() -> None:
+    model, (ids, mask) = lively("parallel", dropout=0.5), sentences()
+    model.eval()
+    model.decoder.train()
+    assert greedy(model, ids, mask, max_length=6) == greedy(model, ids, mask, max_length=6)
+    assert model.decoder.training and not model.encoder.training and not model.training
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-10])
+def test_a_tiny_temperature_takes_the_likeliest(temperature: float) -> None:
+    model, (ids, mask) = lively("parallel"), sentences()
+    drawn = sample(model, ids, mask, temperature=temperature, max_length=6)
+    assert drawn == sample(model, ids, mask, temperature=0.0, max_length=6)

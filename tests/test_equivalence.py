@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from odeum.architectures import METHODS, method, stack
 from odeum.errors import OdeumError
@@ -240,8 +240,13 @@ def test_steps_and_solver_of_a_trained_model_can_be_changed() -> None:
     set_solver(model, Adaptive(DOPRI5, 1e-8, 1e-8))
     limit = model(x)
     assert (fine - limit).abs().max() < (before - limit).abs().max() / 10
-    with pytest.raises(OdeumError, match="steps a unit of time must be at least 1, not 0"):
-        set_steps(model, 0)
+    for wrong in (0, 1.5):
+        with pytest.raises(OdeumError, match=f"steps a unit of time must be a whole number, at least 1, not {wrong}"):
+            set_steps(model, wrong)  # ty: ignore[invalid-argument-type]
+    with pytest.raises(OdeumError, match="not 'rk4'"):
+        set_solver(model, "rk4")  # ty: ignore[invalid-argument-type]
+    with pytest.raises(OdeumError, match="Linear has no flows"):
+        set_solver(nn.Linear(1, 1), Adaptive())
 
 
 def test_steps_reach_a_wrapped_solver_and_a_bad_solver_changes_nothing() -> None:

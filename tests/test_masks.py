@@ -201,3 +201,22 @@ def test_cross_attention_without_a_memory_says_what_is_missing() -> None:
         CrossAttention(WIDTH, 2)(0.0, state(), Context())
     with pytest.raises(OdeumError, match=r"the input has shape \(2, 6, 9\), but should be \[batch, length, 8\]"):
         encoder("sequential")(torch.randn(2, 6, 9))
+
+
+def test_a_compiled_mask_that_weighs_is_not_turned_round() -> None:
+    """Compiled code cannot look at the numbers and refuse them, but must not hide what they favour."""
+    model, x = Encoder(16, 2, 1), torch.randn(2, 4, 16)
+    compiled = torch.compile(model, backend="eager")
+    torch.testing.assert_close(compiled(x, mask=torch.rand(4, 4)), model(x))
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (3, 4, 16), (2, 4, 8)])
+def test_a_memory_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(OdeumError, match=r"the memory has shape .* but should be \[2, length, 16\]"):
+        Decoder(16, 2, 1)(torch.randn(2, 3, 16), torch.randn(*shape))
+
+
+def test_a_causal_memory_is_one_with_a_causal_mask() -> None:
+    model, x, memory = Decoder(16, 2, 2), torch.randn(2, 4, 16), torch.randn(2, 4, 16)
+    mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    torch.testing.assert_close(model(x, memory, memory_is_causal=True), model(x, memory, memory_mask=mask))

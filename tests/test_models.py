@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.fields import Cache
+from odeum.fields import Cache, Scaled
 from odeum.models import TranslationModel, VisionModel, build
 from odeum.models.base import OdeumModel
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
@@ -255,7 +256,13 @@ def test_wrong_inputs_give_sentences() -> None:
         (lambda: classifier(ids, short_mask), r"attention_mask has shape \(2, 4\), but should be \(2, 5\)"),
         (lambda: translation(ids, short_mask, ids), r"attention_mask has shape \(2, 4\), but should be \(2, 5\)"),
         (lambda: translation(ids), "needs decoder_input_ids"),
-        (lambda: language(ids[:, :0]), "input_ids is empty"),
+        (lambda: language(ids[:, :0]), r"input_ids has shape \(2, 0\), but should be \[batch, length\]"),
+        (lambda: classifier(ids[0]), r"input_ids has shape \(5,\), but should be \[batch, length\]"),
+        (lambda: translation(ids, None, ids[0]), r"decoder_input_ids has shape \(5,\), but should be"),
+        (lambda: language(ids[:1], labels=ids), r"labels have shape \(2, 5\), but what they label needs \(1, 5\)"),
+        (lambda: language(ids[:, 1:], labels=ids), r"labels have shape \(2, 5\), but what they label needs \(2, 4\)"),
+        (lambda: small("language", embedding="adaptive")(ids, labels=ids.T), r"labels have shape \(5, 2\)"),
+        (lambda: classifier(ids, labels=torch.tensor([0])), r"labels have shape \(1,\), but what they label needs"),
         (lambda: language(outside), "the token 29 is not in the vocabulary, which has 0 to 28"),
         (lambda: classifier(-outside), "the token -29 is not in the vocabulary"),
         (lambda: translation(outside, None, ids[:1]), "the token 29 is not in the vocabulary"),
@@ -279,7 +286,17 @@ def test_wrong_inputs_give_sentences() -> None:
         (lambda: build("continuous", "vit_8", dropout=0.1), "adaptive solver needs a field without randomness"),
         (lambda: small("language", embedding="adaptive", cutoffs=(9, 4)), "must rise and stay below the vocabulary"),
         (lambda: small("language", embedding="tide"), "unknown embedding 'tide'"),
-        (lambda: small("language", positions="absolute"), "unknown kind of positions 'absolute'"),
+        (lambda: small("language", positions="absolute"), "unknown positions 'absolute'"),
+        (lambda: build("parallel", "vit_8", pooling="cls"), "unknown pooling 'cls'"),
+        (lambda: build("parallel", "vit_8", classes="10"), "classes should be a whole number, not '10'"),
+        (lambda: build("parallel", "vit_8", bias="false"), "bias should be True or False, not 'false'"),
+        (lambda: build("parallel", "vit_8", norm_eps=-1.0), "norm_eps must be zero or more, not -1.0"),
+        (lambda: build("macaron", "vit_8", hidden=1), "hidden must be at least 2"),
+        (lambda: build("parallel", "vit_32", width=1, heads=1), "the width must be at least 2, not 1"),
+        (lambda: small("language", cutoffs=10), "cutoffs should be a tuple of whole numbers, not 10"),
+        (lambda: small("language", embedding="adaptive", vocabulary=3), "a vocabulary of at least 4, not 3"),
+        (lambda: small("language", positions="rotary", width=4, heads=4), "rotary positions turn pairs of features"),
+        (lambda: small("language", "continuous")(ids, cache=Cache()), "cannot decode with a cache"),
     ]
     for call, sentence in cases:
         with pytest.raises(OdeumError, match=sentence) as raised:
@@ -292,3 +309,39 @@ def test_smoothing_of_the_adaptive_softmax_is_refused() -> None:
     model.label_smoothing = 0.1
     with pytest.raises(OdeumError, match="label smoothing is not defined for the adaptive softmax"):
         model(tokens(1, 3), labels=tokens(1, 3))
+
+
+@pytest.mark.parametrize("embedding", ["tied", "adaptive"])
+def test_the_loss_of_a_double_model_is_double(embedding: str) -> None:
+    model, ids = small("language", embedding=embedding).double(), tokens(2, 5)
+    output = model(ids, labels=ids)
+    assert output.loss.dtype == torch.float64
+    right = nn.functional.cross_entropy(output.logits.flatten(0, 1), ids.flatten())
+    torch.testing.assert_close(output.loss, right, rtol=1e-12, atol=1e-12)
+
+
+def test_the_chunked_loss_refuses_a_second_derivative() -> None:
+    embedding, x = TiedEmbedding(10, 8), torch.randn(5, 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(embedding.loss(x, tokens(5) % 10).square(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
+
+
+@pytest.mark.parametrize("placement", ["pre", "peri", "branch"])
+def test_macaron_halves_its_feed_forwards_under_every_norm(placement: str) -> None:
+    """A norm outside the factor would undo it."""
+    torch.manual_seed(0)
+    model, x = stack(f"macaron:norm={placement}", Shape(16, 2, 1)), torch.randn(1, 4, 16)
+    half = model(x)
+    for module in model.modules():
+        if isinstance(module, Scaled):
+            module.factor = 1.0
+    assert (model(x) - half).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("gradient", ["backprop", "adjoint"])
+def test_a_continuous_model_of_nothing_is_nothing(gradient: str) -> None:
+    x = torch.randn(0, 4, 16, requires_grad=True)
+    out = stack(f"continuous:gradient={gradient}", Shape(16, 2, 2))(x)
+    assert out.shape == x.shape
+    out.sum().backward()

@@ -34,7 +34,7 @@ def beam_search(
     """
     if beam < 1:
         raise OdeumError(f"beam must be at least 1, not {beam}")
-    if length_penalty < 0:
+    if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
     with evaluating(model), folded(model):
         target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,8 +24,8 @@ class Choice(NamedTuple):
 
     def check(self) -> Choice:
         """Itself, or a sentence that says what is wrong."""
-        if not self.temperature >= 0.0:
-            raise OdeumError(f"temperature must be 0 (greedy) or positive, not {self.temperature}")
+        if not 0.0 <= self.temperature < math.inf:
+            raise OdeumError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature}")
         if self.top_k is not None and self.top_k < 0:
             raise OdeumError(f"top_k must be a number of tokens, or 0 for all, not {self.top_k}")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
@@ -35,7 +36,8 @@ class Choice(NamedTuple):
         """[batch, vocabulary] -> [batch]."""
         if self.temperature == 0.0 or self.top_k == 1:
             return logits.argmax(dim=-1)
-        logits, tokens = logits.float() / self.temperature, None
+        # Relative to the likeliest, so that a tiny temperature overflows for none that counts.
+        logits, tokens = (logits.float() - logits.amax(dim=-1, keepdim=True)) / max(self.temperature, 1e-30), None
         if self.top_k and self.top_k < logits.shape[-1]:
             logits, tokens = logits.topk(self.top_k, dim=-1)
         probabilities = logits.softmax(dim=-1)

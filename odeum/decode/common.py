@@ -20,14 +20,14 @@ def cacheable(module: object) -> bool:
 @contextmanager
 def evaluating(model: object) -> Generator[None]:
     """Without dropout while decoding; afterwards as before."""
-    training = isinstance(model, nn.Module) and model.training
-    if training:
-        model.eval()
+    before = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
+    for part in before:
+        part.training = False
     try:
         yield
     finally:
-        if training:
-            model.train()
+        for part in before:
+            part.training = True
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Target:
         self.model = model
         self.mask = kept(input_ids, attention_mask)
         self.memory = model.encode(input_ids, self.mask)
-        self.never = torch.tensor(sorted(never), dtype=torch.long, device=input_ids.device)
+        self.never = never
         cached = use_cache and cacheable(getattr(model, "decoder", model))
         self.caches = (Cache(), Cache()) if cached else None
 
@@ -38,7 +38,11 @@ class Target:
         x = self.model.decode(fed, self.memory, self.mask, self.caches)
         logits = self.model.embedding.logits(x[:, -1])
         exact = torch.promote_types(logits.dtype, torch.float32)
-        return logits.log_softmax(dim=-1, dtype=exact).index_fill_(-1, self.never, -torch.inf)
+        out = logits.log_softmax(dim=-1, dtype=exact)
+        for token in self.never:
+            if 0 <= token < out.shape[-1]:  # padding may be no token at all
+                out[:, token] = -torch.inf
+        return out
 
     def select(self, rows: Tensor, same_sources: bool) -> None:
         """Go on with these rows; `same_sources` if each new row has the source of the row in its place."""

@@ -200,7 +200,7 @@ def drop_mask(x: Tensor, rate: float) -> Tensor:
     if not _drawn_by_hand(x):
         return nn.functional.dropout(torch.ones_like(x), rate)
     dropped = min(round(rate * 65536), 65535)
-    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
     kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 32768
     return kept.to(x.dtype).mul_(65536 / (65536 - dropped))
 

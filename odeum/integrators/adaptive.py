@@ -49,6 +49,10 @@ class Adaptive(Solver):
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         if field.training:
             self.check(field)
+        if context.own.cache is not None:
+            raise OdeumError("an adaptive solver's steps depend on the data, so it cannot decode with a cache")
+        if not x.numel():
+            return x
         direction = 1.0 if t1 >= t0 else -1.0
         t, self.evaluations = t0, 1
         first = field(t, x, context)

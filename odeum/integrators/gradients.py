@@ -103,7 +103,7 @@ class Adjoint(Solver):
             raise OdeumError(f"the adjoint needs the same field backwards, but there is {noisy}; {use}")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
-        if not torch.is_grad_enabled() or context.own.cache is not None:
+        if not torch.is_grad_enabled() or context.own.cache is not None or not x.numel():
             return self.solver(field, t0, t1, x, context)
         if field.training:
             self.check(field)

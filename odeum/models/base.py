@@ -35,17 +35,34 @@ class OdeumModel(nn.Module):
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy for class numbers (−100 = ignore) or, from mixup, class probabilities."""
-        check_labels(labels, logits.shape[-1])
+        check_labels(labels, logits)
         smoothing = self.label_smoothing if self.training else 0.0
         if labels.is_floating_point():
-            return nn.functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+            return nn.functional.cross_entropy(exact(logits), labels, label_smoothing=smoothing)
         return nn.functional.cross_entropy(
-            logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORE, label_smoothing=smoothing
+            exact(logits).flatten(0, -2), labels.flatten().long(), ignore_index=IGNORE, label_smoothing=smoothing
         )
 
 
-def check_labels(labels: Tensor, classes: int) -> None:
-    """A label outside the classes would be counted as another one; looked at only where looking costs no waiting."""
+def exact(x: Tensor) -> Tensor:
+    """In single precision at least: what losses are computed in."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def check_ids(ids: Tensor, name: str = "input_ids") -> None:
+    if ids.dim() != 2 or ids.shape[1] < 1:
+        raise OdeumError(f"{name} has shape {tuple(ids.shape)}, but should be [batch, length] with a token at least")
+
+
+def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> None:
+    """One label for each scored state (or a row of probabilities), each one of the classes.
+
+    A label outside the classes would be counted as another one; looked at only where looking costs no waiting.
+    """
+    right = scored.shape if labels.is_floating_point() else scored.shape[:-1]
+    if labels.shape != right:
+        raise OdeumError(f"labels have shape {tuple(labels.shape)}, but what they label needs {tuple(right)}")
+    classes = scored.shape[-1] if classes is None else classes
     if labels.device.type != "cpu" or labels.is_floating_point() or not labels.numel() or torch.compiler.is_compiling():
         return
     low, high = (int(x) for x in torch.aminmax(labels.masked_fill(labels == IGNORE, 0)))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from odeum.architectures import make_norm, stack
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
-from odeum.models.base import OdeumModel, Output, key_mask
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
@@ -33,6 +33,7 @@ class ClassificationModel(OdeumModel):
         reset(self.head)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
+        check_ids(input_ids)
         mask = key_mask(attention_mask, *input_ids.shape)
         x = lookup(input_ids, self.embedding.weight) * self.settings.width**0.5
         if self.token is not None:

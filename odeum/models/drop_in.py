@@ -62,11 +62,16 @@ class Decoder(Encoder):
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
     ) -> Tensor:
         self._check(tgt)
+        if memory.dim() != 3 or memory.shape[0] != tgt.shape[0] or memory.shape[2] != tgt.shape[2]:
+            right = f"[{tgt.shape[0]}, length, {tgt.shape[2]}]"
+            raise OdeumError(f"the memory has shape {tuple(memory.shape)}, but should be {right} beside this input")
         heads = self.shape.heads
         own = Source(mask=torch_mask(tgt_mask, tgt_key_padding_mask, tgt, tgt, heads), causal=tgt_is_causal)
-        other = Source(mask=torch_mask(memory_mask, memory_key_padding_mask, tgt, memory, heads), memory=memory)
+        look = torch_mask(memory_mask, memory_key_padding_mask, tgt, memory, heads)
+        other = Source(mask=look, causal=memory_is_causal, memory=memory)
         return self.stack(tgt, Context(own=own, other=other))
 
 
@@ -99,7 +104,7 @@ def _look(mask: Tensor, what: str) -> Tensor:
         raise OdeumError(
             f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (−inf = do not look)"
         )
-    look = mask == 0
-    if not torch.compiler.is_compiling() and not bool((look | (mask < -1e4)).all()):
+    look = mask > -1e4
+    if not torch.compiler.is_compiling() and not bool(((mask == 0) | ~look).all()):
         raise OdeumError(f"the {what} holds other numbers than 0 or −inf, but it can only hide keys, not weigh them")
     return look

@@ -6,11 +6,12 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Rotary
 from odeum.fields.constants import remembered
-from odeum.models.base import IGNORE, check_labels
+from odeum.models.base import IGNORE, check_labels, exact
 
 
 class Positions(nn.Module):
@@ -87,9 +88,11 @@ class TiedEmbedding(nn.Module):
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int = 1024) -> Tensor:
         """Mean cross-entropy without the whole [tokens, vocabulary] matrix: a chunk at a time, gradient included."""
-        check_labels(labels, self.weight.shape[0])
-        x, labels = x.flatten(0, -2), labels.flatten()
-        return _ChunkedCrossEntropy.apply(x, self.weight, labels, smoothing, chunk)
+        check_labels(labels, x, self.weight.shape[0])
+        x, labels, weight = x.flatten(0, -2), labels.flatten().long(), self.weight
+        if not torch.is_grad_enabled():
+            x, weight = x.detach(), weight.detach()
+        return _ChunkedCrossEntropy.apply(x, weight, labels, smoothing, chunk)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -100,13 +103,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         count = (labels != IGNORE).sum().clamp(min=1)
         grad_x = torch.empty_like(x) if x.requires_grad else None
         grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
-        total = x.new_zeros((), dtype=torch.float32)
+        total = exact(x.new_zeros(()))
         vocabulary = weight.shape[0]
         for start in range(0, x.shape[0], chunk):
             part, target = x[start : start + chunk], labels[start : start + chunk]
             keep = target != IGNORE
             picked = target.clamp(min=0).unsqueeze(1)
-            logits = (part @ weight.to(part.dtype).T).float()
+            logits = exact(part @ weight.to(part.dtype).T)
             log_z = logits.logsumexp(dim=1, keepdim=True)
             nll = (log_z - logits.gather(1, picked)).squeeze(1)
             if smoothing:
@@ -126,6 +129,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return total / count
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, *grads: Tensor):
         grad_x, grad_weight = ctx.saved_tensors
         scale = grads[0]
@@ -149,6 +153,8 @@ class AdaptiveEmbedding(nn.Module):
     def __init__(self, vocabulary: int, width: int, cutoffs: tuple[int, ...] = ()) -> None:
         super().__init__()
         ends = list(cutoffs) or sorted({vocabulary // 16, vocabulary // 4} - {0})
+        if not ends:
+            raise OdeumError(f"the adaptive embedding needs a vocabulary of at least 4, not {vocabulary}; use tied")
         if ends != sorted(set(ends)) or not ends[0] > 0 or ends[-1] >= vocabulary:
             raise OdeumError(f"cutoffs {tuple(ends)} must rise and stay below the vocabulary of {vocabulary}")
         self.bounds = [0, *ends, vocabulary]
@@ -181,7 +187,7 @@ class AdaptiveEmbedding(nn.Module):
         return (x @ self.projections[band].T) @ self.tables[band].T
 
     def _head(self, x: Tensor) -> Tensor:
-        return torch.cat((self._band(x, 0), self.classes(x)), dim=-1).float().log_softmax(dim=-1)
+        return exact(torch.cat((self._band(x, 0), self.classes(x)), dim=-1)).log_softmax(dim=-1)
 
     def logits(self, x: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary."""
@@ -189,7 +195,7 @@ class AdaptiveEmbedding(nn.Module):
         short = self.bounds[1]
         parts = [head[..., :short]]
         for band in range(1, len(self.tables)):
-            inside = self._band(x, band).float().log_softmax(dim=-1)
+            inside = exact(self._band(x, band)).log_softmax(dim=-1)
             parts.append(inside + head[..., short + band - 1 : short + band])
         return torch.cat(parts, dim=-1)
 
@@ -197,8 +203,8 @@ class AdaptiveEmbedding(nn.Module):
         """Mean negative log-likelihood; each band is computed only where a label falls into it."""
         if smoothing:
             raise OdeumError("label smoothing is not defined for the adaptive softmax; set label_smoothing to 0")
-        check_labels(labels, self.bounds[-1])
-        x, labels = x.flatten(0, -2), labels.flatten()
+        check_labels(labels, x, self.bounds[-1])
+        x, labels = x.flatten(0, -2), labels.flatten().long()
         rows = (labels != IGNORE).nonzero().squeeze(1)
         x, labels = x[rows], labels[rows]
         band_of = torch.bucketize(labels, torch.tensor(self.bounds[1:-1], device=labels.device), right=True)
@@ -207,6 +213,6 @@ class AdaptiveEmbedding(nn.Module):
         total = -self._head(x).gather(1, target.unsqueeze(1)).sum()
         for band in range(1, len(self.tables)):
             inside = (band_of == band).nonzero().squeeze(1)
-            logp = self._band(x[inside], band).float().log_softmax(dim=-1)
+            logp = exact(self._band(x[inside], band)).log_softmax(dim=-1)
             total = total - logp.gather(1, (labels[inside] - self.bounds[band]).unsqueeze(1)).sum()
         return total / max(labels.numel(), 1)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from odeum.architectures import stack
-from odeum.errors import OdeumError, choose
+from odeum.errors import choose
 from odeum.fields.base import Cache, Context, Source
-from odeum.models.base import OdeumModel, Output, key_mask
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask
 from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Language
@@ -38,10 +38,9 @@ class LanguageModel(OdeumModel):
 
     def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """The last state of each position; with a cache, of the new ones."""
+        check_ids(input_ids)
         batch, length = input_ids.shape
         past = cache.length if cache is not None else 0
-        if length < 1:
-            raise OdeumError("input_ids is empty: a language model needs at least one token to continue")
         mask = key_mask(attention_mask, batch, past + length)
         where = token_positions(input_ids, attention_mask, past)
         x = self.positions(self.embedding(input_ids), where, past)

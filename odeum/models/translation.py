@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields.base import Cache, Context, Source
-from odeum.models.base import OdeumModel, Output, key_mask
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
@@ -35,6 +35,7 @@ class TranslationModel(OdeumModel):
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The memory of the source: [batch, source length, width]."""
+        check_ids(input_ids)
         mask = key_mask(attention_mask, *input_ids.shape)
         where = token_positions(input_ids, attention_mask)
         own = Source(mask=mask, rotary=self.positions.rotary(where))
@@ -48,6 +49,7 @@ class TranslationModel(OdeumModel):
         caches: tuple[Cache, Cache] | None = None,
     ) -> Tensor:
         """The last state of each target position; `caches` are those of self- and cross-attention."""
+        check_ids(decoder_input_ids, "decoder_input_ids")
         own_cache, other_cache = caches if caches is not None else (None, None)
         past = own_cache.length if own_cache is not None else 0
         where = token_positions(decoder_input_ids, None, past)

@@ -64,6 +64,11 @@ def make_stem(settings: Vision) -> nn.Module:
         raise OdeumError(
             f"stem=convolution halves the image, so patch_size must be 2, 4, 8 …, not {settings.patch_size}"
         )
+    if settings.width < 2 ** (halvings - 1):
+        raise OdeumError(
+            f"stem=convolution doubles its channels up to the width, so for patch_size {settings.patch_size} the width "
+            f"must be at least {2 ** (halvings - 1)}, not {settings.width}"
+        )
     layers: list[nn.Module] = []
     channels = settings.channels
     for i in reversed(range(halvings)):

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_type_hints
+from numbers import Integral, Real
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from odeum.errors import OdeumError, choose
 
@@ -194,14 +195,28 @@ def _checked(architecture: Architecture, name: str) -> Architecture:
     if not isinstance(architecture, Architecture):
         raise OdeumError(f"an architecture is a spelling or one of the dataclasses, not {architecture!r}")
     for key, hint in get_type_hints(type(architecture)).items():
-        value, kinds = getattr(architecture, key), _kinds(hint)
-        if value is None and type(None) in get_args(hint):
-            continue
-        if isinstance(kinds[0], str):
-            choose(str(value), kinds, f"{key} of {name}")
-        else:
-            _check_number(value, kinds[0], key, f"{key} of {name}")
+        value, what = getattr(architecture, key), f"{key} of {name}"
+        check_type(value, hint, what)
+        if isinstance(value, int | float):
+            _check_range(value, key, what)
     return architecture
+
+
+def check_type(value: Any, hint: Any, what: str) -> None:
+    """Refuse a value that is not what a setting's annotation says."""
+    kinds = _kinds(hint)
+    if value is None and type(None) in get_args(hint):
+        return
+    if get_origin(hint) is tuple:
+        if not isinstance(value, tuple | list) or not all(isinstance(item, Integral) for item in value):
+            raise OdeumError(f"{what} should be a tuple of whole numbers, not {value!r}")
+    elif isinstance(kinds[0], str):
+        choose(str(value), kinds, what)
+    elif kinds[0] in NUMBERS:
+        if not isinstance(value, Integral if kinds[0] is int else Real) or isinstance(value, bool):
+            raise OdeumError(f"{what} should be {NUMBERS[kinds[0]]}, not {value!r}")
+    elif kinds[0] is bool and not isinstance(value, bool):
+        raise OdeumError(f"{what} should be True or False, not {value!r}")
 
 
 def _kinds(hint: Any) -> list[Any]:
@@ -222,9 +237,7 @@ def _convert(value: str, hint: Any, what: str) -> Any:
         raise OdeumError(f"{what} should be {NUMBERS[kinds[0]]}, not '{value}'") from None
 
 
-def _check_number(value: Any, kind: type, key: str, what: str) -> None:
-    if not isinstance(value, int if kind is int else int | float):
-        raise OdeumError(f"{what} should be {NUMBERS[kind]}, not {value!r}")
+def _check_range(value: float, key: str, what: str) -> None:
     if not math.isfinite(value) or value < 0 or (value == 0 and key not in MAY_BE_ZERO):
         raise OdeumError(f"{what} should be {'zero or more' if key in MAY_BE_ZERO else 'positive'}, not {value}")
     if value > LARGEST.get(key, math.inf):
