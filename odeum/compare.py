@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Model
 from odeum.settings.training import Training, seconds_of
 from odeum.tasks import Task
-from odeum.train import Job, refuse_another, train
+from odeum.train import Job, macs_per_step, refuse_another, train
 
 MATCHES = ("steps", "time", "macs", "params")
 
@@ -63,6 +64,7 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
             runs.append(Job(job.task, models[name], architecture, training[name], seed, directory, job.command))
     for run in runs:
         refuse_another(run)
+    _refuse_another_match(job)
     if is_main():
         _write_plan(job, list(words), baseline)
         size = f"{_several(len(words), 'architecture')} × {_several(job.seeds, 'seed')}"
@@ -86,6 +88,14 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
 
 def _several(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _refuse_another_match(job: Comparison) -> None:
+    """One table has one promise of what was held equal."""
+    path = job.directory / "comparison.json"
+    before = read_json(path).get("match") if path.exists() else None
+    if before not in (None, job.match):
+        raise OdeumError(f"'{job.directory}' holds a comparison of equal {before}, not {job.match}; give another --out")
 
 
 def _write_plan(job: Comparison, names: list[str], baseline: str) -> None:
@@ -118,31 +128,30 @@ def _recipes(
     if training.budget is not None:
         # The baseline's own speed says how many steps fit into the time; all others take their number from it.
         training = replace(training, budget=None, steps=_steps_within(job, words[baseline], models[baseline]))
+    if training.macs is not None:  # and so are theirs for a number of multiply–adds
+        each = _macs_per_step(job, words[baseline], models[baseline])
+        training = replace(training, macs=None, steps=max(1, round(training.macs / each)))
     if job.match != "macs":
         return dict.fromkeys(words, training)
-    macs = {name: describe(words[name], models[name], detail=False)["macs"] for name in words}
+    macs = {name: _macs_per_step(job, words[name], models[name]) for name in words}
     steps = training.steps or round(training.epochs * job.task.steps_per_epoch(training.batch_size))
-    return {
-        name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name])), macs=None) for name in words
-    }
+    return {name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name]))) for name in words}
+
+
+def _macs_per_step(job: Comparison, architecture: Architecture, model: Model) -> float:
+    run = Job(job.task, model, architecture, job.training, 0, job.directory)
+    return macs_per_step(run, describe(architecture, model, detail=False)["macs"])
 
 
 def _steps_within(job: Comparison, architecture: Architecture, model: Model) -> int:
     """Steps of the baseline in the budget: its first seed is trained by the clock, once, in a folder of its own."""
-    directory = job.directory / ".pace"
-    found = directory / "steps.json"
-    budget = job.training.budget
-    assert budget is not None
-    if found.exists() and read_json(found).get("budget") == budget:
-        return read_json(found)["steps"]
-    seconds = seconds_of(budget)
+    assert job.training.budget is not None
+    seconds = seconds_of(job.training.budget)
     short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
-    run = directory / f"{budget}"
+    key = hashlib.blake2b(f"{model} {spell(architecture)} {short} {job.task.fingerprint()}".encode(), digest_size=8)
+    run = job.directory / ".pace" / key.hexdigest()
     result = train(Job(job.task, model, architecture, short, 0, run, job.command), Progress("pace", quiet=True))
-    steps = max(1, int(seconds / result["step_seconds"]))
-    if is_main():
-        write_json(found, {"budget": budget, "steps": steps})
-    return steps
+    return max(1, int(seconds / result["step_seconds"]))
 
 
 def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:

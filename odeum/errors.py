@@ -20,7 +20,7 @@ def notice(sentence: str) -> None:
 
 
 class Diverged(OdeumError):
-    """A loss that is not finite: the user's settings again, but in a comparison it is a result."""
+    """A loss that is not finite, a field too stiff: the user's settings again, but in a comparison it is a result."""
 
 
 def choose(word: str, options: Iterable[str], what: str) -> str:

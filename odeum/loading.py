@@ -11,7 +11,7 @@ from odeum.architectures import method
 from odeum.errors import OdeumError
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
-from odeum.runs import load_model
+from odeum.runs import load_model, read_json
 from odeum.tasks import Task, load_task, reopen_task
 
 
@@ -32,8 +32,15 @@ class Run:
         return self
 
     def evaluate(self, split: str = "test", **options: Any) -> dict[str, float]:
-        """Loss and metrics on a part of the data, which is opened again."""
-        return reopen_task(self.directory).evaluate(self.model, split, **options)
+        """Loss and metrics on a part of the data, which is opened again and must be what it was."""
+        task = reopen_task(self.directory)
+        trained_on = read_json(self.directory / "run.json").get("fingerprint")
+        if task.fingerprint() != trained_on:
+            raise OdeumError(
+                f"the data of '{self.directory}', {' '.join(task.source)}, has changed since the run was trained, and "
+                "with it what a class or a token number means; train again, or use predict on new inputs"
+            )
+        return task.evaluate(self.model, split, **options)
 
     def predict(self, inputs: Any, **options: Any) -> list[Any]:
         """Classes with probabilities, continuations or translations, in the order of the inputs."""

@@ -50,8 +50,11 @@ class Progress:
         self.say(f"step {step}  valid: {shown}")
 
     def _write(self, line: str, stay: bool) -> None:
-        if self.live:
-            self.stream.write("\r\x1b[2K" + line + ("\n" if stay else ""))
-        else:
-            self.stream.write(line + "\n")
-        self.stream.flush()
+        try:
+            if self.live:
+                self.stream.write("\r\x1b[2K" + line + ("\n" if stay else ""))
+            else:
+                self.stream.write(line + "\n")
+            self.stream.flush()
+        except BrokenPipeError:  # nobody reads on; the work goes on
+            self.quiet = True

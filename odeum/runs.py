@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +39,28 @@ def make_directory(path: Path) -> None:
         raise OdeumError(f"'{there}' is a file, so there can be no runs in it; give another --out") from None
     except OSError as error:
         raise OdeumError(f"cannot make the directory '{path}': {error.strerror}; give another --out") from None
+
+
+@contextlib.contextmanager
+def alone_in(directory: Path) -> Generator[None]:
+    """Two trainings must not write the same states: the second is refused. Where there are no locks, nothing is."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(number)
+        raise OdeumError(f"another process is training in '{directory}'; wait for it, or give another --out") from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(number)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -101,9 +125,12 @@ def read_json(path: Path) -> Any:
 def read_settings(directory: Path) -> tuple[Model, Architecture]:
     """The words a run's model was built from."""
     config = read_json(directory / "config.json")
-    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
-    kind: Any = KINDS[config["kind"]]
-    return kind(**settings), parse(config["architecture"])
+    try:
+        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
+        kind: Any = KINDS[config["kind"]]
+        return kind(**settings), parse(config["architecture"])
+    except (KeyError, TypeError, AttributeError):
+        raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of a run of Odeum") from None
 
 
 def load_model(directory: str | Path) -> nn.Module:

@@ -151,6 +151,22 @@ def test_a_diverged_seed_takes_the_verdict_away(tmp_path: Path) -> None:
     assert json.loads(report.table(rows, "json"))[1]["difference"] is None
 
 
+def test_a_headline_names_those_it_can_judge(tmp_path: Path) -> None:
+    """A higher mean of two seeds out of three is not worse, and a diverged row is no comparison to adjust for."""
+    headline, rows = compared(
+        tmp_path, ("rk4", (0.70, 0.71, 0.72), 0.02), ("parallel", (0.95, float("nan"), 0.96), 0.01)
+    )
+    assert "`rk4` is worse" in headline and "Of `parallel` nothing can be said" in headline
+    assert rows[1].difference is not None and rows[1].difference.level == pytest.approx(0.95)
+
+
+def test_one_seed_is_no_comparison_to_adjust_for(tmp_path: Path) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.70, 0.71, 0.72), 0.02), ("parallel", (0.95,), 0.01))
+    assert rows[1].difference is not None and rows[1].difference.level == pytest.approx(0.95)
+    told = " ".join(warnings(report.read(tmp_path), rows))
+    assert "`parallel` and the baseline do not share all seeds" in told
+
+
 def test_runs_of_another_recipe_or_other_data_are_pointed_out(tmp_path: Path) -> None:
     write_run(tmp_path, "sequential", 0, 0.9)
     write_run(tmp_path, "rk4", 0, 0.9, info={"training": {"epochs": 20.0, "batch_size": 64}, "fingerprint": "other"})

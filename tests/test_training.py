@@ -18,11 +18,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import digits, lines, losses, run
+from small_runs import digits, job, lines, losses, run
 
-from odeum.errors import OdeumError
+from odeum.errors import Diverged, OdeumError
 from odeum.optimization import Average, Plan, learning_rate, seconds_of
+from odeum.progress import Progress
+from odeum.runs import alone_in
 from odeum.settings.training import Training
+from odeum.train import train
 from odeum.train.metrics import Metrics
 
 # Everything that is random or has a state.
@@ -243,3 +246,55 @@ def test_averages() -> None:
     for count, new in enumerate((1.0, 2.0, 6.0), 1):
         value += (1 - min(0.5, count / (count + 9))) * (new - value)
     torch.testing.assert_close(ema.values[0], torch.full((3,), value))
+
+
+class ImpatientReader(Progress):
+    """Presses Ctrl-C when the training is over and the evaluation begins."""
+
+    def say(self, text: str) -> None:
+        if "evaluating" in text:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_evaluation_loses_nothing(tmp_path: Path, whole: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(job(tmp_path, **RICH), ImpatientReader("test", quiet=True))
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["step-00000040"]
+    run(tmp_path, **RICH)
+    assert_same_end(tmp_path, whole)
+
+
+def test_an_end_for_lack_of_progress_is_remembered(tmp_path: Path) -> None:
+    settings = {"evaluate_every": 2, "patience": 2, "learning_rate": 1e-12, "steps": 50}
+    with pytest.raises(KeyboardInterrupt):
+        train(job(tmp_path, **settings), ImpatientReader("test", quiet=True))
+    (state,) = (tmp_path / "checkpoint").iterdir()
+    assert run(tmp_path, **settings)["steps"] == int(state.name[5:])
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "metrics.jsonl", "result.json", "config.json", "model.safetensors"])
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(OdeumError, match=f"holds {name} but no run.json, so it is no run of Odeum"):
+        run(tmp_path, steps=1)
+    assert [p.name for p in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == "precious"
+
+
+def test_two_at_once_in_one_place_are_refused(tmp_path: Path) -> None:
+    with alone_in(tmp_path), pytest.raises(OdeumError, match="another process is training in"):
+        run(tmp_path, steps=1)
+    assert run(tmp_path, steps=1)["steps"] == 1
+
+
+def test_weights_that_end_not_finite_are_no_result(tmp_path: Path) -> None:
+    """The last step may break the weights after its loss was still a number."""
+    with pytest.raises(Diverged, match="the valid loss of sequential"):
+        run(tmp_path, steps=1, learning_rate=1e30, warmup=0.0, clip=0.0)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_multiply_adds_are_those_of_the_examples_there_are(tmp_path: Path) -> None:
+    """A batch larger than the data set holds the data set."""
+    count = len(digits().plan(0, 1, 0))
+    all_at_once, in_batches = (run(tmp_path / str(n), steps=1, batch_size=n)["macs"] for n in (100_000, 33))
+    assert all_at_once / in_batches == pytest.approx(count / 33)

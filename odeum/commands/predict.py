@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from odeum.loading import Run
 
-CHOICES = ("top", "max_new_tokens", "temperature", "top_k", "top_p", "seed", "beam", "length_penalty")
+CHOICES = {
+    "images": ("top",),
+    "classification": ("top",),
+    "language": ("max_new_tokens", "temperature", "top_k", "top_p", "seed"),
+    "translation": ("beam", "length_penalty"),
+}
+"""the options that each kind of run has"""
 PART = 256  # lines answered at once, so that a pipe sees answers early
 
 
@@ -47,8 +53,13 @@ def run(argv: list[str]) -> int:
     from odeum.loading import load
 
     model = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
-    options = {name: said[name] for name in CHOICES if said.get(name) is not None}
-    if model.task.kind in ("images", "classification"):
+    mine = CHOICES[model.task.kind]
+    for name in dict.fromkeys(name for names in CHOICES.values() for name in names):
+        if said.get(name) is not None and name not in mine:
+            known = ", ".join(f"--{choice}" for choice in mine)
+            raise OdeumError(f"--{name} does nothing for a {model.task.kind} run; it knows {known}")
+    options = {name: said[name] for name in mine if said.get(name) is not None}
+    if "top" in mine:
         options.setdefault("top", 3)
     for parts in _inputs(model, said):
         for name, answer in zip(parts, model.predict(parts, **options), strict=True):

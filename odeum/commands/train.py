@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odeum.commands.words import command_line, open_words, print_config, read_words
+from odeum.errors import OdeumError
 from odeum.options import Parser, model_names
 from odeum.ranks import complain, is_main, leave
 from odeum.settings.architecture import parse, spell
@@ -40,6 +41,8 @@ def run(argv: list[str]) -> int:
         return leave(130)
     if not is_main():
         return 0
+    if failed := result.get("failed"):
+        raise OdeumError(f"the run '{directory}' failed before: {failed}; to try again, remove it")
     for split in ("valid", "test"):
         print(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in result[split].items()))
     print(f"run: {directory}")

@@ -25,6 +25,9 @@ MODEL_OF = {
 }
 
 
+ENDS = ("steps", "budget", "macs", "epochs")
+
+
 class Words(NamedTuple):
     """What was said, still without the data's own defaults."""
 
@@ -44,7 +47,7 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
     asking = any(word in ("-h", "--help") for word in argv)
-    source = parser.positionals(argv) or list(config.get("source", []))
+    source = parser.positionals(argv) or _source(config, path)
     if not source and not asking:
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
     kind = recognise(*source) if source else "images"
@@ -52,9 +55,28 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     parser.section("model", type(chosen) if chosen else MODEL_OF[kind])
     parser.section("train", Training)
     said = parser.read(argv)
+    ends = [name for name in ENDS if said.get("train", {}).get(name) is not None]
+    if len(ends) > 1:
+        raise OdeumError(f"the training ends once: say --train.{ends[0]} or --train.{ends[1]}, not both")
     if config:
-        said = merge(parser.check(config, path or ""), said)
+        written = parser.check(config, path or "")
+        if ends:  # words overrule the file, whatever end it names
+            written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in ENDS}
+        said = merge(written, said)
     return Words(source, kind, chosen, said)
+
+
+def _source(config: dict[str, Any], path: str | None) -> list[str]:
+    """The data that a file names: one word, or a list of them; and sections are mappings."""
+    for name in ("data", "model", "train"):
+        if not isinstance(config.get(name, {}), dict):
+            raise OdeumError(f"{path}: {name} should be a mapping of options, not {config[name]!r}")
+    source = config.get("source", [])
+    words = [source] if isinstance(source, str) else source
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise OdeumError(f"{path}: source should be a named set, a path or a list of them, not {source!r}")
+    config["source"] = words
+    return words
 
 
 def open_words(words: Words) -> tuple[Task, Model, Training]:

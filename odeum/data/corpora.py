@@ -56,7 +56,7 @@ def files(paths: list[Path]) -> Corpus:
     """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file."""
     found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
     parts = {p: _part(p, len(found)) for p in found}
-    if "train" in parts.values():
+    if "train" in parts.values() or (None in parts.values() and len(set(parts.values())) > 1):
         corpus: Corpus = {"train": [], "valid": [], "test": []}
         for path, part in parts.items():
             corpus[part or "train"].append(read_text(path))

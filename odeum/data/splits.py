@@ -13,6 +13,11 @@ def shuffled(count: int, seed: int = 0) -> Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
+def mixed(count: int, limit: int | None) -> Tensor:
+    """All rows, or a fixed choice from everywhere: the first ones of a sorted file may be of one class."""
+    return torch.arange(count) if limit is None or limit >= count else shuffled(count)[:limit].sort().values
+
+
 def stratified(labels: Tensor, shares: tuple[float, ...], where: str, largest: int = 5000) -> list[Tensor]:
     """Indices of one part a share and, first, of the rest (the training part), with the classes mixed alike.
 

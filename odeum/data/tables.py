@@ -78,18 +78,27 @@ def files(paths: list[Path], options: ClassificationData) -> Labelled:
     if len(found) == 1:
         return Labelled({"train": read_table(found[0], options)}, {})
     parts: dict[str, Rows] = {}
-    for path, default in zip(found, ("train", "test", "valid"), strict=False):
-        stem = path.stem.lower()
-        part = next(
-            (p for p, keys in _PARTS.items() if any(stem.startswith(k) or stem.endswith(k) for k in keys)), None
-        )
-        parts[part or default] = read_table(path, options)
+    named = [_part(path) for path in found]
+    free = iter([part for part in ("train", "test", "valid") if part not in named])
+    for path, part in zip(found, named, strict=True):
+        part = part or next(free, None)
+        if part is None:
+            raise OdeumError(
+                f"which part of the data is '{path}'? Of {len(found)} tables, name each train…, valid… or test…"
+            )
+        parts.setdefault(part, []).extend(read_table(path, options))
     if "train" not in parts:
         raise OdeumError(f"none of {', '.join(str(p) for p in found)} is named as the training part (train)")
     return Labelled(parts, {})
 
 
 _PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+
+
+def _part(path: Path) -> str | None:
+    """Told by the file's name, numbered or not: train, reviews_train, train-2."""
+    stem = path.stem.lower().rstrip("0123456789-_. ")
+    return next((p for p, keys in _PARTS.items() if any(stem.startswith(k) or stem.endswith(k) for k in keys)), None)
 
 
 def read_table(path: Path, options: ClassificationData) -> Rows:
@@ -155,7 +164,7 @@ def _pick(
     for number, row in rows:
         if not any(row):
             continue
-        if len(row) <= max(*places, place):
+        if len(row) <= max(*places, place) or any(row[len(head) :]):
             raise OdeumError(f"row {number} of '{path}' has {len(row)} columns where {len(head)} were expected")
         if row[place].strip():
             out.append((" ".join(row[i] for i in places).strip(), row[place].strip()))
@@ -179,7 +188,7 @@ def _read_jsonl(path: Path, options: ClassificationData) -> Rows:
     if found is None:
         raise OdeumError(_missing(path, head, options))
     text, (label,) = found
-    rows = [(" ".join(str(item.get(t, "")) for t in text), item.get(label)) for item in objects]
+    rows = [(" ".join(str(item[t]) for t in text if item.get(t) is not None), item.get(label)) for item in objects]
     kept = [(t, str(v).strip()) for t, v in rows if v is not None and str(v).strip()]
     return _counted(path, kept, len(rows) - len(kept))
 

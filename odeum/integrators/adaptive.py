@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from odeum.errors import OdeumError
+from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, lands
 from odeum.integrators.base import Solver
@@ -66,13 +66,13 @@ class Adaptive(Solver):
             y = x + dt * _weighted(self.tableau.b, stages)
             error = self._error(field, dt, x, y, stages)
             if not math.isfinite(error):
-                raise OdeumError(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
+                raise Diverged(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
             if error <= 1.0:
                 # The last stage of both pairs is the first of the next step.
                 t, x, first = (t1 if last else t + dt), y, stages[-1]
             dt *= min(5.0, max(0.2, 0.9 * (error or 1e-10) ** (-1.0 / self.tableau.order)))
             if self.evaluations > self.max_evaluations or abs(dt) < 1e-10 * abs(t1 - t0):
-                raise OdeumError(
+                raise Diverged(
                     f"the adaptive solver spent {self.evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
                     f"the field is stiff for rtol={self.rtol:g}, atol={self.atol:g}: loosen them or use fixed steps"
                 )

@@ -67,7 +67,8 @@ def warnings(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
             seeds = ", ".join(map(str, row.diverged))
             out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
     out += _unequal(comparison.match, rows)
-    uneven = [row.architecture for row in rows if row.difference and row.difference.n < len(row.seeds)]
+    most = max((len(row.seeds) for row in rows if row.is_baseline), default=0)
+    uneven = [row.architecture for row in rows if row.difference and row.difference.n < max(len(row.seeds), most)]
     if uneven:
         out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
     runs = [run.info for run in comparison.runs if run.result is not None]

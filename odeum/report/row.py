@@ -65,6 +65,11 @@ class Row:
         """Where the architecture is judged."""
         return self.test if self.split == "test" else self.valid
 
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict: more than one seed shared with the baseline, and none diverged."""
+        return self.difference is not None and self.difference.n > 1 and math.isfinite(self.difference.mean)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words, unscaled, for csv and json."""
         flat: dict[str, Any] = {"architecture": self.architecture, "baseline": self.is_baseline, "metric": self.metric}
@@ -93,8 +98,9 @@ class Row:
 def rows(comparison: Comparison) -> list[Row]:
     """One row an architecture, in the comparison's order."""
     base = comparison.finished(comparison.baseline)
-    others = sum(bool(comparison.finished(a)) for a in comparison.architectures if a != comparison.baseline)
-    return [_row(comparison, name, base, max(others, 1)) for name in comparison.architectures]
+    found = [_row(comparison, name, base, 1) for name in comparison.architectures]
+    judged = sum(row.judged for row in found)
+    return found if judged < 2 else [_row(comparison, name, base, judged) for name in comparison.architectures]
 
 
 def _row(comparison: Comparison, name: str, base: list[Run], comparisons: int) -> Row:

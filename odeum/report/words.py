@@ -124,7 +124,11 @@ def headline(rows: Sequence[Row], data: str) -> str:
     equal = [row for row in judged if row.verdict == "no difference shown"]
     if not equal:
         rest = "the other architecture is" if len(judged) == 1 else "every other architecture is"
-        return f"Stay with `{base.architecture}` on {data}: {rest} worse."
+        if len(judged) < len(rows) - 1:
+            rest = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'}"
+        left = [row.architecture for row in rows if row not in judged and not row.is_baseline]
+        more = f" Of {listing(left)} nothing can be said yet." if left else ""
+        return f"Stay with `{base.architecture}` on {data}: {rest} worse.{more}"
     return _cheapest(equal, judged, base, data, scale)
 
 
@@ -219,9 +223,9 @@ def _size(row: Row, base: Row) -> float | None:
 
 def interval_note(rows: Sequence[Row]) -> str:
     """How the intervals are made: a footnote wherever they are shown."""
-    compared = sum(row.difference is not None for row in rows)
+    compared = sum(row.judged for row in rows)
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
     if compared < 2:
         return f"{note} at {percent(level_for(1))}."
-    each = next(row.difference.level for row in rows if row.difference)
+    each = next(row.difference.level for row in rows if row.difference and row.judged)
     return f"{note} at {percent(each)} each, so that all {compared} hold together at 95 % (Bonferroni)."

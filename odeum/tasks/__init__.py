@@ -76,4 +76,7 @@ def reopen_task(directory: str | Path) -> Task:
     """The task of a run with its data again, to evaluate or to go on."""
     record = _read(directory)
     kind, options = _options(record)
+    for path in record["data"] if record["name"] not in NAMED else ():
+        if not Path(path).expanduser().exists():
+            raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
     return open_task(*record["data"], kind=kind, **dataclasses.asdict(options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from odeum.data import tables
 from odeum.data.ragged import Ragged, by_count, cut_by_tokens
-from odeum.data.splits import shuffled, stratified
+from odeum.data.splits import mixed, shuffled, stratified
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, ClassificationData, Data
@@ -117,11 +118,12 @@ class ClassificationTask(Task):
     ) -> dict[str, float]:
         self.need_data(split)
         part = self.parts[split]
-        lengths = part[0].lengths[:limit]
+        looked_at = mixed(len(part[0]), limit)
+        lengths = part[0].lengths[looked_at]
         loss = right = 0.0
         with evaluating(model, device) as place:
             for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), CHUNK):
-                batch = move(self._batch(part, rows), place)
+                batch = move(self._batch(part, looked_at[rows]), place)
                 target = batch.pop("labels")
                 logits = model(**batch).logits.float()
                 loss += F.cross_entropy(logits, target, reduction="sum").item()
@@ -152,9 +154,10 @@ class ClassificationTask(Task):
 
 def _by_number(label: str) -> tuple[bool, float, str]:
     try:
-        return False, float(label), label
+        number = float(label)
     except ValueError:
-        return True, 0.0, label
+        number = math.nan
+    return (False, number, label) if math.isfinite(number) else (True, 0.0, label)
 
 
 def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None:

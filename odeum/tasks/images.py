@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odeum.data import augment, pictures
+from odeum.data.splits import mixed
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, Data, ImageData
 from odeum.settings.model import MODELS, Model, Vision
@@ -133,7 +134,10 @@ class ImageTask(Task):
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
         self.need_data(split)
-        images, labels = (x[:limit] for x in self.parts[split])
+        images, labels = self.parts[split]
+        if limit is not None and limit < len(labels):
+            rows = mixed(len(labels), limit)
+            images, labels = images[rows], labels[rows]
         loss = right = right5 = 0.0
         with evaluating(model, device) as place:
             for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
 from odeum.distributed import join
 from odeum.progress import Progress
-from odeum.runs import read_json
+from odeum.runs import alone_in, read_json
 from odeum.settings.architecture import spell
 from odeum.settings.training import Training
 from odeum.train.interrupt import Interrupted
-from odeum.train.job import Job, open_run, refuse_another
+from odeum.train.job import Job, macs_per_step, open_run, refuse_another
 from odeum.train.loop import Trainer
 
-__all__ = ["Interrupted", "Job", "refuse_another", "train", "with_changes"]
+__all__ = ["Interrupted", "Job", "macs_per_step", "refuse_another", "train", "with_changes"]
 
 
 def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
@@ -23,8 +24,10 @@ def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
     progress = progress or Progress(f"{spell(job.architecture)} seed {job.seed}")
     progress.quiet = progress.quiet or not world.main
     result = job.directory / "result.json"
-    with world.watching():
+    with world.watching(), contextlib.ExitStack() as held:
         run = open_run(job, world)
+        if world.main:
+            held.enter_context(alone_in(job.directory))
         world.wait()  # one may have read its data faster
         if not world.agree(result.exists()):
             Trainer(job, world, run, progress).run()

@@ -51,7 +51,9 @@ class Job:
 def macs_per_step(job: Job, macs: int) -> float:
     """Forward and backward cost three forwards of as many examples of full length as a batch holds."""
     size = job.training.batch_size
-    return 3.0 * macs * (size / job.model.length if isinstance(job.model, Translation) else size)
+    if isinstance(job.model, Translation):
+        return 3.0 * macs * size / job.model.length
+    return 3.0 * macs * len(job.task.plan(0, size, 0)[0])  # a small data set may not fill a batch
 
 
 def open_run(job: Job, world: World) -> dict[str, Any]:
@@ -88,7 +90,13 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
 def refuse_another(job: Job) -> bool:
     """Whether the directory holds this run; a sentence if it holds another one that has begun."""
     path = job.directory / "run.json"
-    if not path.exists() or not any((job.directory / name).exists() for name in BEGUN):
+    there = [name for name in (*BEGUN, "config.json", "model.safetensors") if (job.directory / name).exists()]
+    if there and not path.exists():
+        raise OdeumError(
+            f"'{job.directory}' holds {there[0]} but no run.json, so it is no run of Odeum, and a run would overwrite "
+            "it; give another --out"
+        )
+    if not any(name in BEGUN for name in there):
         return False
     _same_run(json.loads(json.dumps(_identity(job))), read_json(path), job.directory)
     return True

@@ -70,7 +70,7 @@ class Trainer:
             losses: list[Tensor] = []
             logged = saved = time.monotonic()
             saving = 0.0
-            for batch in self._batches():
+            for batch in self._batches() if not self._over() else ():
                 begin = time.perf_counter()
                 losses.append(self._step(batch))
                 taken = time.perf_counter() - begin
@@ -89,7 +89,12 @@ class Trainer:
                     saved += saving
                 if asked:
                     raise Interrupted(f"stopped at step {self.step}; the same command continues")
+            self._save()  # the evaluation can take minutes, and may be interrupted too
         self._finish()
+
+    def _over(self) -> bool:
+        """Whether a state was saved when the training had ended."""
+        return self.fraction >= 1.0 or 0 < self.training.patience <= self.worse
 
     def _batches(self) -> Iterator[dict[str, Tensor]]:
         while True:
@@ -159,10 +164,7 @@ class Trainer:
         loss = self.world.add([float(torch.stack(losses).mean())])[0]
         losses.clear()
         if not math.isfinite(loss):
-            raise Diverged(
-                f"the loss of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
-                "a smaller --train.learning_rate or a longer --train.warmup may help"
-            )
+            raise self._diverged("loss", loss)
         self.progress.update(
             step=self.step,
             fraction=self.fraction,
@@ -172,6 +174,12 @@ class Trainer:
             memory=peak_memory(self.world.device),
         )
         self._write({"split": "train", "loss": loss, "lr": self.rate})
+
+    def _diverged(self, what: str, loss: float) -> Diverged:
+        return Diverged(
+            f"the {what} of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
+            "a smaller --train.learning_rate or a longer --train.warmup may help"
+        )
 
     def _write(self, values: dict[str, Any]) -> None:
         if self.world.main:
@@ -246,6 +254,9 @@ class Trainer:
         peak = peak_memory(self.world.device)
         self.progress.say(f"trained for {duration(self.seconds)}; evaluating")  # which can take minutes
         final = {split: self._evaluate(split) for split in ("valid", "test")}
+        for split, values in final.items():
+            if not math.isfinite(values["loss"]):
+                raise self._diverged(f"{split} loss", values["loss"])
         self._write({"split": "valid", **final["valid"]})
         result = {
             **final,
