@@ -53,6 +53,7 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
     baseline = spell(parse(job.baseline)) if job.baseline else next(iter(words))
     if baseline not in words:
         raise OdeumError(f"the baseline '{baseline}' must be one of the architectures: {', '.join(words)}")
+    _refuse_another_match(job)
     models = {name: _matched_size(job, a, words[baseline]) for name, a in words.items()}
     for name, model in models.items():  # refuse before anything is trained
         describe(words[name], model, detail=False)
@@ -64,7 +65,6 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
             runs.append(Job(job.task, models[name], architecture, training[name], seed, directory, job.command))
     for run in runs:
         refuse_another(run)
-    _refuse_another_match(job)
     if is_main():
         _write_plan(job, list(words), baseline)
         size = f"{_several(len(words), 'architecture')} × {_several(job.seeds, 'seed')}"

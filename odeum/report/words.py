@@ -123,12 +123,11 @@ def headline(rows: Sequence[Row], data: str) -> str:
         return _worth_it(better[0], base, data, scale)
     equal = [row for row in judged if row.verdict == "no difference shown"]
     if not equal:
-        rest = "the other architecture is" if len(judged) == 1 else "every other architecture is"
-        if len(judged) < len(rows) - 1:
-            rest = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'}"
-        left = [row.architecture for row in rows if row not in judged and not row.is_baseline]
-        more = f" Of {listing(left)} nothing can be said yet." if left else ""
-        return f"Stay with `{base.architecture}` on {data}: {rest} worse.{more}"
+        stay = f"Stay with `{base.architecture}` on {data}:"
+        if left := [row.architecture for row in rows if row not in judged and not row.is_baseline]:
+            worse = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'} worse"
+            return f"{stay} {worse}. Of {listing(left)} nothing can be said yet."
+        return f"{stay} {'the' if len(judged) == 1 else 'every'} other architecture is worse."
     return _cheapest(equal, judged, base, data, scale)
 
 
