@@ -113,9 +113,12 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
     save_weights(directory / "model.safetensors", model.state_dict() if weights is None else weights)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        return found
     except FileNotFoundError:
         raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}") from None
     except (ValueError, OSError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -365,3 +366,20 @@ def test_an_end_in_words_overrules_that_of_the_file(tmp_path: Path) -> None:
 def test_options_that_would_do_nothing_are_refused(run: Path, said: Said) -> None:
     assert main(["predict", str(run), "--text", "a film", "--beam", "3"]) == 2
     assert "--beam does nothing for a classification run; it knows --top" in said()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("task.json", "{", "is damaged"),
+        ("task.json", "{}", "is damaged"),
+        ("config.json", '{"a": 1}', "is not the configuration of a run"),
+        ("config.json", "null", "it holds no object"),
+    ],
+)
+def test_damaged_descriptions_are_a_sentence(
+    name: str, content: str, sentence: str, run: Path, tmp_path: Path, said: Said
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / name).write_text(content)
+    assert main(["predict", str(copy), "--text", "a film"]) == 2 and sentence in said()

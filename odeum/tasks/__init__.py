@@ -56,7 +56,13 @@ def _read(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / "task.json"
     if not path.exists():
         raise OdeumError(f"'{directory}' holds no task.json, so it is no run of Odeum")
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and {"name", "data", "settings", "options"} <= record.keys():
+            return record
+    except ValueError:
+        pass
+    raise OdeumError(f"'{path}' is damaged: it does not describe the data of a run")
 
 
 def _options(record: dict[str, Any]) -> tuple[str, Data]:

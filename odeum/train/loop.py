@@ -235,14 +235,14 @@ class Trainer:
         path = self.checkpoints.at(step)
         try:
             restore(self, path)
+            state = read_json(path / "state.json")
+            for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
+                if average is not None:
+                    average.count = count
+            for name in STATE:
+                setattr(self, name, state[name])
         except (SafetensorError, OSError, KeyError) as error:
             raise OdeumError(f"the state '{path}' cannot be read ({error}); remove it to begin again") from None
-        state = read_json(path / "state.json")
-        for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
-            if average is not None:
-                average.count = count
-        for name in STATE:
-            setattr(self, name, state[name])
         self.progress.say(f"continues at step {self.step}")
 
     def _finish(self) -> None:
