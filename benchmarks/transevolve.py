@@ -244,7 +244,8 @@ def main() -> None:
     result: dict[str, Any] = {
         "what": f"training step of {tokens_a_step} tokens in sequences of 'length', width {WIDTH}, {HEADS} heads, "
         f"1 block × {DEPTH} layers, float32",
-        "command": " ".join(["OMP_NUM_THREADS=1 python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "command": "OMP_NUM_THREADS=1 python benchmarks/transevolve.py" + " --single" * options.single,
+        "rounds": options.rounds,
         "date": datetime.date.today().isoformat(),
         "seed": SEED,
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
