@@ -258,8 +258,6 @@ def main() -> None:
             result[key] = row
         else:
             result.setdefault(key, {})[length] = row
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=2) + "\n")
 
     if not options.single:
         # First, while this process is small: a child's largest resident set starts from its parent's.
@@ -276,6 +274,8 @@ def main() -> None:
         for length in LONG:
             row = race(["linear", "nn.TransformerEncoderLayer"], length, options.rounds)
             measured(row | linear_error(length), "linear", length)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

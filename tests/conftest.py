@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -24,3 +25,15 @@ def float64():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """The one sentence on stderr; nothing may stand on stdout."""
+
+    def read() -> str:
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and err.startswith("odeum: "), err
+        return err
+
+    return read

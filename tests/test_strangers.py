@@ -11,28 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import odeum
 from odeum.cli import main
-from odeum.data.splits import mixed
-from odeum.errors import OdeumError
-from odeum.tasks import open_task
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1"]
 Said = Callable[[], str]
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """The one sentence on stderr; nothing may stand on stdout."""
-
-    def read() -> str:
-        out, err = capsys.readouterr()
-        assert out == "" and err.count("\n") == 1 and err.startswith("odeum: "), err
-        return err
-
-    return read
 
 
 @pytest.fixture(scope="module")
@@ -259,74 +243,6 @@ def test_help_is_short_and_says_only_what_is_true(capsys: pytest.CaptureFixture[
     assert "type:" not in text and "CONFIG" not in text and "(default: sequential)" in text
 
 
-def sentences(path: Path, rows: list[str]) -> Path:
-    path.write_text("text,label\n" + "".join(f"{row}\n" for row in rows))
-    return path
-
-
-GOOD, BAD = ["a good film,pos"] * 30, ["a bad film,neg"] * 30
-
-
-def test_tables_of_one_part_are_read_together(tmp_path: Path) -> None:
-    paths = [sentences(tmp_path / f"train{i}.csv", GOOD + BAD) for i in (1, 2)]
-    parts = open_task(*paths).parts
-    assert sum(len(part[0]) for part in parts.values()) == 120
-    unnamed = [sentences(tmp_path / f"x{i}.csv", GOOD + BAD) for i in (1, 2, 3, 4)]
-    with pytest.raises(OdeumError, match=r"which part of the data is '.*x4\.csv'"):
-        open_task(*unnamed)
-
-
-def test_a_comma_too_many_is_not_a_label(tmp_path: Path) -> None:
-    path = sentences(tmp_path / "reviews.csv", [*GOOD, *BAD, "good film, really,pos"])
-    with pytest.raises(OdeumError, match=r"row 62 of '.*' has 3 columns where 2 were expected"):
-        open_task(path)
-
-
-def test_a_text_that_is_null_is_empty(tmp_path: Path) -> None:
-    rows = [{"text": t, "label": n} for n, t in enumerate(("good", "bad")) for _ in range(30)]
-    path = tmp_path / "reviews.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in [*rows, {"text": None, "label": 0}]))
-    assert "none" not in open_task(path).tokens.to_json().lower()
-
-
-def test_labels_that_are_no_numbers_have_an_order(tmp_path: Path) -> None:
-    rows = [f"word{i},{label}" for i, label in enumerate(["nan", "10", "2", "inf", "b"] * 20)]
-    assert open_task(sentences(tmp_path / "t.csv", rows)).classes == ["2", "10", "b", "inf", "nan"]
-
-
-def test_a_text_file_named_test_is_not_trained_on(tmp_path: Path) -> None:
-    (tmp_path / "corpus.txt").write_text("the cat sat on the mat\n" * 300)
-    (tmp_path / "corpus_test.txt").write_text("zebras quietly examine jigsaws\n" * 30)
-    task = open_task(tmp_path / "corpus.txt", tmp_path / "corpus_test.txt", tokens="characters")
-    assert "j" not in task.tokens.to_json().replace("json", "")
-    assert len(task.streams["test"]) == 30 * len("zebras quietly examine jigsaws\n")
-
-
-def test_looks_on_the_way_see_all_classes(tmp_path: Path) -> None:
-    """A table sorted by label: the first rows of its validation part are of one class."""
-    rows = [f"a {'good' if i < 2_000 else 'bad'} film,{i >= 2_000}" for i in range(4_000)]
-    task = open_task(sentences(tmp_path / "sorted.csv", rows))
-    labels = task.parts["valid"][1]
-    assert 0.4 < labels[mixed(len(labels), 300)].float().mean() < 0.6
-    model = odeum.build("sequential", task.model(), depth=1)
-    model.head.weight.data.zero_()
-    model.head.bias.data.copy_(torch.tensor([1.0, 0.0]))  # always the first class
-    assert 0.4 < task.evaluate(model, limit=300)["accuracy"] < 0.6
-
-
-def test_changed_data_is_not_evaluated_in_silence(
-    tmp_path: Path, said: Said, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = sentences(tmp_path / "reviews.csv", GOOD + BAD)
-    assert main(["train", str(path), "--train.steps", "2", "--out", "run"]) == 0
-    sentences(path, [*GOOD, *BAD, *GOOD])
-    capsys.readouterr()
-    assert main(["evaluate", "run"]) == 2 and "has changed since the run was trained" in said()
-    path.unlink()
-    assert main(["evaluate", "run"]) == 2 and "is not there any more" in said()
-
-
 def test_multiply_adds_of_a_comparison_are_those_that_were_asked_for(tmp_path: Path) -> None:
     words = ["compare", "digits", "--architectures", "sequential,rk4", "--seeds", "1", "--train.macs", "2e9"]
     steps = {}
@@ -353,6 +269,7 @@ def test_multiply_adds_of_a_comparison_are_those_that_were_asked_for(tmp_path: P
 def test_configurations_of_other_shapes(text: str, sentence: str, tmp_path: Path, said: Said) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert main(["train", "--config", str(tmp_path / "c.yaml")]) == 2 and sentence in said()
+    assert main(["train", "digits", "--config", str(tmp_path / "c.yaml")]) == 2 and sentence in said()
 
 
 def test_an_end_in_words_overrules_that_of_the_file(tmp_path: Path) -> None:

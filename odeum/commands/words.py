@@ -47,7 +47,8 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
     asking = any(word in ("-h", "--help") for word in argv)
-    source = parser.positionals(argv) or _source(config, path)
+    written_source = _source(config, path)
+    source = parser.positionals(argv) or written_source
     if not source and not asking:
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
     kind = recognise(*source) if source else "images"

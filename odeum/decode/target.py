@@ -8,6 +8,7 @@ from torch import Tensor
 from odeum.decode.common import cacheable, kept
 from odeum.errors import OdeumError
 from odeum.fields.base import Cache
+from odeum.models.base import exact
 from odeum.models.translation import TranslationModel
 
 SLACK = 50
@@ -37,8 +38,7 @@ class Target:
         fed = ids if self.caches is None else ids[:, -1:]
         x = self.model.decode(fed, self.memory, self.mask, self.caches)
         logits = self.model.embedding.logits(x[:, -1])
-        exact = torch.promote_types(logits.dtype, torch.float32)
-        out = logits.log_softmax(dim=-1, dtype=exact)
+        out = exact(logits).log_softmax(dim=-1)
         for token in self.never:
             if 0 <= token < out.shape[-1]:  # padding may be no token at all
                 out[:, token] = -torch.inf

@@ -7,13 +7,15 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from odeum.decode.common import evaluating as without_dropout
 from odeum.errors import OdeumError, choose
 from odeum.settings.data import NAMED, Data
 from odeum.settings.model import Model
@@ -156,24 +158,12 @@ def even_batches(count: int, batch_size: int, random: torch.Generator) -> list[T
     return list(order[: full * batch_size].split(batch_size))
 
 
-class evaluating:
-    """Within it the model is in evaluation mode and keeps no gradient; afterwards it is as it was."""
-
-    def __init__(self, model: nn.Module, device: Any = None) -> None:
-        self.model = model
-        first = next(model.parameters(), None)
-        self.device = torch.device(device) if device is not None else first.device if first is not None else None
-        self.no_grad = torch.no_grad()
-
-    def __enter__(self) -> torch.device | None:
-        self.was_training = self.model.training
-        self.model.eval()
-        self.no_grad.__enter__()
-        return self.device
-
-    def __exit__(self, *error: Any) -> None:
-        self.no_grad.__exit__(*error)
-        self.model.train(self.was_training)
+@contextmanager
+def evaluating(model: nn.Module, device: Any = None) -> Generator[torch.device | None]:
+    """Within it the model is in evaluation mode and keeps no gradient; afterwards every part is as it was."""
+    first = next(model.parameters(), None)
+    with without_dropout(model), torch.no_grad():
+        yield torch.device(device) if device is not None else first.device if first is not None else None
 
 
 def move(batch: Batch, device: torch.device | None) -> Batch:
