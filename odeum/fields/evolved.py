@@ -31,7 +31,8 @@ class Anchor(NamedTuple):
 
     q: Tensor  # [batch, heads, queries, D / heads]
     k: Tensor  # [batch, heads, keys, D / heads]
-    drift: Tensor  # [batch, new keys, heads, time width]: k · W_Q,time of the keys whose drift is not cached yet
+    new: Tensor  # [batch, new keys, D]: the keys, not rotated, whose drift is not cached yet; or k · W_Q,time
+    time: Tensor | None  # [D, heads · time width]: W_Q,time, unless `new` holds it already
     shared: Tensor | None = None  # P = exp(A0 − row maximum) of the shared exponential
     ledger: Ledger | None = None  # gathers the gradient of P
     features: Features | None = None  # φ(q), φ(k) of the linear form
@@ -76,18 +77,18 @@ class Measure(nn.Module):
             if memory is None:
                 raise OdeumError("cross-attention needs a memory: give Context(other=Source(memory=...))")
             if source.cache is None:
-                keys, drift = self._keys(memory)
+                keys, new = self._keys(memory, source)
             else:
-                keys, drift = source.cache.constant(lambda: self._keys(memory))
+                keys, new = source.cache.constant(lambda: self._keys(memory, source))
             k = split_heads(keys, self.heads)
         else:
-            keys, drift = self._keys(x)
+            keys, new = self._keys(x, source)
             k = rotate(split_heads(keys, self.heads), source.rotary)
             if source.cache is not None:
                 (k,) = source.cache.extend(k)
         if source.mask is not None:
             check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
-        anchor = Anchor(q, k, drift.unflatten(-1, (self.heads, self.time_width)))
+        anchor = Anchor(q, k, new, self.time.to(new.dtype) if source.cache is None else None)
         if self.features is not None:
             return anchor._replace(features=self.features(q, k, source))
         if q.shape[-2] == 1 and source.cache is not None:
@@ -116,9 +117,10 @@ class Measure(nn.Module):
         size = 4 * batch * self.heads * queries * (keys or queries)
         return "shared" if device in ("cpu", "meta") and size <= LARGEST_SHARED else "fused"
 
-    def _keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _keys(self, x: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+        """The keys, and what their drift is made of: many of them meet T(t) last, the few of a decoding step first."""
         k = self._dropped(self.k(x))
-        return k, k @ self.time.to(k.dtype)
+        return k, k if source.cache is None else k @ self.time.to(k.dtype)
 
     def _dropped(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout) if self.dropout and self.training else x
@@ -150,7 +152,11 @@ class EvolvedAttention(Field):
 
     def drift(self, t: float, anchor: Anchor) -> Tensor:
         """b(t) = k · (W_Q,time T(t)) of the new keys, [batch, heads, keys]."""
-        return torch.einsum("bkht,ht->bhk", anchor.drift, self.depth_vector(t).to(anchor.drift.dtype))
+        signals = torch.block_diag(*self.depth_vector(t)).to(anchor.new.dtype)  # [heads, heads · time width]
+        if anchor.time is not None:
+            signals = signals @ anchor.time.T
+        # From the left: as the right factor, a matrix of so few columns is multiplied several times slower.
+        return (signals @ anchor.new.flatten(0, 1).T).unflatten(1, anchor.new.shape[:2]).transpose(0, 1)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own

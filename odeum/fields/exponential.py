@@ -43,14 +43,14 @@ class Ledger:
     def add(self, *factors: Tensor) -> None:
         self.entries.setdefault(torch._C._current_graph_task_id(), []).append(factors)  # ty: ignore[invalid-argument-type]
 
-    def take(self) -> tuple[Tensor, Tensor] | None:
-        """[rows, all factors] and [keys, all factors] of this pass; leftovers of unfinished passes are dropped."""
+    def take(self) -> tuple[list[Tensor], list[Tensor]] | None:
+        """The factors with rows and those with keys of this pass; leftovers of unfinished passes are dropped."""
         entries = self.entries.get(torch._C._current_graph_task_id())
         self.entries.clear()
         if not entries:
             return None
         dnum, dden, ev, e = zip(*entries, strict=True)
-        return _side_by_side(dnum, dden), _side_by_side(ev, e)
+        return [*dnum, _columns(dden)], [*ev, _columns(e)]
 
 
 class Exponential(torch.autograd.Function):
@@ -92,12 +92,17 @@ class Exponential(torch.autograd.Function):
         if factors is None and direct is None:
             return (None,) * 6
         dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
+        here, of_keys = None, k
         for batch, head, rows, stop in _tiles(p, causal):
             if factors is None:
                 assert direct is not None
                 change = direct[batch, head, rows, :stop] * p[batch, head, rows, :stop]
             else:
-                change = factors[0][batch, head, rows] @ factors[1][batch, head, :stop].transpose(-1, -2)
+                # Gathered tile by tile: what is copied is multiplied while it is in the cache.
+                if here != (batch, head):
+                    here, of_keys = (batch, head), torch.cat([x[batch, head] for x in factors[1]], dim=-1)
+                of_rows = torch.cat([x[batch, head, rows] for x in factors[0]], dim=-1)
+                change = of_rows @ of_keys[:, :, :stop].transpose(-1, -2)
                 if direct is not None:
                     change += direct[batch, head, rows, :stop]
                 change *= p[batch, head, rows, :stop]
@@ -139,10 +144,9 @@ class SharedAttention(torch.autograd.Function):
         return direct, db.to(dtypes[0]), back.mul_(e).to(dtypes[1]), None, None
 
 
-def _side_by_side(wide: tuple[Tensor, ...], columns: tuple[Tensor, ...]) -> Tensor:
-    """All of them along the last axis, the single columns gathered first: a copy column by column is slow."""
-    gathered = torch.cat([c.transpose(-1, -2) for c in columns], dim=-2).transpose(-1, -2)
-    return torch.cat((*wide, gathered), dim=-1)
+def _columns(columns: tuple[Tensor, ...]) -> Tensor:
+    """Single columns side by side, by way of rows: a copy column by column is slow."""
+    return torch.cat([c.transpose(-1, -2) for c in columns], dim=-2).transpose(-1, -2)
 
 
 def shared_attention(p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger) -> Tensor:
