@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.fields.evolved import Measure
+from odeum.fields.evolved import Anchor, EvolvedAttention, Measure, look_ahead
 from odeum.integrators.base import Solver
 from odeum.integrators.fixed import FixedSteps
 
@@ -50,24 +50,26 @@ class Stack(nn.Module):
             raise OdeumError(f"the schedule {self.schedule} must use each of the {len(flows)} flows and no other")
         self.norm = norm
 
-    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
-        context = context or Context()
+    def timed(self) -> Iterator[tuple[Any, float]]:
+        """The flows as they act, and when each begins."""
         time = 0.0
         for index in self.schedule:
             flow: Any = self.flows[index]
-            x = flow(x, context, time)
+            yield flow, time
             time += flow.duration
+
+    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
+        context = context or Context()
+        for flow, time in self.timed():
+            x = flow(x, context, time)
         return x if self.norm is None else self.norm(x)
 
     def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
         """The state before the first layer, after each, and not normed: what the particles do."""
         context = context or Context()
-        time = 0.0
         yield x
-        for index in self.schedule:
-            flow: Any = self.flows[index]
+        for flow, time in self.timed():
             x = flow(x, context, time)
-            time += flow.duration
             yield x
 
     def extra_repr(self) -> str:
@@ -89,15 +91,31 @@ class Anchored(nn.Module):
 
     @property
     def duration(self) -> float:
-        flows: Any = self.body.flows
-        return float(sum(flows[i].duration for i in self.body.schedule))
+        return float(sum(flow.duration for flow, _ in self.body.timed()))
 
     def anchor(self, x: Tensor, context: Context) -> Context:
         """The context with what is measured at x."""
-        own = context.own._replace(anchor=self.own(x, context.own))
+        own = self._ahead(self.own(x, context.own), cross=False)
+        context = context._replace(own=context.own._replace(anchor=own))
         if self.other is None:
-            return context._replace(own=own)
-        return context._replace(own=own, other=context.other._replace(anchor=self.other(x, context.other, cross=True)))
+            return context
+        other = self._ahead(self.other(x, context.other, cross=True), cross=True)
+        return context._replace(other=context.other._replace(anchor=other))
+
+    def _ahead(self, anchor: Anchor, *, cross: bool) -> Anchor:
+        """With the evolutions at the layers' begins, which most methods ask for; others are made when needed."""
+        if anchor.shared is None or anchor.time is None:  # not shared, or decoding, where the cache knows them
+            return anchor
+        evaluations = [
+            (module, time)
+            for flow, time in self.body.timed()
+            for module in flow.field.modules()
+            if isinstance(module, EvolvedAttention)
+            and module.cross == cross
+            # Weights that are sharded (FSDP) are whole only while their layer runs.
+            and type(module.coefficients) is nn.Parameter
+        ]
+        return look_ahead(anchor, evaluations)
 
     def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
         out = self.body(x, self.anchor(x, context or Context()))

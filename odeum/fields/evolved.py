@@ -8,6 +8,7 @@ A1, A3 and the time columns of W_K do nothing and are not stored.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
 from odeum.fields.base import Context, Dropout, Field, Source, drop
 from odeum.fields.constants import remembered
-from odeum.fields.exponential import Exponential, Ledger, largest_spread, shared_attention
+from odeum.fields.exponential import Evolution, Shared, largest_spread
 from odeum.fields.linear_attention import Features, LinearFeatures, linear_attention
 
 FORMS = ("auto", "shared", "fused", "linear")
@@ -33,8 +34,8 @@ class Anchor(NamedTuple):
     k: Tensor  # [batch, heads, keys, D / heads]
     new: Tensor  # [batch, new keys, D]: the keys, not rotated, whose drift is not cached yet; or k · W_Q,time
     time: Tensor | None  # [D, heads · time width]: W_Q,time, unless `new` holds it already
-    shared: Tensor | None = None  # P = exp(A0 − row maximum) of the shared exponential
-    ledger: Ledger | None = None  # gathers the gradient of P
+    shared: Shared | None = None  # P = exp(A0 − row maximum) of the shared exponential
+    ahead: Mapping[tuple[int, float], Evolution] | None = None  # known evolutions, by (id of a field, t)
     features: Features | None = None  # φ(q), φ(k) of the linear form
     scores: Tensor | None = None  # A0 of a single query: in decoding, softmax(A0 + b) is the shortest form
 
@@ -97,10 +98,7 @@ class Measure(nn.Module):
                 scores = scores.masked_fill(~source.mask, torch.finfo(scores.dtype).min)
             return anchor._replace(scores=scores)
         if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared" and _shareable(q, k):
-            ledger = Ledger()
-            causal = source.causal and q.shape[-2] > 1
-            p = Exponential.apply(q, k, source.mask, causal, q.shape[-1] ** -0.5, ledger)
-            return anchor._replace(shared=p, ledger=ledger)
+            return anchor._replace(shared=Shared.measure(q, k, source.mask, source.causal and q.shape[-2] > 1))
         return anchor
 
     def form_at(self, queries: int, keys: int | None = None, batch: int = 1, device: str = "cpu") -> str:
@@ -152,20 +150,24 @@ class EvolvedAttention(Field):
 
     def drift(self, t: float, anchor: Anchor) -> Tensor:
         """b(t) = k · (W_Q,time T(t)) of the new keys, [batch, heads, keys]."""
-        signals = torch.block_diag(*self.depth_vector(t)).to(anchor.new.dtype)  # [heads, heads · time width]
-        if anchor.time is not None:
-            signals = signals @ anchor.time.T
-        # From the left: as the right factor, a matrix of so few columns is multiplied several times slower.
-        return (signals @ anchor.new.flatten(0, 1).T).unflatten(1, anchor.new.shape[:2]).transpose(0, 1)
+        return _drifts(anchor, [self.depth_vector(t)]).squeeze(2)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
-        anchor = _anchor(source)
-        v, b = split_heads(x, self.heads), self.drift(t, anchor)
-        if source.cache is not None:
-            v, past = source.cache.extend(v, b.unsqueeze(-1))
-            b = past.squeeze(-1)
-        return self.dropout(self.out(self.act(anchor, b, v, source)), context.noise)
+        v, anchor = split_heads(x, self.heads), _anchor(source)
+        if source.cache is None:
+            moved = self.move(t, anchor, v, source)
+        else:
+            v, past = source.cache.extend(v, self.drift(t, anchor).unsqueeze(-1))
+            moved = self.act(anchor, past.squeeze(-1), v, source)
+        return self.dropout(self.out(moved), context.noise)
+
+    def move(self, t: float, anchor: Anchor, v: Tensor, source: Source) -> Tensor:
+        """A(t) v, [batch, queries, width], with what is known of A(t) since the block's start."""
+        known = anchor.ahead.get((id(self), t)) if anchor.ahead else None
+        if anchor.shared is not None and known is not None:
+            return anchor.shared.act(known, v)
+        return self.act(anchor, self.drift(t, anchor), v, source)
 
     def act(self, anchor: Anchor, b: Tensor, v: Tensor, source: Source) -> Tensor:
         """A(t) v in the form that the anchor was measured for, [batch, queries, width]."""
@@ -176,8 +178,8 @@ class EvolvedAttention(Field):
             if source.mask is not None:
                 weights = weights.masked_fill(~source.mask, 0.0)
             return merge_heads(weights.to(v.dtype) @ v)
-        if anchor.shared is not None and anchor.ledger is not None and _gentle(b):
-            return shared_attention(anchor.shared, b, v, source.causal and v.shape[-2] > 1, anchor.ledger)
+        if anchor.shared is not None and all(_gentle(b.unsqueeze(2))):
+            return anchor.shared.act(*anchor.shared.evolve(b.unsqueeze(2)), v)
         return fused_attention(anchor, b, v, source)
 
     def formula(self, x: str) -> str:
@@ -201,14 +203,37 @@ class EvolvedCrossAttention(EvolvedAttention):
         anchor, memory = _anchor(source), source.memory
         assert memory is not None
 
-        def look() -> tuple[Tensor, Tensor]:
-            return split_heads(self.norm(memory), self.heads), self.drift(t, anchor)
+        def values() -> Tensor:
+            return split_heads(self.norm(memory), self.heads)
 
-        v, b = look() if source.cache is None else source.cache.constant(look)
-        return self.dropout(self.out(self.act(anchor, b, v, source)), context.noise)
+        if source.cache is None:
+            moved = self.move(t, anchor, values(), source)
+        else:
+            v, b = source.cache.constant(lambda: (values(), self.drift(t, anchor)))
+            moved = self.act(anchor, b, v, source)
+        return self.dropout(self.out(moved), context.noise)
 
     def formula(self, x: str) -> str:
         return "C(t)·N(M)"
+
+
+def look_ahead(anchor: Anchor, evaluations: Sequence[tuple[EvolvedAttention, float]]) -> Anchor:
+    """The anchor with its evolutions at these (field, t): they do not depend on the state, so all are made at once."""
+    if anchor.shared is None or not evaluations:
+        return anchor
+    b = _drifts(anchor, [field.depth_vector(t) for field, t in evaluations])
+    made = zip(evaluations, anchor.shared.evolve(b), _gentle(b), strict=True)
+    return anchor._replace(ahead={(id(field), t): evolution for (field, t), evolution, gentle in made if gentle})
+
+
+def _drifts(anchor: Anchor, depth_vectors: Sequence[Tensor]) -> Tensor:
+    """b = k · (W_Q,time T) of the new keys for several T, [batch, heads, depths, keys]."""
+    signals = torch.cat([torch.block_diag(*vector) for vector in depth_vectors]).to(anchor.new.dtype)
+    if anchor.time is not None:
+        signals = signals @ anchor.time.T
+    # From the left: as the right factor, a matrix of so few columns is multiplied several times slower.
+    b = (signals @ anchor.new.flatten(0, 1).T).view(len(depth_vectors), len(depth_vectors[0]), *anchor.new.shape[:2])
+    return b.permute(2, 1, 0, 3)
 
 
 def fused_attention(anchor: Anchor, b: Tensor, v: Tensor, source: Source) -> Tensor:
@@ -243,9 +268,9 @@ def _shareable(q: Tensor, k: Tensor) -> bool:
     return q.dtype != torch.float16 and q.numel() > 0 and k.numel() > 0 and not isinstance(q, FakeTensor)
 
 
-def _gentle(b: Tensor) -> bool:
-    """Whether e^b stays far from underflow; with a steep drift the softmax is left to the fused form."""
+def _gentle(b: Tensor) -> list[bool]:
+    """At which depths e^b stays far from underflow; with a steep drift the softmax is left to the fused form."""
     if b.device.type == "meta":
-        return True
+        return [True] * b.shape[2]
     low, high = torch.aminmax(b.detach(), dim=-1)
-    return bool((high - low).max() <= largest_spread(b.dtype))
+    return ((high - low).amax(dim=(0, 1)) <= largest_spread(b.dtype)).tolist()

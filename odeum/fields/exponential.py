@@ -8,7 +8,7 @@ tile. So P is the only quadratic tensor that ever exists, forward or backward.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ TILE = 1 << 21
 """bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
 CAUSAL_TILE = 256
 """rows of a causal P multiplied at a time, so that half of the product is never made"""
+FEW = 16
+"""a matrix of fewer columns is multiplied from the left, which is up to four times faster"""
 
 
 def exponent_floor(dtype: torch.dtype) -> float:
@@ -38,19 +40,17 @@ class Ledger:
     """The factors of the gradient of P, left by the evaluations of one backward pass."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+        self.entries: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
-    def add(self, *factors: Tensor) -> None:
-        self.entries.setdefault(torch._C._current_graph_task_id(), []).append(factors)  # ty: ignore[invalid-argument-type]
+    def add(self, of_rows: Tensor, of_keys: Tensor) -> None:
+        """The gradient of P has one more term: of_rows of_keysᵀ."""
+        self.entries.setdefault(torch._C._current_graph_task_id(), []).append((of_rows, of_keys))
 
-    def take(self) -> tuple[list[Tensor], list[Tensor]] | None:
-        """The factors with rows and those with keys of this pass; leftovers of unfinished passes are dropped."""
-        entries = self.entries.get(torch._C._current_graph_task_id())
+    def take(self) -> list[tuple[Tensor, Tensor]]:
+        """The terms of this pass; leftovers of unfinished passes are dropped."""
+        entries = self.entries.get(torch._C._current_graph_task_id(), [])
         self.entries.clear()
-        if not entries:
-            return None
-        dnum, dden, ev, e = zip(*entries, strict=True)
-        return [*dnum, _columns(dden)], [*ev, _columns(e)]
+        return entries
 
 
 class Exponential(torch.autograd.Function):
@@ -88,20 +88,20 @@ class Exponential(torch.autograd.Function):
     def backward(ctx: Any, direct: Tensor | None) -> tuple[Any, ...]:
         q, k, p = ctx.saved_tensors
         causal, scale, ledger = ctx.plan
-        factors = ledger.take()
-        if factors is None and direct is None:
+        terms = ledger.take()
+        if not terms and direct is None:
             return (None,) * 6
         dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
         here, of_keys = None, k
         for batch, head, rows, stop in _tiles(p, causal):
-            if factors is None:
+            if not terms:
                 assert direct is not None
                 change = direct[batch, head, rows, :stop] * p[batch, head, rows, :stop]
             else:
                 # Gathered tile by tile: what is copied is multiplied while it is in the cache.
                 if here != (batch, head):
-                    here, of_keys = (batch, head), torch.cat([x[batch, head] for x in factors[1]], dim=-1)
-                of_rows = torch.cat([x[batch, head, rows] for x in factors[0]], dim=-1)
+                    here, of_keys = (batch, head), torch.cat([x[batch, head] for _, x in terms], dim=-1)
+                of_rows = torch.cat([x[batch, head, rows] for x, _ in terms], dim=-1)
                 change = of_rows @ of_keys[:, :, :stop].transpose(-1, -2)
                 if direct is not None:
                     change += direct[batch, head, rows, :stop]
@@ -111,48 +111,97 @@ class Exponential(torch.autograd.Function):
         return dq.mul_(scale), dk.transpose(-1, -2), None, None, None, None
 
 
-class SharedAttention(torch.autograd.Function):
-    """P (e^b ⊙ v) / (P e^b) for b [batch, heads, keys], v [batch, heads, keys, features]; a blind query gets zeros."""
+class Normaliser(torch.autograd.Function):
+    """P e for several e, [batch, heads, depths, keys] to [batch, heads, depths, queries]; 1 for a blind query."""
 
     @staticmethod
-    def forward(ctx: Any, p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger | None) -> Tensor:
-        e = torch.exp((b - b.amax(dim=-1, keepdim=True)).clamp_(min=exponent_floor(b.dtype))).to(p.dtype).unsqueeze(-1)
+    def forward(ctx: Any, p: Tensor, e: Tensor, causal: bool, ledger: Ledger | None) -> Tensor:
+        out = _rows_times(p, e.transpose(-1, -2), causal).transpose(-1, -2)
+        out += out == 0
+        ctx.save_for_backward(p, e)
+        ctx.plan = (causal, ledger)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        p, e = ctx.saved_tensors
+        causal, ledger = ctx.plan
+        grad = grads[0].transpose(-1, -2)
+        direct = _term(ledger, grad, e.transpose(-1, -2)) if ctx.needs_input_grad[0] else None
+        return direct, _columns_times(p, grad, causal).transpose(-1, -2), None, None
+
+
+class SharedAttention(torch.autograd.Function):
+    """P (e ⊙ v) / normaliser for e [batch, heads, keys], v [batch, heads, keys, features]; a blind query gets zeros."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, p: Tensor, e: Tensor, normaliser: Tensor, v: Tensor, causal: bool, ledger: Ledger | None
+    ) -> Tensor:
+        e, normaliser = e.unsqueeze(-1), normaliser.unsqueeze(-1)
         ev = torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
-        normaliser = _rows_times(p, e, causal)
-        normaliser += normaliser == 0
         out = p.new_empty(p.shape[0], p.shape[2], p.shape[1], v.shape[-1])  # heads side by side, as W_O wants them
         torch.div(_rows_times(p, ev, causal), normaliser, out=out.transpose(1, 2))
-        ctx.save_for_backward(p, e, ev, out, normaliser)
-        ctx.plan = (causal, ledger, b.dtype, v.dtype)
+        ctx.save_for_backward(p, e, normaliser, v, ev, out)
+        ctx.plan = (causal, ledger)
         return out.flatten(-2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        p, e, ev, out, normaliser = ctx.saved_tensors
-        causal, ledger, *dtypes = ctx.plan
+        p, e, normaliser, v, ev, out = ctx.saved_tensors
+        causal, ledger = ctx.plan
         grad = grads[0].unflatten(-1, out.shape[-2:])
-        dden = -(grad * out).sum(dim=-1).transpose(1, 2).unsqueeze(-1) / normaliser
+        dnormaliser = -torch.linalg.vecdot(grad, out).transpose(1, 2) / normaliser.squeeze(-1)
         dnum = torch.div(grad.transpose(1, 2), normaliser, out=out.new_empty(normaliser.shape[:-1] + ev.shape[-1:]))
         back = _columns_times(p, dnum, causal)
-        db = (back * ev).sum(dim=-1) + (_columns_times(p, dden, causal) * e).squeeze(-1)
-        direct = None
-        if ctx.needs_input_grad[0] and ledger is not None:
-            ledger.add(dnum, dden, ev, e)
-        elif ctx.needs_input_grad[0]:
-            direct = dnum @ ev.transpose(-1, -2) + dden * e.transpose(-1, -2)
-        return direct, db.to(dtypes[0]), back.mul_(e).to(dtypes[1]), None, None
+        de = (back * v).sum(dim=-1)
+        direct = _term(ledger, dnum, ev) if ctx.needs_input_grad[0] else None
+        return direct, de, dnormaliser, back.mul_(e).to(v.dtype), None, None
 
 
-def _columns(columns: tuple[Tensor, ...]) -> Tensor:
-    """Single columns side by side, by way of rows: a copy column by column is slow."""
-    return torch.cat([c.transpose(-1, -2) for c in columns], dim=-2).transpose(-1, -2)
+def _term(ledger: Ledger | None, of_rows: Tensor, of_keys: Tensor) -> Tensor | None:
+    """A term of the gradient of P: noted in the ledger, or multiplied out."""
+    if ledger is None:
+        return of_rows @ of_keys.transpose(-1, -2)
+    return ledger.add(of_rows, of_keys)
 
 
-def shared_attention(p: Tensor, b: Tensor, v: Tensor, causal: bool, ledger: Ledger) -> Tensor:
-    """[batch, queries, width]; the ledger serves only a P that comes straight from its Exponential."""
-    straight = isinstance(p.grad_fn, Exponential._backward_cls)
-    return SharedAttention.apply(p, b, v, causal, ledger if straight else None)
+class Evolution(NamedTuple):
+    """What A(t) is made of, besides P: e^(b − max b) [batch, heads, keys] and P times it [batch, heads, queries]."""
+
+    e: Tensor
+    normaliser: Tensor
+
+
+class Shared(NamedTuple):
+    """P of a block, which all its evaluations share."""
+
+    p: Tensor
+    causal: bool
+    ledger: Ledger
+
+    @classmethod
+    def measure(cls, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Shared:
+        ledger = Ledger()
+        return cls(Exponential.apply(q, k, mask, causal, q.shape[-1] ** -0.5, ledger), causal, ledger)
+
+    def evolve(self, b: Tensor) -> list[Evolution]:
+        """For b of several depths, [batch, heads, depths, keys]: P is read once for all of them."""
+        top = b.detach().amax(dim=-1, keepdim=True)
+        e = torch.exp((b - top).clamp(min=exponent_floor(b.dtype))).to(self.p.dtype)
+        normaliser = Normaliser.apply(self.p, e, self.causal, self._ledger)
+        return [Evolution(*pair) for pair in zip(e.unbind(2), normaliser.unbind(2), strict=True)]
+
+    def act(self, evolution: Evolution, v: Tensor) -> Tensor:
+        """A(t) v, [batch, queries, width]"""
+        return SharedAttention.apply(self.p, *evolution, v, self.causal, self._ledger)
+
+    @property
+    def _ledger(self) -> Ledger | None:
+        """It serves only a P that comes straight from its Exponential."""
+        return self.ledger if isinstance(self.p.grad_fn, Exponential._backward_cls) else None
 
 
 def _tiles(p: Tensor, causal: bool) -> Iterator[tuple[slice, slice, slice, int]]:
@@ -212,5 +261,5 @@ def _columns_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
 
 
 def _times(p: Tensor, x: Tensor) -> Tensor:
-    """P x; a single column from the left, which the batched product does many times faster."""
-    return p @ x if x.shape[-1] > 1 else (x.transpose(-1, -2) @ p.transpose(-1, -2)).transpose(-1, -2)
+    """P x"""
+    return p @ x if x.shape[-1] >= FEW else (x.transpose(-1, -2) @ p.transpose(-1, -2)).transpose(-1, -2)
