@@ -16,7 +16,7 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, Source
 from odeum.fields.base import Cache
-from odeum.fields.evolved import Measure
+from odeum.fields.evolved import EvolvedAttention, Measure
 from odeum.models import build
 from odeum.settings.model import Shape
 
@@ -140,6 +140,33 @@ def test_autocast_stays_close(form: str) -> None:
         out = model(x, Context(own=Source(causal=False)))
         out.float().sum().backward()
     close(out.float(), right, 5e-2)
+
+
+@pytest.mark.parametrize("steep", [(), (1,), (0, 1, 2)])
+@pytest.mark.parametrize("case", ["self", "causal", "padded", "cross"])
+@pytest.mark.parametrize("words", ["", "method=rk4", "independent=1", "method=strang", "method=rk4,gradient=adjoint"])
+def test_what_is_known_ahead_is_what_the_layers_would_find(words: str, case: str, steep: tuple[int, ...]) -> None:
+    """The shared form looks ahead, the fused one does not; where the drift is steep the shared form gives way."""
+    torch.manual_seed(0)
+    x, memory = (torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    mask = (torch.arange(7) < torch.tensor([[7], [5]])).view(2, 1, 1, 7) if case == "padded" else None
+    context = Context(own=Source(mask=mask, causal=case == "causal"), other=Source(memory=memory))
+    found = []
+    for form in ("shared", "fused"):
+        torch.manual_seed(1)
+        model = stack(f"transevolve:attention={form},{words}".strip(","), Shape(WIDTH, HEADS, 3), case == "cross")
+        model.double()
+        with torch.no_grad():
+            for i, layer in enumerate(m for m in model.modules() if isinstance(m, EvolvedAttention)):
+                layer.coefficients *= 1000.0 if i in steep else 1.0
+        if form == "shared" and not words:
+            ahead = model.flows[0].anchor(x, context).own.anchor.ahead
+            assert len(ahead) == 3 - len({i // 2 for i in steep if i % 2 == 0} if case == "cross" else steep)
+        out = model(x, context)
+        wanted = [x, *model.parameters(), *([memory] if case == "cross" else [])]
+        found.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
+    for ours, right in zip(*found, strict=True):
+        assert (ours - right).abs().max() <= 1e-9 * (1.0 + right.abs().max())
 
 
 def test_time_starts_anew_in_each_block() -> None:

@@ -143,22 +143,22 @@ class SharedAttention(torch.autograd.Function):
         ev = torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
         out = p.new_empty(p.shape[0], p.shape[2], p.shape[1], v.shape[-1])  # heads side by side, as W_O wants them
         torch.div(_rows_times(p, ev, causal), normaliser, out=out.transpose(1, 2))
-        ctx.save_for_backward(p, e, normaliser, v, ev, out)
-        ctx.plan = (causal, ledger)
+        ctx.save_for_backward(p, e, normaliser, ev, out)
+        ctx.plan = (causal, ledger, v.dtype)
         return out.flatten(-2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        p, e, normaliser, v, ev, out = ctx.saved_tensors
-        causal, ledger = ctx.plan
+        p, e, normaliser, ev, out = ctx.saved_tensors
+        causal, ledger, dtype = ctx.plan
         grad = grads[0].unflatten(-1, out.shape[-2:])
         dnormaliser = -torch.linalg.vecdot(grad, out).transpose(1, 2) / normaliser.squeeze(-1)
         dnum = torch.div(grad.transpose(1, 2), normaliser, out=out.new_empty(normaliser.shape[:-1] + ev.shape[-1:]))
         back = _columns_times(p, dnum, causal)
-        de = (back * v).sum(dim=-1)
+        de = (back * ev).sum(dim=-1) / e.squeeze(-1)  # v = ev / e need not be kept
         direct = _term(ledger, dnum, ev) if ctx.needs_input_grad[0] else None
-        return direct, de, dnormaliser, back.mul_(e).to(v.dtype), None, None
+        return direct, de, dnormaliser, back.mul_(e).to(dtype), None, None
 
 
 def _term(ledger: Ledger | None, of_rows: Tensor, of_keys: Tensor) -> Tensor | None:
