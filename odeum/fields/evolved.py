@@ -116,7 +116,7 @@ class Measure(nn.Module):
         return "shared" if device in ("cpu", "meta") and size <= LARGEST_SHARED else "fused"
 
     def _keys(self, x: Tensor, source: Source) -> tuple[Tensor, Tensor]:
-        """The keys, and what their drift is made of: many of them meet T(t) last, the few of a decoding step first."""
+        """The keys, and what meets T(t): themselves, or k · W_Q,time of the few of a decoding step, to be cached so."""
         k = self._dropped(self.k(x))
         return k, k if source.cache is None else k @ self.time.to(k.dtype)
 
@@ -228,11 +228,13 @@ def look_ahead(anchor: Anchor, evaluations: Sequence[tuple[EvolvedAttention, flo
 
 def _drifts(anchor: Anchor, depth_vectors: Sequence[Tensor]) -> Tensor:
     """b = k · (W_Q,time T) of the new keys for several T, [batch, heads, depths, keys]."""
-    signals = torch.cat([torch.block_diag(*vector) for vector in depth_vectors]).to(anchor.new.dtype)
+    vectors = torch.stack(tuple(depth_vectors)).to(anchor.new.dtype)
+    # A row for each depth and head, zero where the other heads are.
+    signals = torch.diag_embed(vectors.transpose(1, 2), dim1=1, dim2=2).flatten(2).flatten(0, 1)
     if anchor.time is not None:
         signals = signals @ anchor.time.T
     # From the left: as the right factor, a matrix of so few columns is multiplied several times slower.
-    b = (signals @ anchor.new.flatten(0, 1).T).view(len(depth_vectors), len(depth_vectors[0]), *anchor.new.shape[:2])
+    b = (signals @ anchor.new.flatten(0, 1).T).view(*vectors.shape[:2], *anchor.new.shape[:2])
     return b.permute(2, 1, 0, 3)
 
 
