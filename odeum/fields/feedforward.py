@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Dropout, Field
+from odeum.fields.strips import relu_network, suits
 
 ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "swiglu": nn.functional.silu}
 
@@ -38,6 +39,8 @@ class FeedForward(Field):
         reset(self.down)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        if self.activation is nn.functional.relu and suits(x, self.up, self.down):
+            return self.dropout(relu_network(x, self.up, self.down), context.noise)
         h = self.up(x)
         if self.gated:
             gate, h = h.chunk(2, dim=-1)

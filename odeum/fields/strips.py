@@ -1,0 +1,76 @@
+"""W₂ relu(W₁ x + b₁) + b₂ as one node of the graph, whose gradient is made in strips of rows.
+
+The gradient of the hidden features is the widest tensor of a training step, and on a CPU most of what it costs beside
+its products is the way to memory and back. Here it is as wide but only a strip long, and stays in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+STRIP = 1024
+"""rows whose hidden gradient exists at a time"""
+
+
+def suits(x: Tensor, *linears: nn.Module) -> bool:
+    """Whether nothing but a plain gradient on a CPU is wanted, of linear maps that nobody listens to or has changed."""
+    return (
+        type(x) is Tensor
+        and x.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+        and all(map(_untouched, linears))
+    )
+
+
+def _untouched(linear: nn.Module) -> bool:
+    hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks, linear._backward_pre_hooks)
+    return (
+        type(linear) is nn.Linear
+        and type(linear.weight) is nn.Parameter
+        and type(linear.bias) is nn.Parameter
+        and not any(hooks)
+    )
+
+
+def relu_network(x: Tensor, up: Any, down: Any) -> Tensor:
+    return _ReluNetwork.apply(x, up.weight, up.bias, down.weight, down.bias)
+
+
+def _formula(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    return nn.functional.linear(nn.functional.linear(x, w1, b1).relu(), w2, b2)
+
+
+class _ReluNetwork(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        h = nn.functional.linear(x, w1, b1).relu_()
+        ctx.save_for_backward(x, w1, b1, w2, b2, h)
+        return nn.functional.linear(h, w2, b2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, h = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of this gradient is wanted
+            wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad, strict=True) if needed]
+            found = iter(torch.autograd.grad(_formula(*inputs), wanted, grads, create_graph=True))
+            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+        x, w1, _, w2, _ = inputs
+        rows, hidden, grad = x.flatten(0, -2), h.flatten(0, -2), grads[0].flatten(0, -2)
+        dx, dw1, db1 = torch.empty_like(rows), torch.zeros_like(w1), w1.new_zeros(len(w1))
+        strip = hidden.new_empty(min(STRIP, len(hidden)), hidden.shape[1])
+        for x_part, h_part, dx_part, part in zip(*(y.split(STRIP) for y in (rows, hidden, dx, grad)), strict=True):
+            dh = torch.mm(part, w2, out=strip[: len(part)])
+            torch.ops.aten.threshold_backward.grad_input(dh, h_part, 0.0, grad_input=dh)
+            torch.mm(dh, w1, out=dx_part)
+            dw1.addmm_(dh.T, x_part)
+            db1 += dh.sum(dim=0)
+        return dx.view_as(x), dw1, db1, grad.T @ hidden, grad.sum(dim=0)

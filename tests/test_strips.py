@@ -1,0 +1,124 @@
+"""The ReLU feed-forward as one node of the graph: the same function and gradients, and out of the way where asked."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+import torch
+from closeness import close
+from torch import Tensor, nn
+
+from odeum.fields import Context, strips
+from odeum.fields.feedforward import FeedForward
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What was answered to the question whether the strips suit."""
+    answers: list[bool] = []
+    ask = strips.suits
+
+    def suits(*things: object) -> bool:
+        answers.append(ask(*things))  # ty: ignore[invalid-argument-type]
+        return answers[-1]
+
+    monkeypatch.setattr("odeum.fields.feedforward.suits", suits)
+    return answers
+
+
+def network() -> FeedForward:
+    torch.manual_seed(0)
+    return FeedForward(6, 10, activation="relu").double()
+
+
+def plain(field: FeedForward, x: Tensor) -> Tensor:
+    return field.down(field.up(x).relu())
+
+
+def act(field: FeedForward, x: Tensor) -> Tensor:
+    return field(0.0, x, Context())
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 9])
+def test_outputs_and_gradients_are_those_of_the_formula(
+    rows: int, used: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strips, "STRIP", 4)
+    field, x = network(), torch.randn(2, rows, 6, dtype=torch.float64, requires_grad=True)
+    found = []
+    for compute in (act, plain):
+        out = compute(field, x)
+        weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=torch.float64).view_as(out)
+        found.append([out, *torch.autograd.grad((weight * out).sum(), [x, *field.parameters()])])
+    assert used == [True]
+    for ours, right in zip(*found, strict=True):
+        close(ours, right, 1e-12)
+
+
+def test_the_gradient_can_be_differentiated(used: list[bool]) -> None:
+    field, x = network(), torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    found = []
+    for compute in (act, plain):
+        slope = torch.autograd.grad(compute(field, x).square().sum(), x, create_graph=True)[0]
+        found.append(torch.autograd.grad(slope.square().sum(), [x, field.up.weight, field.down.weight]))
+    assert used == [True]
+    for ours, right in zip(*found, strict=True):
+        close(ours, right, 1e-12)
+
+
+def test_frozen_weights_get_no_gradient(used: list[bool]) -> None:
+    field, x = network(), torch.randn(2, 3, 6, dtype=torch.float64)
+    field.up.requires_grad_(False)
+    act(field, x).sum().backward()
+    assert used == [True]
+    assert field.up.weight.grad is None
+    close(field.down.weight.grad, field.up(x).relu().sum((0, 1)).expand(6, -1), 1e-12)
+
+
+def hooked(field: FeedForward, x: Tensor) -> None:
+    seen: list[Tensor] = []
+    field.up.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    act(field, x)
+    assert seen
+
+
+def replaced(field: FeedForward, x: Tensor) -> None:
+    field.down = nn.Sequential(field.down, nn.Linear(6, 6).double())  # as an adapter would
+    assert act(field, x).shape == x.shape
+
+
+def mapped(field: FeedForward, x: Tensor) -> None:
+    close(torch.func.vmap(lambda y: act(field, y))(x.unsqueeze(1)).squeeze(1), plain(field, x), 1e-12)
+
+
+def pushed_forward(field: FeedForward, x: Tensor) -> None:
+    step = torch.randn_like(x)
+    _, ours = torch.func.jvp(lambda y: act(field, y), (x,), (step,))
+    _, right = torch.func.jvp(lambda y: plain(field, y), (x,), (step,))
+    close(ours, right, 1e-12)
+
+
+def traced(field: FeedForward, x: Tensor) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.field = field
+
+        def forward(self, x: Tensor) -> Tensor:
+            return act(self.field, x)
+
+    torch.jit.save(torch.jit.trace(Whole(), x), io.BytesIO())
+
+
+def cast(field: FeedForward, x: Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert act(field.float(), x.float()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("wish", [hooked, replaced, mapped, pushed_forward, traced, cast])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_steps_aside(wish: Callable[[FeedForward, Tensor], None], used: list[bool]) -> None:
+    wish(network(), torch.randn(2, 3, 6, dtype=torch.float64))
+    assert used and not any(used)
