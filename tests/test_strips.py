@@ -9,6 +9,7 @@ import pytest
 import torch
 from closeness import close
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.fields import Context, strips
 from odeum.fields.feedforward import FeedForward
@@ -55,6 +56,14 @@ def test_outputs_and_gradients_are_those_of_the_formula(
     assert used == [True]
     for ours, right in zip(*found, strict=True):
         close(ours, right, 1e-12)
+
+
+def test_all_products_are_counted(used: list[bool]) -> None:
+    field, x = network(), torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        act(field, x).sum().backward()
+    assert used == [True]
+    assert counter.get_total_flops() == 3 * 2 * (2 * 6 * 6 * 10)  # forward, input and weights; 6 rows through 2 maps
 
 
 def test_the_gradient_can_be_differentiated(used: list[bool]) -> None:
