@@ -42,12 +42,12 @@ def act(field: FeedForward, x: Tensor) -> Tensor:
     return field(0.0, x, Context())
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4, 9])
+@pytest.mark.parametrize("shape", [(6,), (0, 3, 6), (2, 1, 6), (2, 3, 6), (4, 6), (2, 9, 6)], ids=str)
 def test_outputs_and_gradients_are_those_of_the_formula(
-    rows: int, used: list[bool], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], used: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strips, "STRIP", 4)
-    field, x = network(), torch.randn(2, rows, 6, dtype=torch.float64, requires_grad=True)
+    field, x = network(), torch.randn(shape, dtype=torch.float64, requires_grad=True)
     found = []
     for compute in (act, plain):
         out = compute(field, x)
@@ -55,15 +55,7 @@ def test_outputs_and_gradients_are_those_of_the_formula(
         found.append([out, *torch.autograd.grad((weight * out).sum(), [x, *field.parameters()])])
     assert used == [True]
     for ours, right in zip(*found, strict=True):
-        close(ours, right, 1e-12)
-
-
-def test_all_products_are_counted(used: list[bool]) -> None:
-    field, x = network(), torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
-    with FlopCounterMode(display=False) as counter:
-        act(field, x).sum().backward()
-    assert used == [True]
-    assert counter.get_total_flops() == 3 * 2 * (2 * 6 * 6 * 10)  # forward, input and weights; 6 rows through 2 maps
+        torch.testing.assert_close(ours, right, rtol=1e-12, atol=1e-12)
 
 
 def test_the_gradient_can_be_differentiated(used: list[bool]) -> None:
@@ -91,6 +83,19 @@ def hooked(field: FeedForward, x: Tensor) -> None:
     field.up.register_forward_hook(lambda module, inputs, output: seen.append(output))
     act(field, x)
     assert seen
+
+
+def hooked_everywhere(field: FeedForward, x: Tensor) -> None:
+    seen: list[nn.Module] = []
+    with nn.modules.module.register_module_forward_hook(lambda module, inputs, output: seen.append(module)):
+        act(field, x)
+    assert field.up in seen
+
+
+def counted(field: FeedForward, x: Tensor) -> None:
+    with FlopCounterMode(display=False) as counter:
+        act(field, x.requires_grad_()).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * (2 * 6 * 6 * 10)  # forward, input and weights; 6 rows through 2 maps
 
 
 def replaced(field: FeedForward, x: Tensor) -> None:
@@ -126,7 +131,7 @@ def cast(field: FeedForward, x: Tensor) -> None:
         assert act(field.float(), x.float()).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("wish", [hooked, replaced, mapped, pushed_forward, traced, cast])
+@pytest.mark.parametrize("wish", [hooked, hooked_everywhere, counted, replaced, mapped, pushed_forward, traced, cast])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_steps_aside(wish: Callable[[FeedForward, Tensor], None], used: list[bool]) -> None:
     wish(network(), torch.randn(2, 3, 6, dtype=torch.float64))

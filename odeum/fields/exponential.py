@@ -19,7 +19,7 @@ TILE = 1 << 21
 CAUSAL_TILE = 256
 """rows of a causal P multiplied at a time, so that half of the product is never made"""
 FEW = 16
-"""a matrix of fewer columns is multiplied from the left, which is up to four times faster"""
+"""a matrix of fewer columns is multiplied from the left, which is faster"""
 
 
 def exponent_floor(dtype: torch.dtype) -> float:

