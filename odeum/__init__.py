@@ -17,7 +17,7 @@ _HOMES = {
     "odeum.fields": ["Context", "Field", "Source"],
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
     "odeum.models": ["Decoder", "Encoder", "build"],
-    "odeum.loading": ["load"],
+    "odeum.tasks.run": ["load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted([*_HOME_OF, "__version__"])

@@ -23,8 +23,8 @@ from odeum.fields import (
     StochasticDepth,
     Sum,
 )
-from odeum.fields.evolved import EvolvedAttention, EvolvedCrossAttention, Measure
-from odeum.fields.rotation import RotationFeedForward
+from odeum.fields.transevolve.evolved import EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.fields.transevolve.rotation import RotationFeedForward
 from odeum.flow import Anchored, Flow, Stack
 from odeum.integrators import (
     TABLEAUX,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import Notice, OdeumError, choose
-from odeum.ranks import complain, is_main, leave
 
 VERBS = {
     "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.fields.evolved import Anchor, EvolvedAttention, Measure, look_ahead
+from odeum.fields.transevolve.evolved import Anchor, EvolvedAttention, Measure, look_ahead
 from odeum.integrators.base import Solver
 from odeum.integrators.fixed import FixedSteps
 

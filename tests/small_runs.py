@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from odeum.progress import Progress
 from odeum.settings.architecture import parse
 from odeum.tasks import Task, open_task
 from odeum.train import Interrupted, Job, train, with_changes
+from odeum.train.progress import Progress
 
 TRAINING = {"steps": 20, "batch_size": 33, "learning_rate": 2e-3, "evaluate_every": 10**9}
 

@@ -13,7 +13,7 @@ from odeum.decode import generate, stream
 from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
 from odeum.fields import Cache
-from odeum.fields.rotation import Rotation
+from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import set_solver
 from odeum.integrators import Adaptive
 from odeum.models import LanguageModel, build

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import lines, losses, run
 
-from odeum.train.parts import divide
+from odeum.train.batches import divide
 
 ARCHITECTURES = ("sequential", "parallel:independent=1", "rk4:gradient=checkpointed", "transevolve")
 STRATEGIES = ("ddp", "fsdp2")

@@ -15,21 +15,20 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    settings
-    statistics ranks
+    settings storage
     fields
     integrators
     flow schedules
     architectures
     models
-    decode describe interop
+    decode interop
     data
     tasks
-    progress runs memory distributed optimization loading
+    distributed
     train
-    plots report
     compare
-    options commands
+    report
+    commands
     cli
     __main__
 """
@@ -108,11 +107,11 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_the_words_need_no_torch() -> None:
-    words = [name_of(path) for path in MODULES if top(name_of(path)) in ("errors", "settings", "statistics")]
+    words = [name_of(path) for path in MODULES if top(name_of(path)) in ("errors", "settings", "storage")]
     assert "odeum.settings.architecture" in words
     assert loaded_by(f"import odeum, {', '.join(words)}") == set()
     assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()
-    assert loaded_by("import odeum.cli") == set()
+    assert loaded_by("import odeum.cli, odeum.compare.statistics, odeum.distributed.ranks") == set()
 
 
 def test_the_core_needs_torch_alone() -> None:

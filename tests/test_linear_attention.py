@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odeum.fields import Source
 from odeum.fields.base import Cache
-from odeum.fields.linear_attention import LinearFeatures, linear_attention
+from odeum.fields.transevolve.linear import LinearFeatures, linear_attention
 from odeum.models import LanguageModel, build
 
 WIDTH, LENGTH = 8, 150

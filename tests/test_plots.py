@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from synthetic_runs import digits, write_plan, write_run
 
-from odeum import plots, report
-from odeum.report.paint import INK, looks, spread_apart, tick
+from odeum import report
+from odeum.report import plots
+from odeum.report.svg import INK, looks, spread_apart, tick
 
 NAMES = ["curves-steps", "curves-time", "quality-parameters", "quality-compute"]
 
 
-def drawn(root: Path) -> tuple[report.Comparison, list[plots.Figure]]:
+def drawn(root: Path) -> tuple[report.ComparisonRecord, list[plots.Figure]]:
     comparison = report.read(root)
     return comparison, plots.draw(comparison, report.rows(comparison), root / "plots")
 

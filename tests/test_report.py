@@ -17,7 +17,7 @@ from synthetic_runs import digits, write_plan, write_run
 from odeum import report
 from odeum.errors import OdeumError
 from odeum.report.notes import notes, warnings
-from odeum.report.words import Scale, count, duration
+from odeum.report.prose import Scale, count, duration
 
 BASE = (0.90, 0.92, 0.91)
 

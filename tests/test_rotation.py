@@ -10,7 +10,7 @@ import torch
 
 from odeum.errors import OdeumError
 from odeum.fields import Context
-from odeum.fields.rotation import KINDS, OrthogonalRotation, PublishedRotation, RotationFeedForward, fold
+from odeum.fields.transevolve.rotation import KINDS, OrthogonalRotation, PublishedRotation, RotationFeedForward, fold
 
 
 @pytest.mark.parametrize("size, out", [(12, 48), (48, 12), (7, 20), (16, 16)])

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from odeum.statistics import level_for, paired_difference, paired_ratio, summarise, t_quantile
+from odeum.compare.statistics import level_for, paired_difference, paired_ratio, summarise, t_quantile
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from odeum.data.parallel import detokenised
+from odeum.data.pairs import detokenised
 from odeum.errors import OdeumError
 from odeum.models import build
 from odeum.tasks import load_task, open_task, reopen_task

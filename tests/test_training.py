@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 from small_runs import digits, job, lines, losses, run
 
 from odeum.errors import Diverged, OdeumError
-from odeum.optimization import Average, Plan, learning_rate, seconds_of
-from odeum.progress import Progress
-from odeum.runs import alone_in
 from odeum.settings.training import Training
+from odeum.storage import alone_in
 from odeum.train import train
 from odeum.train.metrics import Metrics
+from odeum.train.optimization import Average, Plan, learning_rate, seconds_of
+from odeum.train.progress import Progress
 
 # Everything that is random or has a state.
 RICH = {"dropout": 0.2, "ema": 0.9, "average": 3, "accumulate": 2, "steps": 40, "checkpoint_every": 8}

@@ -12,8 +12,8 @@ from torch import Tensor
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, Source, Sum
-from odeum.fields.evolved import Anchor, EvolvedAttention, EvolvedCrossAttention, Measure
-from odeum.fields.rotation import RotationFeedForward
+from odeum.fields.transevolve.evolved import Anchor, EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.fields.transevolve.rotation import RotationFeedForward
 from odeum.flow import Anchored, Flow, Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta, Solver
 from odeum.settings.model import Shape
@@ -116,8 +116,8 @@ def test_the_exact_forms_equal_the_published_polynomial(form: str, case: str, dt
 
 @pytest.mark.parametrize("case", ["self", "causal", "both"])
 def test_tiles_and_causal_blocks_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odeum.fields.exponential.TILE", 4096)
-    monkeypatch.setattr("odeum.fields.exponential.CAUSAL_TILE", 16)
+    monkeypatch.setattr("odeum.fields.transevolve.exponential.TILE", 4096)
+    monkeypatch.setattr("odeum.fields.transevolve.exponential.CAUSAL_TILE", 16)
     s = Setting(case, "shared", torch.float64, length=75)
     ours, defined = s.ours(2.0, s.anchor()), s.defined(2.0)
     close(ours, defined, 1e-10)

@@ -16,7 +16,7 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, Source
 from odeum.fields.base import Cache
-from odeum.fields.evolved import EvolvedAttention, Measure
+from odeum.fields.transevolve.evolved import EvolvedAttention, Measure
 from odeum.models import build
 from odeum.settings.model import Shape
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from odeum.errors import OdeumError
-from odeum.fields.rotation import fold
+from odeum.fields.transevolve.rotation import fold
 from odeum.interop.transevolve import load
 
 SHARED = Path(os.environ.get("ODEUM_SHARED", Path(__file__).parents[2] / "shared"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from odeum.commands.words import command_line, open_words, print_config, read_words
+from odeum.commands.options import Parser, model_names
+from odeum.commands.request import command_line, open_words, print_config, read_words
+from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import choose
-from odeum.options import Parser, model_names
-from odeum.ranks import complain, is_main, leave
 from odeum.settings.architecture import parse, split_spellings
 
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
@@ -48,9 +48,9 @@ def run(argv: list[str]) -> int:
         parse(name)
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
-    from odeum.compare import Comparison, compare
+    from odeum.compare.comparison import Comparison, compare
     from odeum.report import read, rows, table, write
-    from odeum.runs import slug
+    from odeum.storage import slug
     from odeum.train import Interrupted
 
     task, model, training = open_words(words)

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from odeum.commands.options import Parser, expand_shorthands, model_names, preset
 from odeum.errors import choose
-from odeum.options import Parser, expand_shorthands, model_names, preset
 from odeum.settings.architecture import parse
 from odeum.settings.model import model_named
 
@@ -27,7 +27,7 @@ def run(argv: list[str]) -> int:
     form = choose(said.get("format", "text"), FORMATS, "format")
     words = parse(said["architecture"])
 
-    from odeum.describe import describe
+    from odeum.models.description import describe
 
     facts = describe(words, replace(settings, **said.get("model", {})))
     print(json.dumps(facts, ensure_ascii=False, indent=1) if form == "json" else _table(facts, form))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from odeum.commands.options import Parser
 from odeum.errors import choose
-from odeum.options import Parser
 
 
 def run(argv: list[str]) -> int:
@@ -18,7 +18,7 @@ def run(argv: list[str]) -> int:
     said = parser.read(argv)
     form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
 
-    from odeum.loading import load
+    from odeum.tasks.run import load
 
     values = load(said["run"]).solve_by(said.get("solver"), said.get("steps")).evaluate(said.get("split", "test"))
     print(_shown(values, form))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 
+from odeum.commands.options import Parser
 from odeum.errors import choose
-from odeum.options import Parser
 from odeum.settings.architecture import ARCHITECTURES, VARIANTS
 from odeum.settings.data import NAMED
 from odeum.settings.model import MODELS, Model

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odeum.commands.options import Parser
 from odeum.errors import OdeumError, choose
-from odeum.options import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from odeum.loading import Run
+    from odeum.tasks.run import Run
 
 CHOICES = {
     "images": ("top",),
@@ -50,7 +50,7 @@ def run(argv: list[str]) -> int:
     if said.get("text") is not None and said.get("inputs"):
         raise OdeumError("give either --text or files, not both")
 
-    from odeum.loading import load
+    from odeum.tasks.run import load
 
     model = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
     mine = CHOICES[model.task.kind]

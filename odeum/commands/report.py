@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from odeum.commands.options import Parser
 from odeum.errors import choose
-from odeum.options import Parser
 
 
 def run(argv: list[str]) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odeum.commands.words import command_line, open_words, print_config, read_words
+from odeum.commands.options import Parser, model_names
+from odeum.commands.request import command_line, open_words, print_config, read_words
+from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import OdeumError
-from odeum.options import Parser, model_names
-from odeum.ranks import complain, is_main, leave
 from odeum.settings.architecture import parse, spell
 
 
@@ -24,7 +24,7 @@ def run(argv: list[str]) -> int:
     words = read_words(parser, argv)
     architecture = parse(words.said.get("architecture", "sequential"))
 
-    from odeum.runs import slug
+    from odeum.storage import slug
     from odeum.train import Interrupted, Job, train
 
     task, model, training = open_words(words)

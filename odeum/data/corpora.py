@@ -7,7 +7,7 @@ import re
 import sysconfig
 from pathlib import Path
 
-from odeum.data.files import locate, read_text
+from odeum.data.homes import locate, read_text
 from odeum.errors import OdeumError
 from odeum.settings.data import TEXTS, entries, files_below
 

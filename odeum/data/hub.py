@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from odeum.data.files import write_atomically
+from odeum.data.homes import write_atomically
 
 
 def fetch(name: str, folder: Path) -> str | None:

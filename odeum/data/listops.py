@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable
 
-from odeum.data.files import cache, write_atomically
+from odeum.data.homes import cache, write_atomically
 from odeum.errors import OdeumError
 from odeum.settings.data import ListOpsData
 

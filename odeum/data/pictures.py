@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odeum.data.files import locate, read_lines
+from odeum.data.homes import locate, read_lines
 from odeum.data.splits import stratified
 from odeum.errors import OdeumError
 from odeum.settings.data import IMAGES, entries, files_below

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odeum.data.files import homes, locate, read_lines, read_text, rows_of
+from odeum.data.homes import homes, locate, read_lines, read_text, rows_of
 from odeum.errors import OdeumError, notice
 from odeum.settings.data import TABLES, ClassificationData, entries, table_rows
 

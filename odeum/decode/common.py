@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.rotation import Rotation
+from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
 
 

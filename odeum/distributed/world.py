@@ -11,10 +11,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from odeum import ranks
+from odeum.distributed import ranks
 from odeum.errors import OdeumError
 from odeum.models import OdeumModel
-from odeum.runs import save_weights
+from odeum.models.saved import save_weights
 from odeum.settings.training import Training
 
 FILE = "tensors.safetensors"
@@ -130,6 +130,6 @@ def join(training: Training) -> World:
     """The world that this process was started in."""
     if ranks.size() == 1:
         return World(pick_device(training.device))
-    from odeum.distributed.together import meet
+    from odeum.distributed.parallel import meet
 
     return meet(training)

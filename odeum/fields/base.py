@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 
 if TYPE_CHECKING:
-    from odeum.fields.evolved import Anchor
+    from odeum.fields.transevolve.evolved import Anchor
 
 
 class Cache:

@@ -24,9 +24,9 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields.algebra import PreNorm, Sum, Wrapper
 from odeum.fields.base import Context, Source
-from odeum.fields.evolved import EvolvedAttention, Measure
 from odeum.fields.feedforward import FeedForward
-from odeum.fields.rotation import PublishedRotation, RotationFeedForward
+from odeum.fields.transevolve.evolved import EvolvedAttention, Measure
+from odeum.fields.transevolve.rotation import PublishedRotation, RotationFeedForward
 from odeum.flow import Anchored, Flow, Stack
 from odeum.models.embedding import TiedEmbedding, sinusoid
 from odeum.models.translation import TranslationModel

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from odeum.report.files import Report, write
+from odeum.report.formats import FORMATS, rich_table, table
+from odeum.report.prose import headline
+from odeum.report.records import ComparisonRecord, RunRecord, read
 from odeum.report.row import Row, rows
-from odeum.report.runs import Comparison, Run, read
-from odeum.report.tables import FORMATS, rich_table, table
-from odeum.report.words import headline
+from odeum.report.writing import Report, write
 
-__all__ = ["FORMATS", "Comparison", "Report", "Row", "Run", "headline", "read", "rich_table", "rows", "table", "write"]
+__all__ = [
+    "FORMATS",
+    "ComparisonRecord",
+    "Report",
+    "Row",
+    "RunRecord",
+    "headline",
+    "read",
+    "rich_table",
+    "rows",
+    "table",
+    "write",
+]

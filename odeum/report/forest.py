@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odeum.report.paint import INK, PALETTE, Look
 from odeum.report.row import Row
+from odeum.report.svg import INK, PALETTE, Look
 
 WIDTH, HEIGHT = 150, 22
 

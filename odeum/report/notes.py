@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from odeum.compare.statistics import t_quantile
+from odeum.report.prose import count, duration, interval_note, listing
+from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
-from odeum.report.runs import Comparison
-from odeum.report.words import count, duration, interval_note, listing
-from odeum.statistics import t_quantile
 
 MATCHES = {
     "steps": "Every architecture took the same number of optimizer steps on the same batches; "
@@ -34,7 +34,7 @@ LENGTH = frozenset({"steps", "macs", "epochs", "budget"})
 """Settings that differ by design where time or multiply–adds are held equal."""
 
 
-def notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """Sentences, the most important first."""
     out = [*_equal(comparison, rows), interval_note(rows)]
     out.append(
@@ -55,7 +55,7 @@ def notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     return out
 
 
-def warnings(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """What makes this comparison less than it seems; empty if all is well."""
     out = []
     for row in rows:
@@ -90,7 +90,7 @@ def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
     return {key: values for key, values in found.items() if len(values) > 1}
 
 
-def _equal(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+def _equal(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """What was held equal, beside what was measured."""
     if comparison.match is None:
         return ["What was held equal between the architectures is not recorded (no comparison.json)."]

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from odeum import plots
+from odeum.report import plots
 from odeum.report.forest import forest, key
+from odeum.report.formats import seeds
 from odeum.report.notes import differing, notes, warnings
-from odeum.report.paint import looks
+from odeum.report.prose import NONE, Scale, count, duration, groups, headline, memory, ratio
+from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
-from odeum.report.runs import Comparison
 from odeum.report.style import CSS
-from odeum.report.tables import seeds
-from odeum.report.words import NONE, Scale, count, duration, groups, headline, memory, ratio
+from odeum.report.svg import looks
 
 SIGNS = {"better": "▲ ", "worse": "▼ "}
 
 
-def page(comparison: Comparison, rows: Sequence[Row], figures: Sequence[plots.Figure]) -> str:
+def page(comparison: ComparisonRecord, rows: Sequence[Row], figures: Sequence[plots.Figure]) -> str:
     """The whole of report.html."""
     title = f"Which layer is worth it on {comparison.data}?"
     parts = [
@@ -74,12 +74,12 @@ def _groups(rows: Sequence[Row]) -> str:
     return f'<ul class="groups">{"".join(items)}</ul>' if items else ""
 
 
-def _warnings(comparison: Comparison, rows: Sequence[Row]) -> str:
+def _warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
     found = warnings(comparison, rows)
     return f'<div class="warn">{"".join(f"<p>{_marked(text)}</p>" for text in found)}</div>' if found else ""
 
 
-def _results(comparison: Comparison, rows: Sequence[Row]) -> str:
+def _results(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
     scale, look = Scale.of(rows), looks(comparison)
     metric, split = _text(comparison.metric), comparison.split
     other = "valid" if split == "test" else "test"
@@ -139,7 +139,7 @@ def _cell(kind: str, head: str, content: str) -> str:
     return f'<td class="{kind}"{label}>{content}</td>' if kind else f"<td{label}>{content}</td>"
 
 
-def _every_run(comparison: Comparison, rows: Sequence[Row]) -> str:
+def _every_run(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
     """The numbers behind the means: nothing is hidden in an average."""
     scale = Scale.of(rows)
     numbers = sorted({run.seed for run in comparison.runs})
@@ -183,7 +183,7 @@ def _evaluations(row: Row) -> str:
     return f'<div class="soft">{row.evaluations} evaluations a forward pass</div>' if row.evaluations else ""
 
 
-def _facts(comparison: Comparison) -> str:
+def _facts(comparison: ComparisonRecord) -> str:
     """What is equal in all runs, once; what differs is named in the warnings."""
     infos = [run.info for run in comparison.runs if run.info]
     if not infos:
@@ -240,7 +240,7 @@ def _list(items: Sequence[str]) -> str:
     return f'<ul class="notes">{"".join(f"<li>{_marked(item)}</li>" for item in items)}</ul>'
 
 
-def _repeat(comparison: Comparison) -> str:
+def _repeat(comparison: ComparisonRecord) -> str:
     command = comparison.command or next(
         (run.info["command"] for run in comparison.runs if run.info.get("command")), None
     )

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from odeum.report.runs import Comparison, Run, whole
-from odeum.statistics import Difference, Summary, paired_difference, paired_ratio, summarise
+from odeum.compare.statistics import Difference, Summary, paired_difference, paired_ratio, summarise
+from odeum.report.records import ComparisonRecord, RunRecord, whole
 
 MEASURED = (
     "step_ratio",
@@ -95,7 +95,7 @@ class Row:
         return "baseline" if self.is_baseline else "no seed in common with the baseline"
 
 
-def rows(comparison: Comparison) -> list[Row]:
+def rows(comparison: ComparisonRecord) -> list[Row]:
     """One row an architecture, in the comparison's order."""
     base = comparison.finished(comparison.baseline)
     found = [_row(comparison, name, base, 1) for name in comparison.architectures]
@@ -103,7 +103,7 @@ def rows(comparison: Comparison) -> list[Row]:
     return found if judged < 2 else [_row(comparison, name, base, judged) for name in comparison.architectures]
 
 
-def _row(comparison: Comparison, name: str, base: list[Run], comparisons: int) -> Row:
+def _row(comparison: ComparisonRecord, name: str, base: list[RunRecord], comparisons: int) -> Row:
     runs, done = comparison.of(name), comparison.finished(name)
     metric, split, is_baseline = comparison.metric, comparison.split, name == comparison.baseline
     scores = _by_seed(done, lambda run: run.score(split, metric))
@@ -139,12 +139,12 @@ def _row(comparison: Comparison, name: str, base: list[Run], comparisons: int) -
     )
 
 
-def _by_seed(runs: list[Run], value: Any) -> dict[int, float]:
+def _by_seed(runs: list[RunRecord], value: Any) -> dict[int, float]:
     found = {run.seed: value(run) for run in runs}
     return {seed: x for seed, x in found.items() if x is not None}
 
 
-def _summary(runs: list[Run], split: str, metric: str) -> Summary | None:
+def _summary(runs: list[RunRecord], split: str, metric: str) -> Summary | None:
     return summarise(x for run in runs if (x := run.score(split, metric)) is not None and math.isfinite(x))
 
 
@@ -160,7 +160,7 @@ def _equation(facts: dict[str, Any]) -> str | None:
     return "\n".join(filter(None, lines)) or None
 
 
-def _unfinished(run: Run) -> str:
+def _unfinished(run: RunRecord) -> str:
     if not run.info:
         return f"seed {run.seed}: its run.json is missing or broken"
     return f"seed {run.seed}: at step {run.last_step}" if run.last_step else f"seed {run.seed}: no step yet"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from odeum.data import parallel
+from odeum.data import pairs
 from odeum.data.ragged import Ragged, by_tokens, cut_by_tokens
 from odeum.data.tokens import Bpe, Tokens, load_tokens
 from odeum.errors import OdeumError, notice
@@ -58,7 +58,7 @@ class TranslationTask(Task):
         options: TranslationData,
         tokens: Tokens,
         languages: tuple[str, str],
-        texts: dict[str, parallel.Pairs] | None = None,
+        texts: dict[str, pairs.Pairs] | None = None,
         source: Sequence[str] = (),
     ) -> None:
         super().__init__(name, options, source)
@@ -75,7 +75,7 @@ class TranslationTask(Task):
             raise OdeumError(f"length of the sentences should be at least 4 tokens, not {options.length}")
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
-        texts, languages = parallel.named(str(data), options.test) if known else parallel.files(paths)
+        texts, languages = pairs.named(str(data), options.test) if known else pairs.files(paths)
         sources, targets = texts["train"]
         characters = sum(map(len, sources)) + sum(map(len, targets))
         size = min(options.vocabulary, max(500, characters // 50))

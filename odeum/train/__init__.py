@@ -6,14 +6,14 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from odeum.distributed import join
-from odeum.progress import Progress
-from odeum.runs import alone_in, read_json
+from odeum.distributed.world import join
 from odeum.settings.architecture import spell
 from odeum.settings.training import Training
+from odeum.storage import alone_in, read_json
 from odeum.train.interrupt import Interrupted
 from odeum.train.job import Job, macs_per_step, open_run, refuse_another
 from odeum.train.loop import Trainer
+from odeum.train.progress import Progress
 
 __all__ = ["Interrupted", "Job", "macs_per_step", "refuse_another", "train", "with_changes"]
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
-from odeum.describe import describe
-from odeum.distributed import World
+from odeum.distributed.world import World
 from odeum.errors import OdeumError
-from odeum.runs import git_revision, make_directory, read_json, versions, write_json
+from odeum.models.description import describe
 from odeum.settings.architecture import Architecture, spell
 from odeum.settings.model import Model, Translation
 from odeum.settings.training import Training
+from odeum.storage import make_directory, read_json, write_json
 from odeum.tasks import Task
+from odeum.train.provenance import git_revision, versions
 
 FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
 """settings of the training that say how, not what: a run may move"""

@@ -14,18 +14,21 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from odeum.distributed import World, collect, restore
+from odeum.distributed.world import World
 from odeum.errors import Diverged, OdeumError
-from odeum.memory import peak_memory, reset_peak_memory
 from odeum.models import LanguageModel, OdeumModel, TranslationModel, build
-from odeum.optimization import Average, Plan, learning_rate, make_optimizer
-from odeum.progress import Progress, duration
-from odeum.runs import Checkpoints, read_json, save_model, write_json
+from odeum.models.saved import save_model
 from odeum.settings.architecture import spell
+from odeum.storage import read_json, write_json
+from odeum.train.batches import divide, step_seed
+from odeum.train.checkpoints import Checkpoints
 from odeum.train.interrupt import Interrupted, stop_softly
 from odeum.train.job import Job, macs_per_step
+from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
-from odeum.train.parts import divide, step_seed
+from odeum.train.optimization import Average, Plan, learning_rate, make_optimizer
+from odeum.train.progress import Progress, duration
+from odeum.train.state import collect, restore
 
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
 """the numbers, beside the tensors, that a run continues from"""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.runs import write_bytes
+from odeum.storage import write_bytes
 
 
 class Metrics:

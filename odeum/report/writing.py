@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from odeum import plots
+from odeum.report import plots
+from odeum.report.formats import table
 from odeum.report.notes import notes, warnings
 from odeum.report.page import page
+from odeum.report.prose import headline
+from odeum.report.records import read
 from odeum.report.row import rows
-from odeum.report.runs import read
-from odeum.report.tables import table
-from odeum.report.words import headline
 
 
 @dataclass(frozen=True)

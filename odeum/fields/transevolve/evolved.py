@@ -19,8 +19,8 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
 from odeum.fields.base import Context, Dropout, Field, Source, drop
 from odeum.fields.constants import remembered
-from odeum.fields.exponential import Evolution, Shared, largest_spread
-from odeum.fields.linear_attention import Features, LinearFeatures, linear_attention
+from odeum.fields.transevolve.exponential import Evolution, Shared, largest_spread
+from odeum.fields.transevolve.linear import Features, LinearFeatures, linear_attention
 
 FORMS = ("auto", "shared", "fused", "linear")
 LARGEST_SHARED = 1 << 30

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from odeum.compare.statistics import Summary, level_for
 from odeum.report.row import Row
-from odeum.statistics import Summary, level_for
 
 NONE = "–"
 NOTICEABLE = 0.03

@@ -11,7 +11,8 @@ from odeum.architectures import method
 from odeum.errors import OdeumError
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
-from odeum.runs import load_model, read_json
+from odeum.models.saved import load_model
+from odeum.storage import read_json
 from odeum.tasks import Task, load_task, reopen_task
 
 

@@ -20,12 +20,12 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from odeum import ranks
+from odeum.distributed import ranks
+from odeum.distributed.ranks import Lost
 from odeum.distributed.world import SHARDS, World, pick_device
 from odeum.errors import OdeumError
 from odeum.flow import Anchored, Flow
 from odeum.models import OdeumModel, build
-from odeum.ranks import Lost
 from odeum.settings.training import Training
 
 STEP = timedelta(seconds=25)

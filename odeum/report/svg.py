@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odeum.report.runs import Comparison
-from odeum.report.words import count
+from odeum.report.prose import count
+from odeum.report.records import ComparisonRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ class Look:
     filled: bool
 
 
-def looks(comparison: Comparison) -> dict[str, Look]:
+def looks(comparison: ComparisonRecord) -> dict[str, Look]:
     """The baseline in ink, the others in the comparison's order."""
     out = {comparison.baseline: Look(INK, "-", MARKERS[0], True)}
     for i, name in enumerate(name for name in comparison.architectures if name != comparison.baseline):

@@ -16,11 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odeum.report.paint import GRID, INK, PALETTE, STYLE, Look, Series, lines, looks, points, short
+from odeum.compare.statistics import summarise
+from odeum.report.prose import Scale
+from odeum.report.records import ComparisonRecord, RunRecord
 from odeum.report.row import Row
-from odeum.report.runs import Comparison, Run
-from odeum.report.words import Scale
-from odeum.statistics import summarise
+from odeum.report.svg import GRID, INK, PALETTE, STYLE, Look, Series, lines, looks, points, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ class Figure:
     svg: Path
 
 
-def draw(comparison: Comparison, rows: Sequence[Row], directory: str | Path) -> list[Figure]:
+def draw(comparison: ComparisonRecord, rows: Sequence[Row], directory: str | Path) -> list[Figure]:
     """Draw whatever the runs hold data for."""
     folder = Path(directory)
     metric, scale = comparison.metric, Scale.of(rows)
@@ -89,13 +89,13 @@ def inline(figure: Figure) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{figure.title}" stroke-linejoin="round"', 1)
 
 
-def _clock(comparison: Comparison) -> tuple[str, float]:
+def _clock(comparison: ComparisonRecord) -> tuple[str, float]:
     """Seconds, minutes or hours: whichever the longest run is told in."""
     longest = max((float(r.get("seconds") or 0) for run in comparison.runs for r in run.curve), default=0.0)
     return ("hours", 3600.0) if longest > 7200 else ("minutes", 60.0) if longest > 300 else ("seconds", 1.0)
 
 
-def _curve(comparison: Comparison, name: str, key: str, size: float, value: str, factor: float) -> Series | None:
+def _curve(comparison: ComparisonRecord, name: str, key: str, size: float, value: str, factor: float) -> Series | None:
     """Mean and spread over the seeds: at equal steps, or where the steps differ, while all of them were running."""
     runs = comparison.finished(name) or comparison.of(name)
     curves = [points for run in runs if (points := _measured(run, key, value))]
@@ -113,7 +113,7 @@ def _curve(comparison: Comparison, name: str, key: str, size: float, value: str,
     return Series(name, [x / size for x in grid], means, spreads, len(curves)) if grid else None
 
 
-def _measured(run: Run, key: str, value: str) -> list[tuple[float, float]]:
+def _measured(run: RunRecord, key: str, value: str) -> list[tuple[float, float]]:
     points = [(r.get(key), r.get(value)) for r in run.curve if r.get("split") == "valid"]
     numbers = [(float(x), float(y)) for x, y in points if isinstance(x, int | float) and isinstance(y, int | float)]
     return sorted((x, y) for x, y in numbers if abs(y) < float("inf"))
@@ -135,7 +135,7 @@ def _point(row: Row, cost: float | None, factor: float) -> Series | None:
 
 
 def _plot(
-    comparison: Comparison,
+    comparison: ComparisonRecord,
     series: list[Series],
     path: Path,
     title: str,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from odeum.distributed.world import World
 from odeum.models import OdeumModel
-from odeum.optimization import Average
+from odeum.train.optimization import Average
 
 
 class Resumable(Protocol):

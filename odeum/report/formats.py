@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from odeum.errors import choose
+from odeum.report.prose import NONE, Scale, count, memory, ratio
 from odeum.report.row import Row
-from odeum.report.words import NONE, Scale, count, memory, ratio
 
 if TYPE_CHECKING:
     from rich.table import Table

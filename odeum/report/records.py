@@ -14,7 +14,7 @@ from odeum.errors import OdeumError
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """One architecture with one seed, as its folder tells it."""
 
     architecture: str
@@ -42,11 +42,11 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonRecord:
     """All runs below one directory, and the question they answer."""
 
     directory: Path
-    runs: tuple[Run, ...]
+    runs: tuple[RunRecord, ...]
     architectures: tuple[str, ...]
     """in the order in which they are shown"""
     baseline: str
@@ -58,14 +58,14 @@ class Comparison:
     match: str | None
     command: str | None
 
-    def of(self, architecture: str) -> list[Run]:
+    def of(self, architecture: str) -> list[RunRecord]:
         return [run for run in self.runs if run.architecture == architecture]
 
-    def finished(self, architecture: str) -> list[Run]:
+    def finished(self, architecture: str) -> list[RunRecord]:
         return [run for run in self.of(architecture) if run.result is not None]
 
 
-def read(directory: str | Path) -> Comparison:
+def read(directory: str | Path) -> ComparisonRecord:
     """Read DIR/<architecture>/seed-<n>/ and, if it is there, DIR/comparison.json."""
     root = Path(directory)
     folders = sorted((p for p in root.glob("*/seed-*") if p.is_dir()), key=lambda p: (p.parent.name, _seed(p), p.name))
@@ -87,7 +87,7 @@ def read(directory: str | Path) -> Comparison:
     metric = str(facts.get("metric") or "loss")
     done = [run for run in runs if run.result is not None]
     tested = bool(done) and all(run.score("test", metric) is not None for run in done)
-    return Comparison(
+    return ComparisonRecord(
         directory=root,
         runs=runs,
         architectures=order,
@@ -127,13 +127,13 @@ def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
 
 
-def _run(folder: Path, folders: list[Path], wanted: list[str]) -> Run:
+def _run(folder: Path, folders: list[Path], wanted: list[str]) -> RunRecord:
     info = read_json(folder / "run.json")
     result = read_json(folder / "result.json") if info is not None else None
     if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
         result = None
     seed = whole((info or {}).get("seed"))
-    return Run(
+    return RunRecord(
         architecture=_name(folder, info, folders, wanted),
         seed=_seed(folder) if seed is None else seed,
         path=folder,
@@ -156,9 +156,9 @@ def _name(folder: Path, info: Mapping[str, Any] | None, folders: list[Path], wan
     return plain.get(re.sub(r"[^0-9a-z]", "", folder.parent.name.lower()), folder.parent.name)
 
 
-def _unique(runs: Iterable[Run]) -> tuple[Run, ...]:
+def _unique(runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
     """One run for an architecture and a seed: a finished one, else the first found."""
-    kept: dict[tuple[str, int], Run] = {}
+    kept: dict[tuple[str, int], RunRecord] = {}
     for run in runs:
         key = run.architecture, run.seed
         if key not in kept or (kept[key].result is None and run.result is not None):

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from odeum.describe import describe
+from odeum.distributed.ranks import is_main
 from odeum.errors import Diverged, OdeumError, choose
-from odeum.progress import Progress
-from odeum.ranks import is_main
-from odeum.runs import make_directory, read_json, slug, write_json
+from odeum.models.description import describe
 from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Model
 from odeum.settings.training import Training, seconds_of
+from odeum.storage import make_directory, read_json, slug, write_json
 from odeum.tasks import Task
 from odeum.train import Job, macs_per_step, refuse_another, train
+from odeum.train.progress import Progress
 
 MATCHES = ("steps", "time", "macs", "params")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from odeum.data.files import homes, locate, read_lines
+from odeum.data.homes import homes, locate, read_lines
 from odeum.data.splits import shuffled
 from odeum.errors import OdeumError, choose, notice
 

@@ -1,0 +1,84 @@
+"""A model in a directory: config.json says what it is, model.safetensors what it has learned."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.models import OdeumModel, build
+from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.model import Classification, Language, Model, Translation, Vision
+from odeum.storage import read_json, sync, write_json
+
+KINDS = {kind.__name__: kind for kind in (Vision, Language, Classification, Translation)}
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    """Safetensors, whole or not at all; a weight that is used twice is stored once because it is one module."""
+    part = path.with_name(path.name + ".part")
+    try:
+        save_file({name: w.detach().cpu().contiguous() for name, w in weights.items()}, part)
+        sync(part)
+        os.replace(part, path)
+    except Exception as error:  # safetensors raises its own kinds for a full disk
+        part.unlink(missing_ok=True)
+        raise OdeumError(f"cannot write '{path}': {error}") from None
+
+
+def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | None = None) -> None:
+    """config.json and model.safetensors."""
+    config = {
+        "kind": type(model.settings).__name__,
+        "architecture": spell(model.architecture),
+        "model": asdict(model.settings),
+    }
+    write_json(directory / "config.json", config)
+    save_weights(directory / "model.safetensors", model.state_dict() if weights is None else weights)
+
+
+def read_settings(directory: Path) -> tuple[Model, Architecture]:
+    """The words a run's model was built from."""
+    config = read_json(directory / "config.json")
+    try:
+        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
+        kind: Any = KINDS[config["kind"]]
+        return kind(**settings), parse(config["architecture"])
+    except (KeyError, TypeError, AttributeError):
+        raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of a run of Odeum") from None
+
+
+def load_model(directory: str | Path) -> nn.Module:
+    """The trained model of a run, in evaluation mode."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise OdeumError(f"there is no run '{directory}'")
+    path = directory / "model.safetensors"
+    if not path.exists():
+        raise OdeumError(_why_no_model(directory))
+    settings, architecture = read_settings(directory)
+    model = build(architecture, settings)
+    try:
+        model.load_state_dict(load_file(path))
+    except (RuntimeError, SafetensorError) as error:  # written by another version, or damaged
+        reason = " ".join(str(error).split("\n")[-1].split())
+        raise OdeumError(f"the weights '{path}' do not fit the model of their run: {reason}") from None
+    return model.eval()
+
+
+def _why_no_model(directory: Path) -> str:
+    result = directory / "result.json"
+    if result.exists() and (failed := read_json(result).get("failed")):
+        return f"the run '{directory}' failed: {failed}"
+    if (directory / "run.json").exists():
+        command = read_json(directory / "run.json").get("command") or "the command that began it"
+        return f"the run '{directory}' is not finished; `{command}` continues it"
+    inside = sorted(path.parent for path in directory.glob("*/**/model.safetensors"))
+    hint = f"; there are runs inside, such as '{inside[0]}'" if inside else ""
+    return f"'{directory}' is no run of Odeum: it holds no model.safetensors{hint}"

@@ -1,0 +1,35 @@
+"""What a result depends on besides its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on besides the code."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    out = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("odeum", "numpy", "tokenizers", "sacrebleu"):
+        try:
+            out[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return out
+
+
+def git_revision() -> str | None:
+    """Of the library's own checkout, with a mark if it was changed; None for an installed package."""
+    import subprocess
+
+    root = Path(__file__).resolve().parent.parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        run = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(run, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
