@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    settings storage
+    registry storage
+    settings
     fields
     integrators
     flow schedules
@@ -107,7 +108,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_the_words_need_no_torch() -> None:
-    words = [name_of(path) for path in MODULES if top(name_of(path)) in ("errors", "settings", "storage")]
+    words = [name_of(path) for path in MODULES if top(name_of(path)) in ("errors", "registry", "settings", "storage")]
     assert "odeum.settings.architecture" in words
     assert loaded_by(f"import odeum, {', '.join(words)}") == set()
     assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()
