@@ -112,6 +112,8 @@ def test_the_words_need_no_torch() -> None:
     assert "odeum.settings.architecture" in words
     assert loaded_by(f"import odeum, {', '.join(words)}") == set()
     assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()
+    looks = "odeum.data.sniffing, odeum.data.files, odeum.data.split_names, odeum.data.homes"
+    assert loaded_by(f"import {looks}") == set()  # the first look at the data
     assert loaded_by("import odeum.cli, odeum.compare.statistics, odeum.distributed.ranks") == set()
 
 

@@ -97,7 +97,7 @@ def test_files_of_two_kinds_and_no_name_at_all(said: Said, table: Path, tmp_path
     text = tmp_path / "a.txt"
     text.write_text("hello\n")
     assert main(["train", str(table), str(text)]) == 2
-    assert "is a table and the other files are not" in said()
+    assert f"'{table}' is a table and '{text}' is not" in said()
     assert main(["train", ""]) == 2
     assert "the name of the data is empty" in said()
 

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.commands.options import Parser, merge, preset, read_config, take
+from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError
-from odeum.settings.data import DATA, recognise
+from odeum.settings.data import DATA
 from odeum.settings.model import Classification, Language, Model, Translation, Vision, model_named
 from odeum.settings.training import Training
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sysconfig
 from pathlib import Path
 
-from odeum.data.homes import locate, read_text
+from odeum.data.files import TEXTS, entries, files_below, read_text
+from odeum.data.homes import locate
+from odeum.data.split_names import PARTS, split_name
+from odeum.data.splits import consecutive, hold_out
 from odeum.errors import OdeumError
-from odeum.settings.data import TEXTS, entries, files_below
 
 Corpus = dict[str, list[str]]  # part -> texts
-
-_PART = re.compile(r"(?:^|[._-])(train|valid|val|dev|test)(?:ing|ation)?(?:[._-]|$)", re.IGNORECASE)
-_NAMES = {"val": "valid", "dev": "valid"}
 
 
 def named(name: str, megabytes: float) -> Corpus:
@@ -55,14 +53,32 @@ def _is_library(path: Path) -> bool:
 def files(paths: list[Path]) -> Corpus:
     """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file."""
     found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
-    parts = {p: _part(p, len(found)) for p in found}
-    if "train" in parts.values() or (None in parts.values() and len(set(parts.values())) > 1):
-        corpus: Corpus = {"train": [], "valid": [], "test": []}
-        for path, part in parts.items():
-            corpus[part or "train"].append(read_text(path))
-        return _fill(corpus)
-    pieces = [cut(read_text(path)) for path in found]
-    return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(("train", "valid", "test"))}
+    parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}
+    if set(parts.values()) == {None}:
+        pieces = [consecutive(read_text(path)) for path in found]
+        return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(PARTS)}
+    texts: Corpus = {}
+    for path, part in parts.items():
+        texts.setdefault(part or "train", []).append(read_text(path))
+    if "train" not in texts:
+        raise OdeumError(f"none of {', '.join(map(str, found[:6]))} is named as the training part (train)")
+    for path, part in parts.items():
+        if part in ("valid", "test"):
+            _refuse_repetition(path, texts)
+    corpus = hold_out(texts, _cut)
+    return {part: corpus[part] for part in PARTS}
+
+
+def _refuse_repetition(path: Path, texts: Corpus) -> None:
+    """A model that is tested on text it was trained on says nothing."""
+    text = read_text(path).strip()
+    if any(text in other for other in texts["train"]):
+        raise OdeumError(f"all of '{path}' stands in the training text too, so it can test nothing; give other text")
+
+
+def _cut(texts: list[str], count: int) -> list[list[str]]:
+    pieces = [consecutive(text) for text in texts]
+    return [[piece[i] for piece in pieces] for i in range(count + 1)]
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -74,36 +90,6 @@ def _inside(folder: Path) -> list[Path]:
             f"'{folder}' holds no text files ({', '.join(sorted(TEXTS))}), only {len(entries(folder))} others"
         )
     return found
-
-
-def _part(path: Path, count: int) -> str | None:
-    match = _PART.search(path.name)
-    if match is None or count == 1:
-        return None
-    word = match[1].lower()
-    return _NAMES.get(word, word)
-
-
-def _fill(corpus: Corpus) -> Corpus:
-    """Parts that are not given are cut from the training part."""
-    missing = [part for part in ("valid", "test") if not corpus[part]]
-    if missing:
-        pieces = [cut(text) for text in corpus["train"]]
-        corpus["train"] = [p[0] for p in pieces]
-        for i, part in enumerate(missing, start=1):
-            corpus[part] = [p[i] for p in pieces]
-    return corpus
-
-
-def cut(text: str, shares: tuple[float, float] = (0.9, 0.95)) -> tuple[str, str, str]:
-    """Three consecutive pieces, cut at line ends where there are any near."""
-    places = []
-    for share in shares:
-        place = int(len(text) * share)
-        end = text.find("\n", place, place + max(200, len(text) // 100))
-        places.append(end + 1 if end >= 0 else place)
-    first, second = places[0], max(places)
-    return text[:first], text[first:second], text[second:]
 
 
 def is_tokenised(paths: list[Path]) -> bool:

@@ -7,15 +7,16 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from odeum.data.homes import homes, locate, read_lines
-from odeum.data.splits import shuffled
+from odeum.data.files import TABLES, TEXTS, entries, read_lines
+from odeum.data.homes import homes, locate
+from odeum.data.split_names import PARTS, beside, split_name
+from odeum.data.splits import hold_out, uniform
 from odeum.errors import OdeumError, choose, notice
 
 Pairs = tuple[list[str], list[str]]  # sources, targets
 
 MULTI30K_TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 _HEADERS = {"source", "src", "target", "tgt", "trg", "en", "de", "fr", "es", "it", "english", "german", "french"}
-_SIBLINGS = {"valid": ("valid", "val", "dev"), "test": ("test",)}
 
 
 def named(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str]]:
@@ -88,7 +89,7 @@ def read_tsv(path: Path) -> Pairs:
 def files(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
     """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there."""
     if paths[0].is_dir():
-        paths = sorted(p for p in paths[0].glob("train.*") if p.is_file())
+        paths = _inside(paths[0])
     if len(paths) == 1:
         read: Callable[..., Pairs] = read_tsv
     elif len(paths) == 2:
@@ -96,31 +97,31 @@ def files(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
     else:
         raise OdeumError(f"a translation needs two files, source and target, or one TSV, not {len(paths)} files")
     parts = {"train": read(*paths)}
-    if all(p.name.startswith("train") for p in paths):
-        for part, words in _SIBLINGS.items():
-            sets = ([p.with_name(word + p.name.removeprefix("train")) for p in paths] for word in words)
-            beside = next((some for some in sets if all(p.exists() for p in some)), None)
-            if beside:
-                parts[part] = read(*beside)
+    if all(split_name(p.name) == "train" for p in paths):
+        for part in PARTS[1:]:
+            if there := beside(paths, part):
+                parts[part] = read(*there)
+                _refuse_repetition(parts[part], parts["train"], str(there[0]))
     languages = (paths[0].suffix[1:], paths[1].suffix[1:]) if len(paths) == 2 else ("source", "target")
-    return hold_out(parts, " ".join(map(str, paths))), languages
+    where = " ".join(map(str, paths))
+    return hold_out(parts, lambda train, count: _cut(train, count, where)), languages
 
 
-def hold_out(parts: dict[str, Pairs], where: str) -> dict[str, Pairs]:
-    """Parts that are not given: a twentieth of the training pairs each, at most 1000, always the same."""
-    sources, targets = parts["train"]
-    missing = [part for part in ("valid", "test") if part not in parts]
-    count = min(1000, len(sources) // 20)
-    if missing and not count:
-        raise OdeumError(f"'{where}' has {len(sources)} pairs, too few to set some aside for validation and test (20)")
-    order = shuffled(len(sources)).tolist()
-    for i, part in enumerate(missing):
-        rows = sorted(order[i * count : (i + 1) * count])
-        parts[part] = [sources[j] for j in rows], [targets[j] for j in rows]
-    if missing:
-        rows = sorted(order[len(missing) * count :])
-        parts["train"] = [sources[j] for j in rows], [targets[j] for j in rows]
-    return parts
+def _inside(folder: Path) -> list[Path]:
+    """The two sides of the training part, or the one table, in a folder."""
+    found = [p for p in entries(folder) if p.is_file()]
+    train = [p for p in found if split_name(p.name) == "train"]
+    sides = [p for p in train if p.suffix.lower() not in TABLES | TEXTS]
+    return sides or [p for p in train or found if p.suffix.lower() == ".tsv"]
+
+
+def _cut(train: Pairs, count: int, where: str) -> list[Pairs]:
+    return [([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in uniform(len(train[0]), count, where)]
+
+
+def _refuse_repetition(held: Pairs, train: Pairs, where: str) -> None:
+    if set(zip(*held, strict=True)) <= set(zip(*train, strict=True)):
+        raise OdeumError(f"all pairs of '{where}' are in the training part too, so they can test nothing")
 
 
 def detokenised(line: str) -> str:

@@ -11,19 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odeum.data.homes import locate, read_lines
-from odeum.data.splits import stratified
+from odeum.data.files import IMAGES, entries, files_below, read_lines
+from odeum.data.homes import locate
+from odeum.data.split_names import PARTS, whole_name
+from odeum.data.splits import hold_out, stratified
 from odeum.errors import OdeumError
-from odeum.settings.data import IMAGES, entries, files_below
 
 Part = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-SPLIT_NAMES = {
-    "train": ("train", "training"),
-    "valid": ("valid", "val", "validation", "dev"),
-    "test": ("test", "testing"),
-}
 
 
 @dataclass
@@ -42,9 +38,12 @@ def named(name: str) -> Pictures:
 
 def with_valid(train: Part, test: Part, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
     """Hold a tenth of the training part (at most 5000) out for validation, always the same."""
-    rest, valid = stratified(train[1], (0.1,), where)
-    parts = {"train": (train[0][rest], train[1][rest]), "valid": (train[0][valid], train[1][valid]), "test": test}
-    return Pictures(parts, classes, mirrors)
+    rest, valid = _cut(train, 1, where)
+    return Pictures({"train": rest, "valid": valid, "test": test}, classes, mirrors)
+
+
+def _cut(train: Part, count: int, where: str) -> list[Part]:
+    return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where)]
 
 
 def digits() -> Pictures:
@@ -160,8 +159,8 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
 def folder(path: Path, size: int | None = None) -> Pictures:
     """Class = sub-folder; with sub-folders train, valid, test of class folders if there are such."""
     given = {}
-    for split, names in SPLIT_NAMES.items():
-        subs = [p for p in entries(path) if p.is_dir() and p.name.lower() in names]
+    for split in PARTS:
+        subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]
         if subs and (found := _class_folders(subs[0])):
             given[split] = found
     if "train" not in given:
@@ -178,16 +177,12 @@ def folder(path: Path, size: int | None = None) -> Pictures:
             )
     channels, side = _common(given["train"], size)
     parts = {split: _load(found, classes, channels, side) for split, found in given.items()}
-    missing = [s for s in ("valid", "test") if s not in parts]
-    if missing:
-        images, labels = parts["train"]
-        rows = stratified(labels, (0.1,) * len(missing), str(path))
-        parts |= {s: (images[r], labels[r]) for s, r in zip(["train", *missing], rows, strict=True)}
-    return Pictures(parts, classes)
+    return Pictures(hold_out(parts, lambda train, count: _cut(train, count, str(path))), classes)
 
 
 def _load(found: dict[str, list[Path]], classes: list[str], channels: int, size: int) -> Part:
-    files = [(file, classes.index(name)) for name, group in found.items() for file in group]
+    index = {name: i for i, name in enumerate(classes)}
+    files = [(file, index[name]) for name, group in found.items() for file in group]
     return torch.stack([image_tensor(f, channels, size) for f, _ in files]), torch.tensor([label for _, label in files])
 
 

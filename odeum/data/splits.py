@@ -1,11 +1,28 @@
-"""Fixed parts of a data set that comes without them."""
+"""Hold-out: fixed parts of a data set that comes without them, the same rows each time; one place for every kind."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from odeum.data.split_names import PARTS
 from odeum.errors import OdeumError
+
+T = TypeVar("T")
+
+
+def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]]) -> dict[str, T]:
+    """The parts, those that are not given cut off the training part.
+
+    `cut(train, n)` gives what is left to train on and then n parts.
+    """
+    missing = [part for part in PARTS[1:] if part not in parts]
+    if not missing:
+        return parts
+    return parts | dict(zip(("train", *missing), cut(parts["train"], len(missing)), strict=True))
 
 
 def shuffled(count: int, seed: int = 0) -> Tensor:
@@ -42,3 +59,24 @@ def stratified(labels: Tensor, shares: tuple[float, ...], where: str, largest: i
             f"validation and test; at least {len(shares) + 1} in one class are needed"
         )
     return out
+
+
+def uniform(count: int, parts: int, where: str, largest: int = 1000) -> list[list[int]]:
+    """Indices of the training part and then of each other: a twentieth of the rows, at most `largest`."""
+    share = min(largest, count // 20)
+    if not share:
+        raise OdeumError(f"'{where}' has {count} pairs, too few to set some aside for validation and test (20)")
+    order = shuffled(count).tolist()
+    held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
+    return [sorted(order[parts * share :]), *held]
+
+
+def consecutive(text: str, shares: tuple[float, float] = (0.9, 0.95)) -> tuple[str, str, str]:
+    """Three pieces of a text, one after the other, cut at line ends where there are any near."""
+    places = []
+    for share in shares:
+        place = int(len(text) * share)
+        end = text.find("\n", place, place + max(200, len(text) // 100))
+        places.append(end + 1 if end >= 0 else place)
+    first, second = places[0], max(places)
+    return text[:first], text[first:second], text[second:]

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odeum.data.homes import homes, locate, read_lines, read_text, rows_of
+from odeum.data.files import TABLES, entries, read_lines, read_text, rows_of, table_rows
+from odeum.data.homes import homes, locate
+from odeum.data.split_names import split_name
 from odeum.errors import OdeumError, notice
-from odeum.settings.data import TABLES, ClassificationData, entries, table_rows
+from odeum.settings.data import ClassificationData
 
 TEXT_NAMES = (
     "text sentence review content description comment message document body tweet question headline title input"
@@ -78,7 +80,7 @@ def files(paths: list[Path], options: ClassificationData) -> Labelled:
     if len(found) == 1:
         return Labelled({"train": read_table(found[0], options)}, {})
     parts: dict[str, Rows] = {}
-    named = [_part(path) for path in found]
+    named = [split_name(path.name) for path in found]
     free = iter([part for part in ("train", "test", "valid") if part not in named])
     for path, part in zip(found, named, strict=True):
         part = part or next(free, None)
@@ -90,15 +92,6 @@ def files(paths: list[Path], options: ClassificationData) -> Labelled:
     if "train" not in parts:
         raise OdeumError(f"none of {', '.join(str(p) for p in found)} is named as the training part (train)")
     return Labelled(parts, {})
-
-
-_PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
-
-
-def _part(path: Path) -> str | None:
-    """Told by the file's name, numbered or not: train, reviews_train, train-2."""
-    stem = path.stem.lower().rstrip("0123456789-_. ")
-    return next((p for p, keys in _PARTS.items() if any(stem.startswith(k) or stem.endswith(k) for k in keys)), None)
 
 
 def read_table(path: Path, options: ClassificationData) -> Rows:

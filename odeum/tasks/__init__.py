@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError, choose
-from odeum.settings.data import DATA, NAMED, Data, recognise
+from odeum.settings.data import DATA, NAMED, Data
 from odeum.tasks.base import Task
 
 __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]

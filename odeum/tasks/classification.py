@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from odeum.data import tables
 from odeum.data.ragged import Ragged, by_count, cut_by_tokens
-from odeum.data.splits import mixed, shuffled, stratified
+from odeum.data.split_names import PARTS
+from odeum.data.splits import hold_out, mixed, shuffled, stratified
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, ClassificationData, Data
@@ -177,14 +178,14 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
 
 def split(parts: dict[str, tables.Rows], labels: list[str], where: str) -> dict[str, tables.Rows]:
     """The parts that are not given are held out of the training rows, always the same, with the classes mixed alike."""
-    missing = [part for part in ("valid", "test") if part not in parts]
-    if not missing:
-        return parts
-    rows = parts["train"]
-    index = torch.tensor([labels.index(label) for _, label in rows])
-    kept = stratified(index, (0.1,) * len(missing), where)
-    cut = {part: [rows[i] for i in some.tolist()] for part, some in zip(["train", *missing], kept, strict=True)}
-    return {part: cut.get(part) or parts[part] for part in ("train", "valid", "test")}
+    index = {label: i for i, label in enumerate(labels)}
+
+    def cut(rows: tables.Rows, count: int) -> list[tables.Rows]:
+        kept = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where)
+        return [[rows[i] for i in some.tolist()] for some in kept]
+
+    held = hold_out(parts, cut)
+    return parts if held is parts else {part: held[part] for part in PARTS}
 
 
 def some(rows: tables.Rows, most: int | None) -> tuple[tables.Rows, tuple[str, ...]]:
