@@ -34,7 +34,7 @@ class Flow(nn.Module):
         return self.solver(self.field, start, start + self.duration, x, context or Context())
 
     def extra_repr(self) -> str:
-        return f"[{self.t0:g}, {self.t1:g}]"
+        return f"dx/dt = {self.field.formula('x')}, t from {self.t0:g} to {self.t1:g}"
 
 
 class Stack(nn.Module):

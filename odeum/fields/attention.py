@@ -103,6 +103,9 @@ class SelfAttention(Field):
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"
 
+    def extra_repr(self) -> str:
+        return f"width={self.out.out_features}, heads={self.heads}"
+
 
 class CrossAttention(Field):
     """Multi-head attention of the state to a memory: the encoder's output."""
@@ -138,6 +141,9 @@ class CrossAttention(Field):
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x}, M)"
+
+    def extra_repr(self) -> str:
+        return f"width={self.out.out_features}, heads={self.heads}"
 
 
 def reset(*linears: nn.Linear, parts: int = 1) -> None:

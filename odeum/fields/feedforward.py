@@ -32,6 +32,7 @@ class FeedForward(Field):
             raise OdeumError(f"the hidden width of a feed-forward must be at least 1, not {hidden}")
         self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
         self.gated = activation == "swiglu"
+        self.shown = f"width={width}, hidden={hidden}, {activation}"
         self.up = nn.Linear(width, hidden * (2 if self.gated else 1), bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)
         self.dropout = Dropout(dropout)
@@ -51,3 +52,6 @@ class FeedForward(Field):
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"
+
+    def extra_repr(self) -> str:
+        return self.shown

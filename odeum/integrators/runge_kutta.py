@@ -24,6 +24,9 @@ class RungeKutta(Method):
                 f"{tableau.name} has {len(tableau.b)} stages, but the mix was made for {len(self.mix.weights)}"
             )
 
+    def extra_repr(self) -> str:
+        return f"{self.tableau.name}, order {self.order or 'not fixed'}"
+
     def check(self, field: Field) -> None:
         refuse_projecting_terms(field, self.tableau.name)
 

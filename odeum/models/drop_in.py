@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Never
 
 import torch
 from torch import Tensor, nn
 
 from odeum.architectures import stack
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, choose
 from odeum.fields.base import Context, Source
-from odeum.settings.architecture import Architecture
+from odeum.settings.architecture import Architecture, parse, spell
 from odeum.settings.model import Shape
 
 
@@ -23,14 +23,50 @@ class Encoder(nn.Module):
     cross = False
 
     def __init__(
-        self, width: int, heads: int, depth: int, architecture: str | Architecture = "sequential", **shape: Any
+        self,
+        width: int = 192,
+        heads: int = 3,
+        depth: int = 12,
+        architecture: str | Architecture = "sequential",
+        *,
+        hidden: int | None = None,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        norm_kind: Literal["layer", "rms"] = "layer",
+        norm_eps: float = 1e-6,
+        bias: bool = True,
+        dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        **unknown: Never,
     ) -> None:
+        """A stack of `depth` layers.
+
+        Args:
+            width: of the residual stream, d_model of `nn.Transformer`.
+            heads: of the attention; they divide the width.
+            depth: how many layers, or how long the time interval is.
+            architecture: a name such as `"rk4"`, a spelling with options such as `"parallel:independent=3"`, or an
+                architecture's dataclass such as `Layered(method="heun")`.
+            hidden: width of the feed-forward; 4 × width if it is not given.
+            activation: of the feed-forward.
+            norm_kind: LayerNorm or RMSNorm.
+            norm_eps: added to the variance in a norm.
+            bias: biases in the projections.
+            dropout: on the output of attention and feed-forward.
+            stochastic_depth: probability of dropping a branch, growing linearly with depth up to this.
+        """
         super().__init__()
-        try:
-            self.shape = Shape(width=width, heads=heads, depth=depth, **shape)
-        except TypeError as error:
-            raise OdeumError(f"{error}; Shape takes {', '.join(Shape.__dataclass_fields__)}") from None
-        self.stack = stack(architecture, self.shape, cross=self.cross)
+        _refuse_unknown(type(self).__name__, unknown)
+        self.shape = Shape(
+            width, heads, depth, hidden, activation, norm_kind, norm_eps, bias, dropout, stochastic_depth
+        )
+        self.architecture = parse(architecture)
+        self.stack = stack(self.architecture, self.shape, cross=self.cross)
+
+    def extra_repr(self) -> str:
+        """The architecture's spelling and its sizes."""
+        return (
+            f"{spell(self.architecture)}, width={self.shape.width}, heads={self.shape.heads}, depth={self.shape.depth}"
+        )
 
     def forward(
         self,
@@ -73,6 +109,29 @@ class Decoder(Encoder):
         look = torch_mask(memory_mask, memory_key_padding_mask, tgt, memory, heads)
         other = Source(mask=look, causal=memory_is_causal, memory=memory)
         return self.stack(tgt, Context(own=own, other=other))
+
+
+TORCH_NAMES = {
+    "d_model": "width",
+    "nhead": "heads",
+    "num_layers": "depth",
+    "num_encoder_layers": "depth",
+    "num_decoder_layers": "depth",
+    "dim_feedforward": "hidden",
+    "layer_norm_eps": "norm_eps",
+    "norm_first": 'architecture ("sequential" or "post-norm")',
+}
+"""what nn.Transformer's settings are called here"""
+
+
+def _refuse_unknown(who: str, unknown: dict[str, Any]) -> None:
+    known = [*Shape.__dataclass_fields__, "architecture"]
+    for name in unknown:
+        if name in TORCH_NAMES:
+            raise OdeumError(f"{who} has no {name}; nn.Transformer's {name} is {TORCH_NAMES[name]} here")
+        if name == "batch_first":
+            raise OdeumError(f"{who} has no batch_first; its input is always [batch, length, width]")
+        choose(name, known, f"setting of {who}")
 
 
 def torch_mask(mask: Tensor | None, padding: Tensor | None, queries: Tensor, keys: Tensor, heads: int) -> Tensor | None:
