@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from odeum.errors import OdeumError, choose
@@ -79,6 +80,17 @@ class Registry(Mapping[str, T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.what}: {', '.join(self)})"
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """What is imported when it is first called, so that its name is known without torch."""
+
+    module: str
+    name: str
+
+    def __call__(self, *given: Any) -> Any:
+        return getattr(import_module(self.module), self.name)(*given)
 
 
 def _caller() -> str:

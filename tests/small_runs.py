@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from odeum.settings.architecture import parse
+from odeum.settings.spelling import parse
 from odeum.tasks import Task, open_task
 from odeum.train import Interrupted, Job, train, with_changes
 from odeum.train.progress import Progress

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from odeum import Encoder, Layered, Shape, build
-from odeum.architectures import METHODS, SPLITTINGS, stack
+from odeum.architectures import make_method, stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Field, PostNorm, PreNorm, Scaled, SelfAttention, Source, Sum
 from odeum.flow import Flow, Stack
@@ -30,12 +30,9 @@ from odeum.integrators import (
     Solver,
     Strang,
 )
-from odeum.settings.architecture import (
-    ARCHITECTURES,
-    VARIANTS,
-    NormPlacement,
-    parse,
-)
+from odeum.integrators.splitting import Splitting
+from odeum.settings.architecture import ARCHITECTURES, METHODS, Evolved, NormPlacement
+from odeum.settings.spelling import parse
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 
@@ -148,7 +145,7 @@ def test_every_method_with_every_norm_learns_or_is_refused(form: Any, norm: Any,
     """Which combinations exist is a rule: one norm for all terms does not split, a norm after each does not add up."""
     for method in METHODS:
         words = Layered(form=form, norm=norm, method=method)  # ty: ignore
-        lost = norm in ("shared", "post-sum") if method in SPLITTINGS else norm == "post"
+        lost = norm in ("shared", "post-sum") if isinstance(make_method(method), Splitting) else norm == "post"
         if lost:
             with pytest.raises(OdeumError):
                 stack(words, SMALL, cross=cross)
@@ -173,7 +170,7 @@ def test_every_method_with_every_norm_learns_or_is_refused(form: Any, norm: Any,
         ),
         "sandwich:coefficient=0",
         "sandwich:coefficient=4",
-        *(f"transevolve:{variant}" for variant in VARIANTS["transevolve"]),
+        *(f"transevolve:{variant}" for variant in Evolved.variants),
         "transevolve:method=rk4,gradient=checkpointed",
         "transevolve:method=euler,independent=1",
     ],

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import METHODS, method, stack
+from odeum.architectures import make_method, stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Field, Increment, PreNorm, Scaled, SelfAttention, Source, Sum
 from odeum.flow import Flow, Stack, set_solver, set_steps
@@ -30,6 +30,7 @@ from odeum.integrators import (
     Tableau,
 )
 from odeum.schedules import cycle, sequence
+from odeum.settings.architecture import METHODS
 from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -123,8 +124,8 @@ def test_tied_macaron_is_strang_by_name() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_one_flow_over_n_is_n_tied_layers(name: str) -> None:
     field, x = Sum(g(), f()), state()
-    layers = Stack([Flow(field, FixedSteps(method(name), 2))], sequence(4, 1))
-    flow = Flow(field, FixedSteps(method(name), 2), 0.0, 4.0)
+    layers = Stack([Flow(field, FixedSteps(make_method(name), 2))], sequence(4, 1))
+    flow = Flow(field, FixedSteps(make_method(name), 2), 0.0, 4.0)
     torch.testing.assert_close(layers(x), flow(x), rtol=0, atol=1e-13)
 
 

@@ -16,7 +16,9 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 LAYERS = """
     errors
     registry storage
-    settings
+    settings tableaux
+    register
+    builtin
     fields
     integrators
     flow schedules
@@ -35,6 +37,7 @@ LAYERS = """
 """
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
+LIGHT = ("errors", "registry", "storage", "settings", "tableaux", "register", "builtin")
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 
@@ -108,7 +111,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_the_words_need_no_torch() -> None:
-    words = [name_of(path) for path in MODULES if top(name_of(path)) in ("errors", "registry", "settings", "storage")]
+    words = [name_of(path) for path in MODULES if top(name_of(path)) in LIGHT]
     assert "odeum.settings.architecture" in words
     assert loaded_by(f"import odeum, {', '.join(words)}") == set()
     assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()

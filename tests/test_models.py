@@ -14,8 +14,9 @@ from odeum.fields import Cache, Scaled
 from odeum.models import TranslationModel, VisionModel, build
 from odeum.models.base import OdeumModel
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
-from odeum.settings.architecture import ARCHITECTURES, parse
+from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.model import MODELS, Shape
+from odeum.settings.spelling import parse
 
 SIZE: dict[str, Any] = {"width": 16, "heads": 2, "depth": 2, "hidden": 32}
 VOCABULARY = 29

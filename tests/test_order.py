@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from odeum.architectures import METHODS, method, place_norms
+from odeum.architectures import make_method, place_norms, tableaux
 from odeum.fields import Context, FeedForward, Field, SelfAttention, Sum
-from odeum.integrators import BOSH3, DOPRI5, TABLEAUX, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
+from odeum.integrators import BOSH3, DOPRI5, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
+from odeum.settings.architecture import METHODS
 from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -76,9 +77,9 @@ def test_order_against_the_matrix_exponential(name: str, order: int) -> None:
     assert (a @ b - b @ a).norm() > 0.1
     x = torch.randn(1, 3, 4)
     exact = x @ torch.linalg.matrix_exp(a + b).mT
-    found = measured_order(method(name), Sum(Linear(a), Linear(b)), x, exact, counts_for(order))
+    found = measured_order(make_method(name), Sum(Linear(a), Linear(b)), x, exact, counts_for(order))
     assert found == pytest.approx(order, abs=0.1)
-    assert method(name).order == order
+    assert make_method(name).order == order
 
 
 @pytest.mark.parametrize(("name", "order"), ORDERS.items())
@@ -88,7 +89,7 @@ def test_order_where_the_field_depends_on_time(name: str, order: int) -> None:
     x = torch.randn(1, 3, 4)
     field = Sum(Linear(a, lambda t: 2 * t), Linear(a / 2, lambda t: 2 * t))
     exact = x @ torch.linalg.matrix_exp(1.5 * a).mT
-    found = measured_order(method(name), field, x, exact, counts_for(order))
+    found = measured_order(make_method(name), field, x, exact, counts_for(order))
     assert found == pytest.approx(order, abs=0.1)
 
 
@@ -110,7 +111,7 @@ def transformer_field() -> tuple[Field, Tensor, Tensor]:
 def test_order_on_attention_and_feed_forward(name: str, order: int) -> None:
     field, x, exact = transformer_field()
     counts = (128, 256) if order < 3 else (32, 64)
-    assert measured_order(method(name), field, x, exact, counts) == pytest.approx(order, abs=0.1)
+    assert measured_order(make_method(name), field, x, exact, counts) == pytest.approx(order, abs=0.1)
 
 
 def test_strang_over_euler_is_first_order_with_a_smaller_error_than_lie_trotter() -> None:
@@ -172,7 +173,7 @@ def test_the_number_of_order_conditions_is_the_known_one() -> None:
     assert [len(rooted_trees(order)) for order in range(1, 7)] == [1, 1, 2, 4, 9, 20]
 
 
-@pytest.mark.parametrize("tableau", TABLEAUX.values(), ids=TABLEAUX)
+@pytest.mark.parametrize("tableau", tableaux().values(), ids=tableaux())
 def test_tableaux_satisfy_the_order_conditions_and_no_more(tableau: Tableau) -> None:
     for order in range(1, tableau.order + 1):
         for tree in rooted_trees(order):
@@ -180,7 +181,7 @@ def test_tableaux_satisfy_the_order_conditions_and_no_more(tableau: Tableau) -> 
     assert max(violation(tableau, tree) for tree in rooted_trees(tableau.order + 1)) > 1e-4
 
 
-@pytest.mark.parametrize("tableau", TABLEAUX.values(), ids=TABLEAUX)
+@pytest.mark.parametrize("tableau", tableaux().values(), ids=tableaux())
 def test_tableaux_are_consistent(tableau: Tableau) -> None:
     """Rows sum to their nodes, weights to one, the error to zero; the embedded pairs end where the next step begins."""
     assert sum(tableau.b) == pytest.approx(1, abs=1e-15)

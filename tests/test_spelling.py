@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.settings.architecture import (
-    ARCHITECTURES,
-    MAY_BE_ZERO,
-    VARIANTS,
-    Continuous,
-    Layered,
-    Sandwich,
-    parse,
-    spell,
-    split_spellings,
-)
+from odeum.settings.architecture import ARCHITECTURES, Continuous, Evolved, Layered, Sandwich
+from odeum.settings.checks import options
 from odeum.settings.model import Shape
+from odeum.settings.spelling import parse, spell, split_spellings
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 
@@ -30,16 +22,15 @@ def random_architecture(generator: random.Random) -> Any:
     """A named architecture with some of its words replaced by any that their annotations allow."""
     base = generator.choice(list(ARCHITECTURES.values()))
     changes = {}
-    for key, hint in get_type_hints(type(base)).items():
-        kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    for key, option in options(type(base)).items():
         if generator.random() < 0.5:
             continue
-        if isinstance(kinds[0], str):
-            changes[key] = generator.choice(kinds)
-        elif type(None) in get_args(hint) and generator.random() < 0.3:
+        if isinstance(option.kinds[0], str):
+            changes[key] = generator.choice(option.kinds)
+        elif option.optional and generator.random() < 0.3:
             changes[key] = None
-        elif kinds[0] is int:
-            changes[key] = generator.randint(0 if key in MAY_BE_ZERO else 1, 99)
+        elif option.kinds[0] is int:
+            changes[key] = generator.randint(0 if option.range and option.range.least == 0 else 1, 99)
         else:
             changes[key] = generator.choice([generator.random(), 10.0 ** generator.randint(-12, 3), 1 / 3])
     return dataclasses.replace(base, **changes)
@@ -70,7 +61,7 @@ def test_spellings_are_short() -> None:
     assert spell(Layered(method="euler", independent=6)) == "parallel:independent=6"
     assert spell(Layered(norm="post", method="rk4")) == "rk4:norm=post"
     assert spell(Continuous(rtol=1e-2)) == "continuous:rtol=0.01"
-    for variant in VARIANTS["transevolve"]:
+    for variant in Evolved.variants:
         assert len(spell(parse(f"transevolve:{variant}"))) <= len(f"transevolve:{variant}")
     assert split_spellings("transevolve:full-1,steps=2,rk4,independent=2") == [
         "transevolve:full-1,steps=2",

@@ -9,7 +9,7 @@ from odeum.commands.options import Parser, model_names
 from odeum.commands.request import command_line, open_words, print_config, read_words
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import choose
-from odeum.settings.architecture import parse, split_spellings
+from odeum.settings.spelling import parse, split_spellings
 
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
+from typing import Any
 
 from odeum.commands.options import Parser
 from odeum.errors import choose
-from odeum.settings.architecture import ARCHITECTURES, VARIANTS
+from odeum.registry import Registry
+from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
 from odeum.settings.data import NAMED
 from odeum.settings.model import MODELS, Model
-
-ABOUT = {
-    "sequential": "pre-norm transformer, ViT, DeiT: Lie–Trotter splitting",
-    "post-norm": "the original transformer (Vaswani 2017)",
-    "parallel": "attention and feed-forward side by side: Euler (Zhong 2022)",
-    "midpoint": "parallel field, midpoint step",
-    "rk2": "parallel field, Heun step",
-    "rk4": "parallel field, classical Runge–Kutta step (Zhong 2022)",
-    "rk4-38": "parallel field, Runge–Kutta 3/8 rule (torchdiffeq's rk4)",
-    "macaron": "½ feed-forward, attention, ½ feed-forward (Lu 2019)",
-    "strang": "macaron with one feed-forward: Strang splitting",
-    "strang-midpoint": "Strang splitting of true second order",
-    "sandwich": "attentions first, feed-forwards last (Press 2020)",
-    "ode-transformer": "a Runge–Kutta step of whole layers, gated (Li 2022)",
-    "continuous": "one layer integrated over depth by an adaptive solver",
-    "transevolve": "attention measured once a block and evolved (Dutta 2021)",
-}
 
 
 def run(argv: list[str]) -> int:
@@ -36,18 +21,22 @@ def run(argv: list[str]) -> int:
     if form == "json":
         content = {
             "architectures": {name: asdict(words) for name, words in ARCHITECTURES.items()},
-            "variants": {name: list(variants) for name, variants in VARIANTS.items()},
+            "variants": {name: list(words.variants) for name, words in ARCHITECTURES.items() if words.variants},
+            "methods": _about(METHODS),
+            "fields": _about(FIELDS),
             "models": {name: {"kind": type(m).__name__.lower(), **asdict(m)} for name, m in MODELS.items()},
             "data": NAMED,
         }
         print(json.dumps(content, indent=1))
         return 0
-    _print("architecture", [(name, ABOUT[name]) for name in ARCHITECTURES], form)
+    _print("architecture", list(_about(ARCHITECTURES).items()), form)
     for names in _by_kind().values():
-        options = ", ".join(field.name for field in fields(ARCHITECTURES[names[0]]))
-        variants = "".join(f"; {name}:{' '.join(VARIANTS[name])}" for name in names if name in VARIANTS)
+        options = ", ".join(field.name for field in fields(ARCHITECTURES[names[0]])) or "none"
+        variants = "".join(f"; {name}:{' '.join(v)}" for name in names if (v := ARCHITECTURES[name].variants))
         print(f"{'- ' if form == 'md' else '  '}options of {', '.join(names)}: {options}{variants}")
     print()
+    _print("method", list(_about(METHODS).items()), form)
+    _print("field", list(_about(FIELDS).items()), form)
     sizes = {
         name: f"{type(m).__name__.lower()}, width {m.width}, heads {m.heads}, depth {m.depth}"
         for name, m in MODELS.items()
@@ -55,6 +44,12 @@ def run(argv: list[str]) -> int:
     _print("model", list(sizes.items()), form)
     _print("data", list(NAMED.items()), form)
     return 0
+
+
+def _about(registry: Registry[Any]) -> dict[str, str]:
+    """A line for each name, with where it comes from."""
+    entries = registry.entries.items()
+    return {name: f"{e.about} ({e.source})".strip() if e.source else e.about for name, e in entries}
 
 
 def _size(model: Model) -> str:

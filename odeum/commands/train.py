@@ -8,7 +8,7 @@ from odeum.commands.options import Parser, model_names
 from odeum.commands.request import command_line, open_words, print_config, read_words
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import OdeumError
-from odeum.settings.architecture import parse, spell
+from odeum.settings.spelling import parse, spell
 
 
 def run(argv: list[str]) -> int:

@@ -12,8 +12,9 @@ from pathlib import Path
 from odeum.distributed.ranks import is_main
 from odeum.errors import Diverged, OdeumError, choose
 from odeum.models.description import describe
-from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
+from odeum.settings.spelling import parse, spell
 from odeum.settings.training import Training, seconds_of
 from odeum.storage import make_directory, read_json, slug, write_json
 from odeum.tasks import Task

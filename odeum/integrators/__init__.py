@@ -6,8 +6,8 @@ from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
 from odeum.integrators.mixes import Gated, Learned, Mix
 from odeum.integrators.runge_kutta import RungeKutta
-from odeum.integrators.splitting import LieTrotter, Strang
-from odeum.integrators.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, TABLEAUX, Tableau
+from odeum.integrators.splitting import LieTrotter, Strang, strang_midpoint
+from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, Tableau
 
 __all__ = [
     "BOSH3",
@@ -17,7 +17,6 @@ __all__ = [
     "MIDPOINT",
     "RK4",
     "RK4_38",
-    "TABLEAUX",
     "Adaptive",
     "Adjoint",
     "Checkpointed",
@@ -31,4 +30,5 @@ __all__ = [
     "Solver",
     "Strang",
     "Tableau",
+    "strang_midpoint",
 ]

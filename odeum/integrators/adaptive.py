@@ -13,7 +13,7 @@ from odeum.fields.base import Context, Field, lands
 from odeum.integrators.base import Solver
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
-from odeum.integrators.tableaux import DOPRI5, Tableau
+from odeum.tableaux import DOPRI5, Tableau
 
 
 class Adaptive(Solver):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.integrators.tableaux import Tableau
+from odeum.tableaux import Tableau
 
 
 def combine(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor | None:

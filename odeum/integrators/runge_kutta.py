@@ -8,7 +8,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, refuse_projecting_terms, with_noise
 from odeum.integrators.mixes import Gated, Mix, combination, combine
-from odeum.integrators.tableaux import Tableau
+from odeum.tableaux import Tableau
 
 
 class RungeKutta(Method):

@@ -8,7 +8,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, with_noise
 from odeum.integrators.runge_kutta import RungeKutta
-from odeum.integrators.tableaux import EULER
+from odeum.tableaux import EULER, MIDPOINT
 
 
 class Splitting(Method):
@@ -73,3 +73,8 @@ class Strang(Splitting):
         there = [(term, 0.0, 0.5) for term in halves]
         back = [(term, 0.5, 0.5) for term in reversed(halves)]
         return [*there, (whole, 0.0, 1.0), *back]
+
+
+def strang_midpoint() -> Strang:
+    """Strang over midpoint steps: of true second order."""
+    return Strang(RungeKutta(MIDPOINT))

@@ -15,8 +15,9 @@ from odeum.models.drop_in import Decoder, Encoder
 from odeum.models.language import LanguageModel
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
-from odeum.settings.architecture import Architecture, parse
+from odeum.settings.architecture import Architecture
 from odeum.settings.model import Classification, Language, Model, Shape, Translation, Vision, model_named
+from odeum.settings.spelling import parse
 
 __all__ = [
     "ClassificationModel",

@@ -18,8 +18,9 @@ from odeum.fields.transevolve.evolved import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, FixedSteps, Solver
 from odeum.models import build
-from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.architecture import Architecture
 from odeum.settings.model import Classification, Language, Model, Translation, Vision
+from odeum.settings.spelling import parse, spell
 
 
 def example(settings: Model, device: str, batch: int = 1) -> dict[str, Tensor]:

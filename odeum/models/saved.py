@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.models import OdeumModel, build
-from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.architecture import Architecture
 from odeum.settings.model import Classification, Language, Model, Translation, Vision
+from odeum.settings.spelling import parse, spell
 from odeum.storage import read_json, sync, write_json
 
 KINDS = {kind.__name__: kind for kind in (Vision, Language, Classification, Translation)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from odeum.architectures import method
+from odeum.architectures import make_method
 from odeum.errors import OdeumError
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
@@ -27,7 +27,7 @@ class Run:
     def solve_by(self, solver: str | None = None, steps: int | None = None) -> Run:
         """Integrate the trained model in another way: another method, another number of steps a layer."""
         if solver is not None:
-            set_solver(self.model, FixedSteps(method(solver), 1 if steps is None else steps))
+            set_solver(self.model, FixedSteps(make_method(solver), 1 if steps is None else steps))
         elif steps is not None:
             set_steps(self.model, steps)
         return self

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from odeum.distributed.world import join
-from odeum.settings.architecture import spell
+from odeum.settings.spelling import spell
 from odeum.settings.training import Training
 from odeum.storage import alone_in, read_json
 from odeum.train.interrupt import Interrupted

@@ -13,8 +13,9 @@ import torch
 from odeum.distributed.world import World
 from odeum.errors import OdeumError
 from odeum.models.description import describe
-from odeum.settings.architecture import Architecture, spell
+from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model, Translation
+from odeum.settings.spelling import spell
 from odeum.settings.training import Training
 from odeum.storage import make_directory, read_json, write_json
 from odeum.tasks import Task

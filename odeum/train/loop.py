@@ -18,7 +18,7 @@ from odeum.distributed.world import World
 from odeum.errors import Diverged, OdeumError
 from odeum.models import LanguageModel, OdeumModel, TranslationModel, build
 from odeum.models.saved import save_model
-from odeum.settings.architecture import spell
+from odeum.settings.spelling import spell
 from odeum.storage import read_json, write_json
 from odeum.train.batches import divide, step_seed
 from odeum.train.checkpoints import Checkpoints

@@ -68,5 +68,3 @@ DOPRI5 = Tableau(  # Dormand & Prince 1980
         -1 / 40,
     ),
 )
-
-TABLEAUX = {tableau.name: tableau for tableau in (EULER, MIDPOINT, HEUN, RK4, RK4_38, BOSH3, DOPRI5)}

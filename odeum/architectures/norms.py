@@ -1,0 +1,59 @@
+"""Where the norms stand, and how often a branch is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from odeum.errors import choose
+from odeum.fields import Field, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
+from odeum.settings.model import Shape
+
+
+def make_norm(shape: Shape) -> nn.Module:
+    """A norm of the kind that the shape names."""
+    choose(shape.norm_kind, ("layer", "rms"), "norm_kind")
+    kind = nn.LayerNorm if shape.norm_kind == "layer" else nn.RMSNorm
+    return kind(shape.width, eps=shape.norm_eps)
+
+
+def place_norms(fields: Sequence[Field], placement: str, shape: Shape, rate: float = 0.0) -> Field:
+    """Put norms (and stochastic depth) around the branches: out(x + res(f(in(x)))), and nothing else."""
+
+    def alive(field: Field) -> Field:
+        return StochasticDepth(field, rate) if rate else field
+
+    def norm() -> nn.Module:
+        return make_norm(shape)
+
+    def ended(field: Field) -> Field:
+        if isinstance(field, Scaled):  # inside, the norm would undo the factor
+            return Scaled(field.factor, ended(field.field))
+        return PeriNorm(norm() if placement == "peri" else nn.Identity(), field, norm())
+
+    match placement:
+        case "pre":
+            return Sum(*(alive(PreNorm(norm(), field)) for field in fields))
+        case "peri" | "branch":
+            return Sum(*(alive(ended(field)) for field in fields))
+        case "post":
+            return Sum(*(PostNorm(alive(field), norm()) for field in fields))
+        case "shared":
+            return PreNorm(norm(), Sum(*map(alive, fields)))
+        case "post-sum":
+            return PostNorm(Sum(*map(alive, fields)), norm())
+    choose(placement, ("pre", "shared", "post", "post-sum", "peri", "branch"), "norm placement")
+    raise AssertionError(placement)
+
+
+def final_norm(placement: str, shape: Shape) -> nn.Module | None:
+    """The norm after the last layer, where no step ends in one."""
+    return None if placement in ("post", "post-sum") else make_norm(shape)
+
+
+def depth_rates(shape: Shape, count: int) -> list[float]:
+    """Stochastic depth grows linearly from 0 at the first layer, as in DeiT; one shared layer gets the whole rate."""
+    if count == 1:
+        return [shape.stochastic_depth]
+    return [shape.stochastic_depth * i / (count - 1) for i in range(count)]

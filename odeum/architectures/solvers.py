@@ -1,0 +1,48 @@
+"""From names to methods, solvers and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odeum.errors import OdeumError, choose
+from odeum.integrators import Adjoint, Checkpointed, FixedSteps, Method, RungeKutta, Solver
+from odeum.schedules import SCHEDULES
+from odeum.settings.architecture import METHODS, Stepped
+from odeum.tableaux import Tableau
+
+GRADIENTS: dict[str, Callable[[Solver], Solver]] = {
+    "backprop": lambda solver: solver,
+    "checkpointed": Checkpointed,
+    "adjoint": Adjoint,
+}
+
+
+def make_method(name: str) -> Method:
+    """The method of that name, or a sentence that lists them."""
+    entry = METHODS[name]
+    method = RungeKutta(entry) if isinstance(entry, Tableau) else entry()
+    if not isinstance(method, Method):
+        raise OdeumError(f"the method '{name}' should be made as an odeum.Method, not {type(method).__name__}")
+    return method
+
+
+def tableaux(*, embedded: bool = False) -> dict[str, Tableau]:
+    """The methods that are numbers alone; `embedded`: only those that estimate their error."""
+    found = {name: entry for name, entry in METHODS.items() if isinstance(entry, Tableau)}
+    return {name: tableau for name, tableau in found.items() if not embedded or tableau.error is not None}
+
+
+def with_gradient(name: str, solver: Solver) -> Solver:
+    """The solver inside the one that says how the gradient passes."""
+    return GRADIENTS[choose(name, GRADIENTS, "gradient")](solver)
+
+
+def fixed_solver(settings: Stepped) -> Solver:
+    """Steps of a fixed number for each layer."""
+    return with_gradient(settings.gradient, FixedSteps(make_method(settings.method), settings.steps))
+
+
+def schedule(settings: Stepped, depth: int, independent: int | None = None) -> tuple[int, ...]:
+    """Which weights act when."""
+    share = SCHEDULES[choose(settings.sharing, SCHEDULES, "sharing")]
+    return share(depth, independent or settings.independent or depth)

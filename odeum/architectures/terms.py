@@ -1,0 +1,57 @@
+"""The fields that layers are made of, in the sizes of a shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from odeum.architectures.norms import place_norms
+from odeum.errors import OdeumError
+from odeum.fields import CrossAttention, FeedForward, Field, SelfAttention
+from odeum.settings.architecture import FIELDS
+from odeum.settings.model import Shape
+
+
+def attention(shape: Shape) -> Field:
+    """Self-attention: how particles act on each other."""
+    return SelfAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
+
+
+def cross_attention(shape: Shape) -> Field:
+    """Attention to an encoder's memory."""
+    return CrossAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
+
+
+def feed_forward(shape: Shape) -> Field:
+    """How each particle moves alone."""
+    hidden = shape.hidden or 4 * shape.width
+    return FeedForward(shape.width, hidden, activation=shape.activation, bias=shape.bias, dropout=shape.dropout)
+
+
+def halved(shape: Shape) -> Shape:
+    """Half as wide a feed-forward: two of them have the parameters and the work of one."""
+    hidden = (shape.hidden or 4 * shape.width) // 2
+    if not hidden:
+        raise OdeumError(f"hidden must be at least 2, one for each of 2 feed-forwards, not {shape.hidden}")
+    return replace(shape, hidden=hidden)
+
+
+def make_field(name: str, shape: Shape) -> Field:
+    """The registered field of that name."""
+    field = FIELDS[name](shape)
+    if not isinstance(field, Field):
+        raise OdeumError(f"the field '{name}' should be made as an odeum.Field, not {type(field).__name__}")
+    return field
+
+
+def attentions(shape: Shape, cross: bool, name: str = "attention") -> list[Field]:
+    """What particles act by: on each other and, in a decoder, from the encoder's memory."""
+    return [make_field(name, shape), *([cross_attention(shape)] if cross else [])]
+
+
+def terms(shape: Shape, cross: bool = False, norm: str = "pre") -> tuple[Field, ...]:
+    """The terms of the ordinary transformer layer, each with its norm: attention, (cross-attention,) feed-forward.
+
+    Arguments: the shape of the stack; whether to attend to an encoder's memory; where the norms stand, one of pre,
+    post, peri and branch.
+    """
+    return place_norms([*attentions(shape, cross), feed_forward(shape)], norm, shape, shape.stochastic_depth).terms

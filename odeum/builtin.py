@@ -1,0 +1,45 @@
+"""Odeum's own names, registered by the functions that anybody may call; nothing here imports torch."""
+
+from __future__ import annotations
+
+from odeum import register
+from odeum.registry import Deferred
+from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransformer, Sandwich
+from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
+
+INTEGRATORS = "odeum.integrators"
+TERMS = "odeum.architectures.terms"
+
+method, tableau = register.method, register.tableau
+method(
+    "lie-trotter", Deferred(INTEGRATORS, "LieTrotter"), about="each term in turn for the whole step: the usual layer"
+)
+method("strang", Deferred(INTEGRATORS, "Strang"), about="half a step of each term but the last, the last, and back")
+method("strang-midpoint", Deferred(INTEGRATORS, "strang_midpoint"), about="Strang over midpoint steps, order 2")
+tableau(EULER, about="all terms at once: the parallel layer")
+tableau(MIDPOINT)
+tableau(HEUN)
+tableau(RK4, about="the classical Runge–Kutta, 4 stages, order 4")
+tableau(RK4_38, about="the 3/8 rule, 4 stages, order 4: torchdiffeq's rk4")
+tableau(BOSH3, about="embedded pair of order 3", from_="Bogacki & Shampine 1989")
+tableau(DOPRI5, about="embedded pair of order 5", from_="Dormand & Prince 1980")
+
+field = register.field
+field("attention", Deferred(TERMS, "attention"), about="self-attention: particles act on each other")
+field("feed-forward", Deferred(TERMS, "feed_forward"), about="two linear maps: each particle by itself")
+
+add = register.architecture
+add("sequential", Layered(), about="pre-norm transformer, ViT, DeiT: Lie–Trotter splitting")
+add("post-norm", Layered(norm="post"), about="the original transformer", from_="Vaswani 2017")
+add("parallel", Layered(method="euler"), about="attention and feed-forward side by side: Euler", from_="Zhong 2022")
+add("midpoint", Layered(method="midpoint"), about="parallel field, midpoint step")
+add("rk2", Layered(method="heun"), about="parallel field, Heun step")
+add("rk4", Layered(method="rk4"), about="parallel field, classical Runge–Kutta step", from_="Zhong 2022")
+add("rk4-38", Layered(method="rk4-38"), about="parallel field, Runge–Kutta 3/8 rule", from_="torchdiffeq's rk4")
+add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
+add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
+add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")
+add("sandwich", Sandwich(), about="attentions first, feed-forwards last", from_="Press 2020")
+add("ode-transformer", OdeTransformer(), about="a Runge–Kutta step of whole layers, gated", from_="Li 2022")
+add("continuous", Continuous(), about="one layer integrated over depth by an adaptive solver")
+add("transevolve", Evolved(), about="attention measured once a block and evolved", from_="Dutta 2021")
