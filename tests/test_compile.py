@@ -63,6 +63,20 @@ def test_dropout_compiles_into_one_graph(spelling: str) -> None:
     assert not torch.equal(compiled(x), compiled(x))
 
 
+@pytest.mark.parametrize(
+    "spelling", ["rk4", "ode-transformer", "strang:gradient=checkpointed", "rk4:gradient=checkpointed"]
+)
+def test_a_compiled_step_draws_what_a_step_draws(spelling: str) -> None:
+    """The same numbers from the same seed, in the gradient too: once a step, and found again by its other stages."""
+    model, x = encoder(spelling, stochastic_depth=0.5), torch.randn(8, 6, 16)
+    found = []
+    for run in (torch.compile(model, fullgraph=True, backend="aot_eager"), model):
+        torch.manual_seed(0)
+        found.append(gradients(model, run(x)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
 def test_a_decoder_compiles_into_one_graph() -> None:
     model = Decoder(16, 2, 1, "rk4")
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 4, 16)

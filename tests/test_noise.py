@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.fields import Context, FeedForward, Field, Increment, Noise, PreNorm, SelfAttention, StochasticDepth, Sum
-from odeum.fields.base import Dropout
+from odeum.fields import (
+    Context,
+    FeedForward,
+    Field,
+    Increment,
+    Noise,
+    PreNorm,
+    Scaled,
+    SelfAttention,
+    StochasticDepth,
+    Sum,
+)
+from odeum.fields.noise import Dropout, drop_mask
 from odeum.flow import Flow
-from odeum.integrators import HEUN, MIDPOINT, RK4, FixedSteps, LieTrotter, Method, RungeKutta, Strang
+from odeum.integrators import HEUN, MIDPOINT, RK4, Checkpointed, FixedSteps, LieTrotter, Method, RungeKutta, Strang
 from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -105,6 +118,102 @@ def test_a_layer_as_a_field_is_frozen_too(inner: Method, draws: list[Recording])
     for term in field.terms:
         term.train()
     torch.testing.assert_close(again(x), found, rtol=0, atol=0)
+
+
+class Twice(Field):
+    """One dropout on two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(8, 8)
+        self.dropout = Dropout(0.5)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.dropout(self.mix(self.dropout(x, context.noise)), context.noise)
+
+
+class TwoSteps(Field):
+    """A field that takes two steps through another one."""
+
+    def __init__(self, method: Method, field: Field) -> None:
+        super().__init__()
+        self.method = method
+        self.field = field
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        y = self.method.step(self.field, t, 0.5, x, context)
+        return self.method.step(self.field, t + 0.5, 0.5, y, context) - x
+
+
+def test_a_dropout_that_acts_twice_in_a_field_has_two_masks(draws: list[Recording]) -> None:
+    field, x = Twice(), torch.randn(4, 5, 8)
+    found = Flow(field, FixedSteps(RungeKutta(RK4)))(x)
+    (draw,) = draws
+    assert len(draw.masks) == 2 and not torch.equal(*draw.masks)
+    frozen = Frozen(field, draw.masks)
+    frozen.train(False)
+    field.train()
+    torch.testing.assert_close(Flow(frozen, FixedSteps(RungeKutta(RK4)))(x), found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", [LieTrotter(), RungeKutta(RK4), Strang()], ids=["lie", "rk4", "strang"])
+def test_terms_that_share_a_dropout_have_a_mask_each(method: Method, draws: list[Recording]) -> None:
+    """Macaron with one feed-forward: its two terms are two fields, whichever weights they have."""
+    shared = FeedForward(8, 16, dropout=0.5)
+    Flow(Increment(method, Sum(Scaled(0.5, shared), Scaled(0.5, shared))), FixedSteps(RungeKutta(HEUN)))(
+        torch.randn(4, 5, 8)
+    )
+    assert [len(draw.masks) for draw in draws] == [2]
+
+
+@pytest.mark.parametrize("spelling", ["macaron:steps=2", "strang:steps=2", "rk4:independent=1,steps=2"])
+def test_every_step_of_every_layer_draws_anew(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are as many as there are; a step has a mask for each of its modules."""
+    drawn: list[Tensor] = []
+    monkeypatch.setattr("odeum.fields.noise.drop_mask", lambda x, rate: drawn.append(drop_mask(x, rate)) or drawn[-1])
+    stack(spelling, Shape(width=8, heads=2, depth=3, hidden=16, dropout=0.5))(torch.randn(4, 5, 8))
+    assert len(drawn) == 3 * 2 * (3 if "macaron" in spelling else 2)
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(drawn, 2))
+
+
+@pytest.mark.parametrize("inner", [LieTrotter(), RungeKutta(MIDPOINT), Strang()], ids=["lie", "midpoint", "strang"])
+def test_each_step_inside_a_step_has_its_own_masks(inner: Method, draws: list[Recording]) -> None:
+    Flow(TwoSteps(inner, noisy_field("dropout")), FixedSteps(RungeKutta(RK4)))(torch.randn(4, 5, 8))
+    (draw,) = draws
+    assert len(draw.masks) == 4
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(draw.masks, 2))
+
+
+FIELDS = {
+    "twice": Twice,
+    "depth": lambda: noisy_field("depth"),
+    "increment": lambda: Increment(Strang(), noisy_field("dropout")),
+    "two steps": lambda: TwoSteps(RungeKutta(MIDPOINT), noisy_field("dropout")),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_is_recomputed_finds_its_masks_and_draws_none(name: str) -> None:
+    field, x = FIELDS[name](), torch.randn(4, 5, 8, requires_grad=True)
+    found = []
+    for solver in (FixedSteps(RungeKutta(RK4), 2), Checkpointed(FixedSteps(RungeKutta(RK4), 2))):
+        torch.manual_seed(3)
+        out = Flow(field, solver)(x)
+        wanted = [x, *field.parameters()]
+        before = torch.get_rng_state()
+        torch.manual_seed(9)  # nothing that the backward pass draws could be right
+        found.append([out, before, *torch.autograd.grad(out.square().sum(), wanted)])
+    for plain, recomputed in zip(*found, strict=True):
+        assert torch.equal(plain, recomputed)
+
+
+def test_the_backward_pass_makes_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr("odeum.fields.noise.drop_mask", lambda x, rate: made.append(1) or drop_mask(x, rate))
+    out = Flow(Twice(), Checkpointed(FixedSteps(RungeKutta(RK4), 2)))(torch.randn(4, 5, 8))
+    assert len(made) == 4
+    out.sum().backward()
+    assert len(made) == 4
 
 
 def test_dropout_keeps_the_mean_and_the_rate() -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Dropout, Field, lands
+from odeum.fields.base import Context, Field, lands
+from odeum.fields.noise import Dropout
 
 
 class Sum(Field):
@@ -141,7 +142,7 @@ class StochasticDepth(Wrapper):
             alive = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= self.rate
             return alive.to(x.dtype) / (1.0 - self.rate)
 
-        return out * (keep() if context.noise is None else context.noise.draw(keep))
+        return out * (keep() if context.noise is None else context.noise.draw(self, keep))
 
     def formula(self, x: str) -> str:
         return self.field.formula(x)

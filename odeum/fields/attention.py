@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Dropout, Field, Rotary, Source
+from odeum.fields.base import Context, Field, Rotary, Source
+from odeum.fields.noise import Dropout
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from odeum.errors import OdeumError
+from odeum.fields.noise import Noise
 
 if TYPE_CHECKING:
     from odeum.fields.transevolve.evolved import Anchor
@@ -111,23 +111,6 @@ class Source(NamedTuple):
     rotary: Rotary | None = None
 
 
-class Noise:
-    """The dropout masks of one step, drawn at its first stage and replayed at the others.
-
-    A Runge–Kutta step evaluates one field several times; with fresh masks it would evaluate several fields.
-    """
-
-    def __init__(self, masks: Iterable[Tensor] = ()) -> None:
-        self.masks: list[Tensor] = list(masks)
-        self.cursor = 0
-
-    def draw(self, make: Callable[[], Tensor]) -> Tensor:
-        if self.cursor == len(self.masks):
-            self.masks.append(make())
-        self.cursor += 1
-        return self.masks[self.cursor - 1]
-
-
 class Context(NamedTuple):
     """All that a field may read besides (t, x)."""
 
@@ -168,42 +151,3 @@ class Field(nn.Module):
 def lands(field: Field) -> bool:
     """Whether a step through the field, or through one of its terms at any depth, ends in a projection."""
     return field.projects or any(lands(term) for term in field.terms if term is not field)
-
-
-class Dropout(nn.Module):
-    """Dropout whose mask is frozen across the stages of a step."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        if not 0.0 <= rate < 1.0:
-            raise OdeumError(f"dropout is a probability from 0 to below 1, not {rate}")
-        self.rate = rate
-
-    def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
-        if not self.training or self.rate == 0.0:
-            return x
-        if noise is None:
-            return drop(x, self.rate)
-        return x * noise.draw(lambda: drop_mask(x, self.rate))
-
-    def extra_repr(self) -> str:
-        return f"{self.rate}"
-
-
-def drop(x: Tensor, rate: float) -> Tensor:
-    """Dropout. A GPU's kernel makes the mask on the way; on a CPU most of its time is drawing the random numbers."""
-    return x * drop_mask(x, rate) if _drawn_by_hand(x) else nn.functional.dropout(x, rate)
-
-
-def drop_mask(x: Tensor, rate: float) -> Tensor:
-    """0 or 1 / (1 − rate) for each number of x; on a CPU four are drawn at once, 16 bits each of a 64-bit number."""
-    if not _drawn_by_hand(x):
-        return nn.functional.dropout(torch.ones_like(x), rate)
-    dropped = min(round(rate * 65536), 65535)
-    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 32768
-    return kept.to(x.dtype).mul_(65536 / (65536 - dropped))
-
-
-def _drawn_by_hand(x: Tensor) -> bool:
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
-from odeum.fields.base import Context, Dropout, Field
+from odeum.fields.base import Context, Field
+from odeum.fields.noise import Dropout
 from odeum.fields.strips import relu_network, suits
 
 ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "swiglu": nn.functional.silu}

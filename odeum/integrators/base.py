@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field, Noise, lands
+from odeum.fields.base import Context, Field, lands
+from odeum.fields.noise import Noise
 
 
 class Method(nn.Module):
@@ -44,8 +45,16 @@ def refuse_projecting_terms(field: Field, who: str) -> None:
         )
 
 
-def with_noise(field: Field, context: Context) -> Context:
-    """A context in which the dropout masks of a step are drawn once for all of its stages."""
-    if not field.training or context.noise is not None:
-        return context
-    return context._replace(noise=Noise())
+def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
+    """The context of one step; its dropout masks are kept if the step `repeats` what it evaluates.
+
+    A step inside a step (a whole layer as a field) keeps them in any case: the outer one may repeat it.
+    """
+    if context.noise is not None:
+        return context._replace(noise=context.noise.step(field))
+    return context._replace(noise=Noise()) if repeats and field.training else context
+
+
+def within_evaluation(field: Field, context: Context) -> Context:
+    """The context of an evaluation of the field in a step: each one finds the dropout masks of the first again."""
+    return context if context.noise is None else context._replace(noise=context.noise.evaluation(field))

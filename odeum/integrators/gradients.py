@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
-from odeum.fields.base import Context, Field, Noise
+from odeum.fields.base import Context, Field
+from odeum.fields.noise import Noise
 from odeum.integrators.base import Solver
 from odeum.integrators.splitting import Splitting
 
@@ -35,7 +36,6 @@ class _Recomputed:
         self.projects = field.projects
         self.project = field.project
         self.observe = field.observe
-        self.draws = 0  # dropout masks an evaluation
 
     @property
     def terms(self) -> tuple[_Recomputed, ...]:
@@ -49,19 +49,18 @@ class _Recomputed:
         noise = context.noise
         if noise is None:
             return checkpoint(lambda x: self.field(t, x, context), x, use_reentrant=False)
-        start = noise.cursor
-        drawn = noise.masks[start : start + self.draws]
+        masks = noise.known(self)
 
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
-            """Changes nothing outside, so that it may run again: new masks are handed out, old ones handed in."""
-            own = Noise(drawn)
+            """Changes nothing outside, so that it may run again: known masks are handed in, new ones handed out."""
+            own = Noise(masks)
             out = self.field(t, x, context._replace(noise=own))
-            return out, *own.masks[len(drawn) :]
+            return out, *own.masks[len(masks) :]
 
         out, *new = checkpoint(evaluate, x, use_reentrant=False)
-        noise.masks.extend(new)
-        self.draws = len(drawn) + len(new)
-        noise.cursor = start + self.draws
+        masks += new  # so that the evaluation in the backward pass draws nothing
+        for mask in masks:
+            noise.draw(self, lambda mask=mask: mask)
         return out
 
 

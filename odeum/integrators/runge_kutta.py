@@ -6,7 +6,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projecting_terms, with_noise
+from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
 from odeum.integrators.mixes import Gated, Mix, combination, combine
 from odeum.tableaux import Tableau
 
@@ -32,8 +32,7 @@ class RungeKutta(Method):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         used = self.mix.used
-        if used > 1:
-            context = with_noise(field, context)
+        context = within_step(field, context, repeats=used > 1)
         change = self.mix(evaluate_stages(self.tableau, used, field, t, dt, x, context))
         return field.project(x + change if dt == 1.0 else x + dt * change)
 
@@ -62,14 +61,11 @@ def evaluate_stages(
     first: Tensor | None = None,
 ) -> list[Tensor]:
     """The stages one after the other, all under the same dropout masks; `first` saves the first evaluation."""
-    noise = context.noise
-    start = noise.cursor if noise is not None else 0
     stages = [] if first is None else [first]
     for c, row in list(zip(tableau.c, tableau.a, strict=True))[len(stages) : used]:
-        if noise is not None:
-            noise.cursor = start
         change = combine(row, stages)
-        stages.append(field(t + c * dt, x if change is None else x + dt * change, context))
+        here = x if change is None else x + dt * change
+        stages.append(field(t + c * dt, here, within_evaluation(field, context)))
     return stages
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, with_noise
+from odeum.integrators.base import Method, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER, MIDPOINT
 
@@ -33,18 +33,10 @@ class Splitting(Method):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         stages = self.stages(field)
-        if len(stages) > len(field.terms):
-            context = with_noise(field, context)
-        noise, starts = context.noise, {}
+        context = within_step(field, context, repeats=len(stages) > len(field.terms))
         for term, start, share in stages:
-            if noise is None:
-                x = self.part.step(term, t + start * dt, share * dt, x, context)
-                continue
             # A term that moves twice is one term: it finds its dropout masks again.
-            end = noise.cursor
-            noise.cursor = starts.setdefault(term, end)
-            x = self.part.step(term, t + start * dt, share * dt, x, context)
-            noise.cursor = max(noise.cursor, end)
+            x = self.part.step(term, t + start * dt, share * dt, x, within_evaluation(term, context))
         return x
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:

@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
-from odeum.fields.base import Context, Dropout, Field, Source, drop
+from odeum.fields.base import Context, Field, Source
 from odeum.fields.constants import remembered
+from odeum.fields.noise import Dropout, drop
 from odeum.fields.transevolve.exponential import Evolution, Shared, largest_spread
 from odeum.fields.transevolve.linear import Features, LinearFeatures, linear_attention
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
-from odeum.fields.base import Context, Dropout, Field
+from odeum.fields.base import Context, Field
 from odeum.fields.feedforward import ACTIVATIONS
+from odeum.fields.noise import Dropout
 
 KINDS = ("orthogonal", "published")
 

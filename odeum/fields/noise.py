@@ -1,0 +1,99 @@
+"""Dropout masks: one draw a step, so that every stage of a Runge–Kutta step evaluates the same field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+
+
+class Noise:
+    """The dropout masks of one step, drawn at its first stage and found again at the others.
+
+    A mask belongs to the module that draws it, as often as that module acts within one evaluation of a field: a
+    dropout applied to two inputs has two masks. `evaluation` looks at the masks of one evaluation from its begin: a
+    stage of a Runge–Kutta step or the second half-step of a splitting's term, which finds what the first one drew.
+    `step` looks at those of a step within an evaluation (a whole layer as a field), where the next one draws anew.
+    """
+
+    def __init__(self, masks: Iterable[Tensor] = ()) -> None:
+        self.masks = list(masks)
+        """in the order in which they are first asked for; those given are handed out before new ones are made"""
+        self._places: dict[tuple[Hashable, ...], int] = {}
+        self._path: tuple[Hashable, ...] = ()
+        self._turns: dict[Hashable, int] = {}
+
+    def draw(self, module: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """The module's next mask in this evaluation; made if no evaluation before has asked for it."""
+        place = self._places.setdefault(self._turn(module), len(self._places))
+        if place == len(self.masks):
+            self.masks.append(make())
+        return self.masks[place]
+
+    def known(self, module: Hashable) -> list[Tensor]:
+        """What the module's next draws in this evaluation will find."""
+        turn, masks = self._turns.get(module, 0), []
+        while (place := self._places.get((*self._path, module, turn))) is not None:
+            masks.append(self.masks[place])
+            turn += 1
+        return masks
+
+    def evaluation(self, field: Hashable) -> Noise:
+        """The masks as an evaluation of this field sees them, the same ones each time."""
+        return self._within((*self._path, field))
+
+    def step(self, field: Hashable) -> Noise:
+        """The masks as the next step of this field sees them."""
+        return self._within(self._turn(field))
+
+    def _turn(self, who: Hashable) -> tuple[Hashable, ...]:
+        turn = self._turns.get(who, 0)
+        self._turns[who] = turn + 1
+        return (*self._path, who, turn)
+
+    def _within(self, path: tuple[Hashable, ...]) -> Noise:
+        inner = Noise()
+        inner.masks, inner._places, inner._path = self.masks, self._places, path
+        return inner
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask is frozen across the stages of a step."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        if not 0.0 <= rate < 1.0:
+            raise OdeumError(f"dropout is a probability from 0 to below 1, not {rate}")
+        self.rate = rate
+
+    def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
+        if not self.training or self.rate == 0.0:
+            return x
+        if noise is None:
+            return drop(x, self.rate)
+        return x * noise.draw(self, lambda: drop_mask(x, self.rate))
+
+    def extra_repr(self) -> str:
+        return f"{self.rate}"
+
+
+def drop(x: Tensor, rate: float) -> Tensor:
+    """Dropout. A GPU's kernel makes the mask on the way; on a CPU most of its time is drawing the random numbers."""
+    return x * drop_mask(x, rate) if _drawn_by_hand(x) else nn.functional.dropout(x, rate)
+
+
+def drop_mask(x: Tensor, rate: float) -> Tensor:
+    """0 or 1 / (1 − rate) for each number of x; on a CPU four are drawn at once, 16 bits each of a 64-bit number."""
+    if not _drawn_by_hand(x):
+        return nn.functional.dropout(torch.ones_like(x), rate)
+    dropped = min(round(rate * 65536), 65535)
+    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 32768
+    return kept.to(x.dtype).mul_(65536 / (65536 - dropped))
+
+
+def _drawn_by_hand(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
