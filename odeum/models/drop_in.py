@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from odeum.architectures import stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Context, Source
-from odeum.settings.architecture import Architecture, parse, spell
+from odeum.settings.architecture import Architecture
 from odeum.settings.model import Shape
+from odeum.settings.spelling import parse, spell
 
 
 class Encoder(nn.Module):
