@@ -220,9 +220,9 @@ def test_train_and_test_tables_in_a_folder(tmp_path):
 def test_line_breaks_within_a_text_are_kept(tmp_path):
     rows = [(f"one\x85two {i}\nthree", str(i % 2)) for i in range(40)]
     write_csv(tmp_path / "x.csv", rows)
-    assert len(tables.read_table(tmp_path / "x.csv", ClassificationData())) == 40
+    assert len(tables.read_table(tmp_path / "x.csv", ClassificationData())[0]) == 40
     (tmp_path / "x.tsv").write_text("".join(f"{i % 2}\ta\x85b\u2028c d {i % 7}\n" for i in range(40)))
-    assert len(tables.read_table(tmp_path / "x.tsv", ClassificationData())) == 40
+    assert len(tables.read_table(tmp_path / "x.tsv", ClassificationData())[0]) == 40
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,10 @@ def test_line_breaks_within_a_text_are_kept(tmp_path):
         (b"text,label\n", "no rows"),
         (b"text,label\na,x\nb,x\nc,x\n", "only one class, 'x'"),
         (b"text,label\ncaf\xe9,x\n", "not UTF-8: byte 0xe9 at offset 14"),
-        (b"body of text,score\ngood,1\nbad,2\n", "columns are 'body of text', 'score'; name them with text_column"),
+        (
+            b"body of text,score\ngood,1\nbad,2\n",
+            "'body of text', 'score'; name them with --data.text_column",
+        ),
         (b"text,label\na,x\nb,y\n", "too few"),
         (b"text,other,label\na,b,x\na\n", "row 3 of .* has 1 columns"),
     ],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -116,11 +117,16 @@ def refuse_foreign(path: Path) -> None:
         _refuse(path, file.read(LOOK))
 
 
+def memory_here() -> float:
+    """Bytes of memory that the machine has; infinite where it does not say."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+
+
 def read_bytes(path: Path) -> bytes:
     """A whole regular file, unless it is larger than the memory."""
     size = regular(path).stat().st_size
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
-    if memory is not None and 3 * size > memory:  # the bytes, the text, and what is made of it
+    memory = memory_here()
+    if 3 * size > memory:  # the bytes, the text, and what is made of it
         raise OdeumError(f"'{path}' has {size / 1e9:.3g} GB, too much for the {memory / 1e9:.3g} GB of memory here")
     with _opened(path) as file:
         return file.read()

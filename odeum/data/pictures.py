@@ -1,20 +1,18 @@
-"""Readers of image sets: digits, CIFAR, IDX files, and a folder with one sub-folder a class."""
+"""Readers of named image sets: digits, CIFAR, IDX files."""
 
 from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from odeum.data.files import IMAGES, entries, files_below, read_lines
+from odeum.data.files import read_lines
 from odeum.data.homes import locate
-from odeum.data.split_names import PARTS, whole_name
-from odeum.data.splits import hold_out, stratified
+from odeum.data.splits import stratified
 from odeum.errors import OdeumError
 
 Part = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
@@ -24,11 +22,12 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 @dataclass
 class Pictures:
-    """What a reader gives: the parts, the names of the classes, and whether a mirror image is the same thing."""
+    """What a reader gives: the parts, the classes, whether a mirror image is the same thing, and what to tell."""
 
     parts: dict[str, Part]
     classes: list[str]
     mirrors: bool = True
+    notes: tuple[str, ...] = ()
 
 
 def named(name: str) -> Pictures:
@@ -38,11 +37,12 @@ def named(name: str) -> Pictures:
 
 def with_valid(train: Part, test: Part, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
     """Hold a tenth of the training part (at most 5000) out for validation, always the same."""
-    rest, valid = _cut(train, 1, where)
+    rest, valid = cut(train, 1, where)
     return Pictures({"train": rest, "valid": valid, "test": test}, classes, mirrors)
 
 
-def _cut(train: Part, count: int, where: str) -> list[Part]:
+def cut(train: Part, count: int, where: str) -> list[Part]:
+    """What is left to train on, and then parts of a tenth each."""
     return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where)]
 
 
@@ -109,88 +109,3 @@ def fashion() -> Pictures:
         folder = locate("fashion-mnist", "fashion-mnist", files)
     train, test = ((_idx(folder, a)[:, None], _idx(folder, b).long()) for a, b in (files[:2], files[2:]))
     return with_valid(train, test, list(FASHION), "fashion-mnist")
-
-
-# a folder of images
-
-
-def open_image(path: Any, channels: int | None, size: tuple[int, int] | None) -> Any:
-    """A PIL image of that mode and size; a file that is no image is named."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            if size:
-                image.draft(None, (2 * size[0], 2 * size[1]))  # large JPEGs are decoded at a fraction of their size
-            image.load()
-            if image.mode.startswith("I;16"):
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            if channels is not None:
-                flat = (
-                    image.convert("RGBA") if image.mode in ("P", "PA", "LA") or "transparency" in image.info else image
-                )
-                if flat.mode == "RGBA":  # transparent means white paper
-                    flat = Image.alpha_composite(Image.new("RGBA", flat.size, "white"), flat)
-                image = flat.convert("L" if channels == 1 else "RGB")
-            return image.resize(size, Image.Resampling.BILINEAR) if size and image.size != size else image.copy()
-    except FileNotFoundError:
-        raise OdeumError(f"there is no file '{path}'") from None
-    except IsADirectoryError:
-        raise OdeumError(f"'{path}' is a folder; give the image files in it") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise OdeumError(f"'{path}' is not a readable image; repair it or take it out") from None
-
-
-def image_tensor(path: Any, channels: int, size: int) -> Tensor:
-    """uint8 [channels, size, size]"""
-    array = np.asarray(open_image(path, channels, (size, size)))
-    return torch.from_numpy(array.copy()).view(size, size, channels).permute(2, 0, 1)
-
-
-def _class_folders(folder: Path) -> dict[str, list[Path]]:
-    found = {}
-    for sub in (p for p in entries(folder) if p.is_dir()):
-        files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGES)
-        if files:
-            found[sub.name] = files
-    return found
-
-
-def folder(path: Path, size: int | None = None) -> Pictures:
-    """Class = sub-folder; with sub-folders train, valid, test of class folders if there are such."""
-    given = {}
-    for split in PARTS:
-        subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]
-        if subs and (found := _class_folders(subs[0])):
-            given[split] = found
-    if "train" not in given:
-        given = {"train": _class_folders(path)}
-    classes = list(given["train"])
-    if not classes:
-        raise OdeumError(f"'{path}' has no sub-folders with images; expected one sub-folder a class")
-    if len(classes) < 2:
-        raise OdeumError(f"'{path}' has only one class, '{classes[0]}'; at least two sub-folders of images are needed")
-    for split, found in given.items():
-        if unseen := sorted(set(found) - set(classes)):
-            raise OdeumError(
-                f"the class '{unseen[0]}' of the {split} part of '{path}' never occurs in its training part"
-            )
-    channels, side = _common(given["train"], size)
-    parts = {split: _load(found, classes, channels, side) for split, found in given.items()}
-    return Pictures(hold_out(parts, lambda train, count: _cut(train, count, str(path))), classes)
-
-
-def _load(found: dict[str, list[Path]], classes: list[str], channels: int, size: int) -> Part:
-    index = {name: i for i, name in enumerate(classes)}
-    files = [(file, index[name]) for name, group in found.items() for file in group]
-    return torch.stack([image_tensor(f, channels, size) for f, _ in files]), torch.tensor([label for _, label in files])
-
-
-def _common(found: dict[str, list[Path]], size: int | None, largest: int = 64) -> tuple[int, int]:
-    """Channels and side for all: grey only if all looked at are grey; small images keep their size."""
-    sample = [group[i * len(group) // 8] for group in found.values() for i in range(min(8, len(group)))][:400]
-    looked = [open_image(file, None, None) for file in sample]
-    channels = 1 if all(image.mode in ("1", "L", "I", "I;16", "F") for image in looked) else 3
-    sides = sorted(max(image.size) for image in looked)
-    side = min(sides[len(sides) // 2], largest)
-    return channels, size or (side if side <= 16 else side // 4 * 4)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,10 @@ class ImageData:
     """light: shifted crops and flips (digits: small turns and moves); deit: also RandAugment, mixup, cutmix, erasing"""
     size: int | None = None
     """height and width given to the model (none: the pictures' own, at most 64)"""
+    # what it does is in the pixels, by which runs are told apart, so it is no part of the name of the options
+    fit: Literal["crop", "squash", "squash-unturned"] = field(default="crop", repr=False)
+    """of images that are not square: crop (the middle square), squash (all of it, deformed); squash-unturned: also
+    without the turn that a camera noted, as in runs made before there was a choice"""
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,6 @@ NAMED: dict[str, str] = {
     **dict.fromkeys(_BOTH_WAYS, "translation"),
 }
 """every named set and its kind"""
+
+EARLIER: dict[str, dict[str, Any]] = {"ImageData": {"fit": "squash-unturned"}}
+"""what options meant before they existed: a record that does not name them is of a run made then"""

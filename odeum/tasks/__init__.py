@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError, choose
-from odeum.settings.data import DATA, NAMED, Data
+from odeum.settings.data import DATA, EARLIER, NAMED, Data
 from odeum.tasks.base import Task
 
 __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]
@@ -69,7 +69,8 @@ def _read(directory: str | Path) -> dict[str, Any]:
 def _options(record: dict[str, Any]) -> tuple[str, Data]:
     kind = next(k for k, settings in DATA.items() if settings.__name__ == record["settings"])
     known = {f.name for f in dataclasses.fields(DATA[kind])}
-    return kind, DATA[kind](**{k: v for k, v in record["options"].items() if k in known})
+    options = {**EARLIER.get(record["settings"], {}), **record["options"]}
+    return kind, DATA[kind](**{k: v for k, v in options.items() if k in known})
 
 
 def load_task(directory: str | Path) -> Task:

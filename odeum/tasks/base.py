@@ -118,6 +118,10 @@ class Task(ABC):
 
     # prediction
 
+    def prepare(self, item: Any) -> Any:
+        """One input as `predict` may take it; an input that cannot be read is a sentence of its own."""
+        return item
+
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
         """Answers for new inputs, in their order."""

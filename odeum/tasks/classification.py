@@ -16,6 +16,7 @@ from odeum.data import tables
 from odeum.data.ragged import Ragged, by_count, cut_by_tokens
 from odeum.data.split_names import PARTS
 from odeum.data.splits import hold_out, mixed, shuffled, stratified
+from odeum.data.table_files import Columns
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, ClassificationData, Data
@@ -57,6 +58,7 @@ class ClassificationTask(Task):
     ) -> None:
         super().__init__(name, options, source)
         self.tokens, self.classes, self.length, self.parts = tokens, classes, length, parts or {}
+        self.columns: Columns = ()  # of the tables that it was trained on
         if parts:  # a look during the training reads about as many tokens for short and for long texts
             self.quick = int(60_000 / parts["valid"][0].lengths.float().mean().clamp(30, 250))
 
@@ -79,6 +81,7 @@ class ClassificationTask(Task):
         name = str(data) if known else paths[0].resolve().name
         task = cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
         task.notes += note
+        task.columns = found.columns
         return task
 
     @property
@@ -142,7 +145,7 @@ class ClassificationTask(Task):
         return answers
 
     def record(self) -> dict[str, Any]:
-        return {"classes": self.classes, "length": self.length}
+        return {"classes": self.classes, "length": self.length, "columns": list(self.columns)}
 
     def save(self, directory: Path) -> None:
         super().save(directory)
@@ -150,7 +153,9 @@ class ClassificationTask(Task):
 
     @classmethod
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> ClassificationTask:
-        return cls(name, options, load_tokens(directory), record["classes"], record["length"])
+        task = cls(name, options, load_tokens(directory), record["classes"], record["length"])
+        task.columns = record.get("columns", ())
+        return task
 
 
 def _by_number(label: str) -> tuple[bool, float, str]:
@@ -167,7 +172,7 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
     if len(labels) > max(50, len(parts["train"]) // 3):
         raise OdeumError(
             f"the label column of '{where}' holds {len(labels)} different values in {len(parts['train'])} rows; "
-            "it does not look like classes, so name another with label_column"
+            "it does not look like classes, so name another with --data.label_column"
         )
     for part, rows in parts.items():
         if unseen := sorted({label for _, label in rows} - set(labels)):

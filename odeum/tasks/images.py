@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odeum.data import augment, pictures
+from odeum.data import augment, image_files, pictures
 from odeum.data.splits import mixed
 from odeum.errors import OdeumError
 from odeum.settings.data import NAMED, Data, ImageData
@@ -62,13 +62,16 @@ class ImageTask(Task):
         if options.size is not None and options.size < 4:
             raise OdeumError(f"size of the images should be at least 4, not {options.size}")
         known = str(data) in NAMED
-        found = pictures.named(str(data)) if known else pictures.folder(Path(data).expanduser(), options.size)
+        folder = Path(data).expanduser()
+        found = pictures.named(str(data)) if known else image_files.folder(folder, options.size, options.fit)
         images = found.parts["train"][0]
         sample = images[:: max(1, len(images) // 10_000)].float().div(255)
         mean, std = sample.mean((0, 2, 3)).tolist(), sample.std((0, 2, 3)).clamp_min(1e-3).tolist()
         name = str(data) if known else Path(data).resolve().name
         size = options.size or images.shape[-1]
-        return cls(name, options, found.classes, size, mean, std, found.mirrors, found.parts, [str(data)])
+        task = cls(name, options, found.classes, size, mean, std, found.mirrors, found.parts, [str(data)])
+        task.notes = found.notes
+        return task
 
     @property
     def has_data(self) -> bool:
@@ -150,13 +153,19 @@ class ImageTask(Task):
         count = len(labels)
         return {"loss": loss / count, "accuracy": right / count, "top5": right5 / count}
 
+    def prepare(self, item: Any) -> Tensor:
+        """An image file as the bytes that the model was trained on."""
+        if isinstance(item, Tensor):
+            return item
+        return image_files.read_image(Path(item), len(self.mean), self.size, self.options.fit)
+
     def predict(self, model: nn.Module, inputs: Iterable[Any], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
-        """The likeliest classes, with probabilities, of image files."""
+        """The likeliest classes, with probabilities, of image files (or of what `prepare` made of them)."""
         files, answers = list(inputs), []
         with evaluating(model) as place:
             for start in range(0, len(files), CHUNK):
-                tensors = [pictures.image_tensor(f, len(self.mean), self.size) for f in files[start : start + CHUNK]]
-                logits = model(self.normalised(torch.stack(tensors)).to(place)).logits
+                images = torch.stack([self.prepare(file) for file in files[start : start + CHUNK]])
+                logits = model(self.normalised(images).to(place)).logits
                 answers += top_classes(logits, self.classes, top)
         return answers
 

@@ -1,0 +1,171 @@
+"""Image files: looked at by their headers, decoded one by one straight to the size of the model, square and upright."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from odeum.data.files import IMAGES, entries, files_below, memory_here, regular
+from odeum.data.pictures import Part, Pictures, cut
+from odeum.data.split_names import PARTS, whole_name
+from odeum.data.splits import hold_out
+from odeum.errors import OdeumError
+
+Fit = Literal["crop", "squash", "squash-unturned"]
+TURNED = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
+ORIENTATION = 0x0112
+LARGEST = 64  # side of the images unless another is asked for
+SAMPLE = 400  # images that decide about size and colour
+
+Groups = dict[str, list[Path]]  # class -> files
+
+
+class Header(NamedTuple):
+    """What the first bytes of an image tell."""
+
+    size: tuple[int, int]
+    """width and height as they are seen, the orientation obeyed"""
+    grey: bool
+
+
+def header(path: Path) -> Header:
+    """Look at an image without decoding it."""
+    with _Reading(path), Image.open(regular(path)) as image:
+        grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
+        width, height = image.size
+        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED  # of TIFF it is done already
+        return Header((height, width) if turned else (width, height), grey)
+
+
+def read_image(path: Path, channels: int, size: int, fit: Fit = "crop") -> Tensor:
+    """uint8 [channels, size, size]; the camera's orientation is obeyed and what is not square becomes so by `fit`."""
+    with _Reading(path), Image.open(regular(path)) as image:
+        image.draft(None, (2 * size, 2 * size))  # large JPEGs are decoded at a fraction of their size
+        image.load()
+        flat = _flat(image, channels)
+        if fit != "squash-unturned":
+            flat = ImageOps.exif_transpose(flat)
+        if fit == "crop" and flat.width != flat.height:
+            flat = ImageOps.fit(flat, (size, size), Image.Resampling.BILINEAR)
+        elif flat.size != (size, size):
+            flat = flat.resize((size, size), Image.Resampling.BILINEAR)
+        array = np.array(flat)
+    return torch.from_numpy(array).view(size, size, channels).permute(2, 0, 1)
+
+
+def _flat(image: Image.Image, channels: int) -> Image.Image:
+    """Grey or RGB; what is transparent becomes white paper. The EXIF data goes with it."""
+    exif = image.getexif()
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("P", "PA", "LA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+    if image.mode == "RGBA":
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    out = image.convert("L" if channels == 1 else "RGB")
+    out.info["exif"] = exif.tobytes()
+    return out
+
+
+class _Reading:
+    """Within it all that can be wrong with an image file is one sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Image.DecompressionBombError):
+            most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+            raise OdeumError(
+                f"'{self.path}' has more than the {most:,} pixels that are read; make it smaller"
+            ) from None
+        if isinstance(error, PermissionError):
+            raise OdeumError(f"'{self.path}' cannot be read: {error.strerror}") from None
+        wrong = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, MemoryError, OverflowError)
+        if isinstance(error, wrong) and not isinstance(error, OdeumError):
+            raise OdeumError(f"'{self.path}' is not a readable image; repair it or take it out") from None
+
+
+def class_folders(folder: Path) -> Groups:
+    """The image files of each sub-folder that has some."""
+    found = {}
+    for sub in (p for p in entries(folder) if p.is_dir()):
+        files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGES)
+        if files:
+            found[sub.name] = files
+    return found
+
+
+def folder(path: Path, size: int | None = None, fit: Fit = "crop") -> Pictures:
+    """Class = sub-folder; with sub-folders train, valid, test of class folders if there are such."""
+    given: dict[str, Groups] = {}
+    for split in PARTS:
+        subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]
+        if len(subs) > 1:
+            raise OdeumError(f"'{subs[0]}' and '{subs[1]}' both seem to be the {split} part; rename one of them")
+        if subs and (found := class_folders(subs[0])):
+            given[split] = found
+    if "train" not in given:
+        given = {"train": class_folders(path)}
+    classes = list(given["train"])
+    _check(path, given, classes)
+    channels, side = common(given["train"], size, fit)
+    shapes = [header(file).size for found in given.values() for group in found.values() for file in group]
+    index = {name: i for i, name in enumerate(classes)}
+    parts: dict[str, Part] = {}
+    for split, found in given.items():
+        files = [file for group in found.values() for file in group]
+        labels = torch.tensor([index[name] for name, group in found.items() for _ in group])
+        parts[split] = load(files, channels, side, fit), labels
+    parts = hold_out(parts, lambda train, count: cut(train, count, str(path)))
+    return Pictures(parts, classes, notes=fitted(shapes, fit))
+
+
+def _check(path: Path, given: dict[str, Groups], classes: list[str]) -> None:
+    if not classes:
+        raise OdeumError(f"'{path}' has no sub-folders with images; expected one sub-folder a class")
+    if len(classes) < 2:
+        raise OdeumError(f"'{path}' has only one class, '{classes[0]}'; at least two sub-folders of images are needed")
+    for split, found in given.items():
+        if unseen := sorted(set(found) - set(classes)):
+            raise OdeumError(
+                f"the class '{unseen[0]}' of the {split} part of '{path}' never occurs in its training part"
+            )
+
+
+def fitted(shapes: list[tuple[int, int]], fit: Fit) -> tuple[str, ...]:
+    """What to tell about images that are not square."""
+    count = sum(width != height for width, height in shapes)
+    how = "cropped to the middle square (--data.fit squash keeps their edges)" if fit == "crop" else "squashed"
+    return (f"{count} of {len(shapes)} images are not square and were {how}",) if count else ()
+
+
+def load(files: list[Path], channels: int, size: int, fit: Fit) -> Tensor:
+    """All images as bytes [n, channels, size, size], one decoded at a time."""
+    need = len(files) * channels * size * size
+    memory = memory_here()
+    if 2 * need > memory:
+        raise OdeumError(
+            f"{len(files):,} images of {size}×{size} take {need / 1e9:.3g} GB, too much for the {memory / 1e9:.3g} GB "
+            "of memory here; choose a smaller --data.size"
+        )
+    images = torch.empty(len(files), channels, size, size, dtype=torch.uint8)
+    for i, file in enumerate(files):
+        images[i] = read_image(file, channels, size, fit)
+    return images
+
+
+def common(found: Groups, size: int | None, fit: Fit = "crop") -> tuple[int, int]:
+    """Channels and side for all: grey only if all looked at are grey; small images keep their size."""
+    sample = [group[i * len(group) // 8] for group in found.values() for i in range(min(8, len(group)))][:SAMPLE]
+    looked = [header(file) for file in sample]
+    sides = sorted(min(look.size) if fit == "crop" else max(look.size) for look in looked)
+    side = min(sides[len(sides) // 2], LARGEST)
+    return 1 if all(look.grey for look in looked) else 3, size or (side if side <= 16 else side // 4 * 4)

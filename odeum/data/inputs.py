@@ -1,0 +1,106 @@
+"""What is to be predicted: texts out of tables and plain files, images out of folders; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from odeum.data.files import IMAGES, TABLES, files_below, refuse_foreign, regular
+from odeum.data.table_files import Columns, Table, find_label, find_text, open_table
+from odeum.errors import OdeumError
+
+
+class Question(NamedTuple):
+    """One text, and where it stands if that is a row of a table."""
+
+    text: str
+    file: str | None = None
+    row: int | None = None
+
+
+def image_paths(names: Sequence[str]) -> list[str]:
+    """Files as they are given; for a folder all the images in it and in the folders in it."""
+    out: list[str] = []
+    for name in names:
+        if not Path(name).is_dir():
+            out.append(name)
+            continue
+        found = sorted(str(p) for p in files_below(Path(name)) if p.suffix.lower() in IMAGES)
+        if not found:
+            raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGES))})")
+        out += found
+    return out
+
+
+def questions(name: str, columns: Columns, column: str | None = None) -> Iterator[Question]:
+    """The rows of a table, or the lines of a plain text.
+
+    `columns` are those that a run was trained on; `column` overrules them.
+    """
+    path = _text_file(name)
+    if path.suffix.lower() in TABLES:
+        table, places = _chosen(open_table(path), columns, column)
+        for number, row in table.checked(places):
+            yield Question(table.text(number, row, places), name, number)
+        return
+    if column is not None:
+        raise OdeumError(f"'{name}' is plain text, a text a line; --column is for tables ({', '.join(sorted(TABLES))})")
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, 1):
+            yield Question(decoded(raw, f"line {number} of '{name}'"))
+
+
+def decoded(raw: bytes, where: str) -> str:
+    """A line as text, without its end and a byte-order mark."""
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise OdeumError(f"{where} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}") from None
+
+
+def _text_file(name: str) -> Path:
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise OdeumError(f"there is no file '{name}'; to give a text itself use --text")
+    refuse_foreign(regular(path))
+    return path
+
+
+def _chosen(table: Table, columns: Columns, column: str | None) -> tuple[Table, list[int]]:
+    """The table, its header a row if it has none, and the places of its text."""
+    if column is not None:
+        return _asked(table, column)
+    names = [name for name in columns if isinstance(name, str)]
+    if names:
+        lowered = {name.strip().lower(): name for name in reversed(table.head)}
+        there = [name if name in table.head else lowered.get(name.strip().lower()) for name in names]
+        if None not in there:
+            return table, table.places([name for name in there if name is not None])
+        lost = names[there.index(None)]
+        raise OdeumError(
+            f"'{table.path}' has no column '{lost}', which the run was trained on: its columns are {table.columns()}; "
+            "name the one of the text with --column"
+        )
+    usual = find_text(table.head, None)
+    if usual is not None and (not columns or find_label(table.head, None) is not None or len(table.head) == 1):
+        return table, table.places(usual)
+    if columns:  # the run was trained on a table without a header
+        bare = table.without_header([str(i + 1) for i in range(len(table.head))])
+        place = [0] if len(table.head) == 1 else [place for place in columns if isinstance(place, int)]
+        return bare, place
+    raise OdeumError(
+        f"which column of '{table.path}' is the text? Its columns are {table.columns()}; name one with --column"
+    )
+
+
+def _asked(table: Table, column: str) -> tuple[Table, list[int]]:
+    found = find_text(table.head, column)
+    if found is not None:
+        return table, table.places(found)
+    if column.isdecimal() and 1 <= int(column) <= len(table.head):  # of a table without a header
+        return table.without_header([str(i + 1) for i in range(len(table.head))]), [int(column) - 1]
+    raise OdeumError(
+        f"'{table.path}' has no column '{column}': its columns are {table.columns()}; name one of them, or say its "
+        "number if the table has no header"
+    )
