@@ -23,6 +23,12 @@ tableau(RK4, about="the classical Runge–Kutta, 4 stages, order 4")
 tableau(RK4_38, about="the 3/8 rule, 4 stages, order 4: torchdiffeq's rk4")
 tableau(BOSH3, about="embedded pair of order 3", from_="Bogacki & Shampine 1989")
 tableau(DOPRI5, about="embedded pair of order 5", from_="Dormand & Prince 1980")
+method(
+    "adams-bashforth",
+    Deferred(INTEGRATORS, "AdamsBashforth"),
+    about="remembers the step before: order 2 for one evaluation, across layers too",
+    from_="Bashforth & Adams 1883",
+)
 
 field = register.field
 field("attention", Deferred(TERMS, "attention"), about="self-attention: particles act on each other")
@@ -36,6 +42,9 @@ add("midpoint", Layered(method="midpoint"), about="parallel field, midpoint step
 add("rk2", Layered(method="heun"), about="parallel field, Heun step")
 add("rk4", Layered(method="rk4"), about="parallel field, classical Runge–Kutta step", from_="Zhong 2022")
 add("rk4-38", Layered(method="rk4-38"), about="parallel field, Runge–Kutta 3/8 rule", from_="torchdiffeq's rk4")
+add(
+    "adams-bashforth", Layered(method="adams-bashforth"), about="parallel field, a step that remembers the layer before"
+)
 add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
 add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
 add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")

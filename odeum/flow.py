@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field
+from odeum.fields.base import Carry, Context, Field
 from odeum.fields.transevolve.evolved import Anchor, EvolvedAttention, Measure, look_ahead
-from odeum.integrators.base import Solver
+from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
 
 
@@ -29,16 +29,36 @@ class Flow(nn.Module):
     def duration(self) -> float:
         return self.t1 - self.t0
 
+    @property
+    def remembering(self) -> Method | None:
+        """The method that keeps a history from layer to layer, if it does."""
+        return self.solver.remembering
+
     def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
+        context = context or Context()
         start = self.t0 if t0 is None else t0
-        return self.solver(self.field, start, start + self.duration, x, context or Context())
+        method = self.remembering
+        if method is None:
+            return self.solver(self.field, start, start + self.duration, x, context._replace(carry=None))
+        given = context.carry or Carry()  # alone, it remembers its own steps
+        own = Carry(given.state)
+        context = context._replace(carry=own)
+        if given.opens:
+            x = method.begin(x, context)
+        x = self.solver(self.field, start, start + self.duration, x, context)
+        given.handed = own.state
+        return method.finish(x, context) if given.closes else x
 
     def extra_repr(self) -> str:
         return f"dx/dt = {self.field.formula('x')}, t from {self.t0:g} to {self.t1:g}"
 
 
 class Stack(nn.Module):
-    """Flows in the order of the schedule; time runs on through depth. A flow that acts twice is stored once."""
+    """Flows in the order of the schedule; time runs on through depth. A flow that acts twice is stored once.
+
+    Neighbouring layers whose methods have the same history pass it on through the context; it begins anew in each
+    pass, after layers that do not have it, and in a stack within this one.
+    """
 
     def __init__(
         self, flows: Sequence[Flow | Anchored], schedule: Sequence[int] | None = None, norm: nn.Module | None = None
@@ -59,18 +79,31 @@ class Stack(nn.Module):
             time += flow.duration
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
-        context = context or Context()
-        for flow, time in self.timed():
-            x = flow(x, context, time)
+        for flow, time, here in self._carrying(context or Context()):
+            x = flow(x, here, time)
         return x if self.norm is None else self.norm(x)
 
     def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
         """The state before the first layer, after each, and not normed: what the particles do."""
-        context = context or Context()
         yield x
-        for flow, time in self.timed():
-            x = flow(x, context, time)
-            yield x
+        for flow, time, here in self._carrying(context or Context()):
+            x = flow(x, here, time)
+            carry = here.carry
+            inside = carry is not None and not carry.closes
+            yield flow.remembering.finish(x, here._replace(carry=Carry(carry.handed))) if inside else x
+
+    def _carrying(self, context: Context) -> Iterator[tuple[Any, float, Context]]:
+        """The flows as they act, when each begins, and the context with what the layer before hands on."""
+        # A block is no flow: it has a stack, and so a history, of its own.
+        methods = [getattr(flow, "remembering", None) for flow, _ in self.timed()]
+        names = [None, *(method and method.history for method in methods), None]
+        state: Any = None
+        for i, (flow, time) in enumerate(self.timed(), 1):
+            before, here, after = names[i - 1 : i + 2]
+            first, last = here != before, here != after
+            carry = None if here is None else Carry(None if first else state, opens=first, closes=last)
+            yield flow, time, context._replace(carry=carry)
+            state = None if carry is None else carry.handed
 
     def extra_repr(self) -> str:
         return f"schedule={self.schedule}"

@@ -69,6 +69,9 @@ SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
         ("parallel:gradient=adjoint,norm=post-sum", {}, "the adjoint cannot pass through a norm after the steps"),
         ("ode-transformer:gradient=adjoint", {}, "the adjoint has no gradient for learned or gated coefficients"),
         ("ode-transformer:method=strang", {}, "ode-transformer needs a Runge–Kutta method, not 'strang'"),
+        ("adams-bashforth:gradient=adjoint", {}, "adams-bashforth remembers earlier layers"),
+        ("adams-bashforth:norm=post", {}, "adams-bashforth adds all terms in one step and would drop the norm"),
+        ("ode-transformer:method=adams-bashforth", {}, "ode-transformer needs a Runge–Kutta method"),
         ("ode-transformer:method=euler", {}, "gates choose between stages, but euler has one"),
         ("transevolve:blocks=3", {}, "blocks=3 does not divide the depth of 4 layers"),
     ],
@@ -201,6 +204,15 @@ def test_every_ingredient_learns(activation: Any, norm_kind: Any, bias: bool) ->
         (
             "rk2:norm=shared",
             ["k1 = G(N(x)) + F(N(x))", "k2 = G(N(x + dt k1)) + F(N(x + dt k1))", "x ← x + dt (1/2 k1 + 1/2 k2)"],
+        ),
+        (
+            "adams-bashforth:norm=post-sum",
+            [
+                "k = G(x) + F(x)",
+                "x ← N(x + dt (3/2 k − 1/2 k′)), k′ = k of the step before",
+                "the first step by heun: k1 = G(x) + F(x); k2 = G(x + dt k1) + F(x + dt k1); "
+                "x ← N(x + dt (1/2 k1 + 1/2 k2))",
+            ],
         ),
         (
             "ode-transformer",

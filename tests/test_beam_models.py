@@ -36,7 +36,14 @@ def sentences() -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "architecture", [*ARCHITECTURES, "rk4:steps=2", "parallel:independent=1", "transevolve:random-2"]
+    "architecture",
+    [
+        *ARCHITECTURES,
+        "rk4:steps=2",
+        "parallel:independent=1",
+        "transevolve:random-2",
+        "transevolve:method=adams-bashforth",
+    ],
 )
 def test_cached_search_equals_uncached_and_each_sentence_alone(architecture: str, float64: None) -> None:
     model = lively(architecture)

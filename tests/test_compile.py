@@ -20,6 +20,8 @@ FIXED = [
     "sandwich",
     "rk4:gradient=checkpointed",
     "transevolve",
+    "adams-bashforth:independent=1",
+    "adams-bashforth:gradient=checkpointed",
 ]
 
 
@@ -55,7 +57,7 @@ def gradients(model: nn.Module, out: Tensor) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out.pow(3).sum(), list(model.parameters()))]
 
 
-@pytest.mark.parametrize("spelling", ["sequential", "rk4", "strang:gradient=checkpointed"])
+@pytest.mark.parametrize("spelling", ["sequential", "rk4", "strang:gradient=checkpointed", "adams-bashforth"])
 def test_dropout_compiles_into_one_graph(spelling: str) -> None:
     model, x = encoder(spelling, dropout=0.5, stochastic_depth=0.5), torch.randn(3, 6, 16)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
@@ -86,7 +88,7 @@ def test_a_decoder_compiles_into_one_graph() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spelling", ["parallel", "rk4"])
+@pytest.mark.parametrize("spelling", ["parallel", "rk4", "adams-bashforth"])
 def test_inductor(spelling: str) -> None:
     model, x = encoder(spelling), torch.randn(3, 6, 16)
     compiled = torch.compile(model, fullgraph=True)
@@ -130,7 +132,7 @@ class Masked(nn.Module):
         return self.model(x, src_key_padding_mask=padding)
 
 
-@pytest.mark.parametrize("spelling", ["sequential", "parallel:independent=1", "rk4", "transevolve"])
+@pytest.mark.parametrize("spelling", ["sequential", "parallel:independent=1", "rk4", "transevolve", "adams-bashforth"])
 def test_export_with_dynamic_batch_and_length(spelling: str) -> None:
     model = Masked(encoder(spelling)).eval()
     x = torch.randn(3, 6, 16)

@@ -26,6 +26,8 @@ FIXED = [
     "rk4:steps=2",
     "rk4:gradient=checkpointed",
     "rk4:gradient=adjoint",
+    "adams-bashforth:gradient=checkpointed,steps=2",
+    "transevolve:method=adams-bashforth,blocks=2",
     "parallel:independent=2",
     "parallel:independent=2,sharing=cycle,steps=3",
     "sequential:norm=peri",

@@ -19,7 +19,7 @@ from small_runs import lines, losses, run
 
 from odeum.train.batches import divide
 
-ARCHITECTURES = ("sequential", "parallel:independent=1", "rk4:gradient=checkpointed", "transevolve")
+ARCHITECTURES = ("sequential", "parallel:independent=1", "rk4:gradient=checkpointed", "transevolve", "adams-bashforth")
 STRATEGIES = ("ddp", "fsdp2")
 # Everything that has a state, and a batch that neither two processes nor two parts divide evenly.
 RICH = {"ema": 0.9, "average": 3, "accumulate": 2, "clip": 0.5}

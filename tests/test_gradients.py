@@ -24,6 +24,7 @@ from odeum.integrators import (
     DOPRI5,
     HEUN,
     RK4,
+    AdamsBashforth,
     Adaptive,
     Adjoint,
     Checkpointed,
@@ -155,6 +156,7 @@ METHODS = {
     "strang": Strang,
     "rk4": lambda: RungeKutta(RK4),
     "learned": lambda: RungeKutta(RK4, Learned(RK4)),
+    "adams-bashforth": AdamsBashforth,
     "gated": lambda: RungeKutta(HEUN, Gated(HEUN, 8)),
 }
 
@@ -195,6 +197,8 @@ def test_checkpointed_adaptive_is_backpropagation_exactly() -> None:
         "transevolve:attention=shared,blocks=3",
         "transevolve:attention=shared,method=rk4",
         "transevolve:feedforward=random",
+        "adams-bashforth",
+        "transevolve:method=adams-bashforth,blocks=3",
     ],
 )
 def test_checkpointed_stacks_are_backpropagation_exactly(spelling: str) -> None:
@@ -240,6 +244,11 @@ def test_checkpointed_keeps_less() -> None:
             Adjoint(FixedSteps(RungeKutta(RK4))),
             Sum(StochasticDepth(FeedForward(8), 0.2)),
             r"there is StochasticDepth\(0.2\)",
+        ),
+        (
+            Adjoint(FixedSteps(AdamsBashforth())),
+            decoder_field(),
+            "adams-bashforth remembers earlier layers; use gradient=checkpointed",
         ),
         (Checkpointed(Adjoint(FixedSteps(RungeKutta(RK4)))), decoder_field(), "use gradient=adjoint alone"),
     ],

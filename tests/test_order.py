@@ -12,7 +12,8 @@ from torch import Tensor
 
 from odeum.architectures import make_method, place_norms, tableaux
 from odeum.fields import Context, FeedForward, Field, SelfAttention, Sum
-from odeum.integrators import BOSH3, DOPRI5, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
+from odeum.flow import Flow, Stack
+from odeum.integrators import BOSH3, DOPRI5, AdamsBashforth, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
 from odeum.settings.architecture import METHODS
 from odeum.settings.model import Shape
 
@@ -29,6 +30,7 @@ ORDERS = {
     "rk4-38": 4,
     "bosh3": 3,
     "dopri5": 5,
+    "adams-bashforth": 2,
 }
 
 
@@ -54,9 +56,7 @@ def measured_order(method: Method, field: Field, x: Tensor, exact: Tensor, count
     errors = []
     with torch.no_grad():
         for count in counts:
-            solver = FixedSteps(method, count)
-            solver.check(field)
-            errors.append((solver(field, 0.0, 1.0, x, Context()) - exact).norm().item())
+            errors.append((Flow(field, FixedSteps(method, count))(x) - exact).norm().item())
     ratio = counts[-1] / counts[-2]
     assert errors[-1] > 1e-13, "nothing left but rounding: the measurement would mean nothing"
     return math.log(errors[-2] / errors[-1]) / math.log(ratio)
@@ -118,6 +118,35 @@ def test_strang_over_euler_is_first_order_with_a_smaller_error_than_lie_trotter(
     field, x, exact = transformer_field()
     errors = [(FixedSteps(m, 64)(field, 0.0, 1.0, x, Context()) - exact).norm() for m in (LieTrotter(), Strang())]
     assert errors[1] < errors[0]
+
+
+def slope(errors: list[float], counts: tuple[int, int]) -> float:
+    return math.log(errors[0] / errors[1]) / math.log(counts[1] / counts[0])
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_method_that_remembers_has_its_order_across_layers_of_one_field(steps: int) -> None:
+    """One step a layer, and what it remembers comes from the layer before; with two, from either."""
+    field, x, exact = transformer_field()
+    counts, errors = (128, 256), []
+    for count in counts:
+        layers = count // steps
+        shared = Flow(field, FixedSteps(AdamsBashforth(), steps * layers), 0.0, 1.0 / layers)
+        with torch.no_grad():
+            errors.append((Stack([shared], [0] * layers)(x) - exact).norm().item())
+    assert slope(errors, counts) == pytest.approx(2, abs=0.1)
+
+
+def test_a_method_that_remembers_has_its_order_over_uneven_steps() -> None:
+    """Layers of length h and 2h in turn: the formula for equal steps would be of first order only."""
+    field, x, exact = transformer_field()
+    counts, errors = (64, 128), []
+    for count in counts:
+        ends = [1.0 / (3 * count), 2.0 / (3 * count)]
+        flows = [Flow(field, FixedSteps(AdamsBashforth()), 0.0, end) for end in ends]
+        with torch.no_grad():
+            errors.append((Stack(flows, [0, 1] * count)(x) - exact).norm().item())
+    assert slope(errors, counts) == pytest.approx(2, abs=0.1)
 
 
 @pytest.mark.parametrize(("tableau", "order"), [(BOSH3, 2), (DOPRI5, 4)])

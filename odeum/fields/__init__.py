@@ -2,12 +2,13 @@
 
 from odeum.fields.algebra import Increment, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
 from odeum.fields.attention import CrossAttention, SelfAttention
-from odeum.fields.base import Cache, Context, Field, Rotary, Source
+from odeum.fields.base import Cache, Carry, Context, Field, Rotary, Source
 from odeum.fields.feedforward import FeedForward
 from odeum.fields.noise import Noise
 
 __all__ = [
     "Cache",
+    "Carry",
     "Context",
     "CrossAttention",
     "FeedForward",

@@ -151,6 +151,8 @@ class StochasticDepth(Wrapper):
 class Stepper(Protocol):
     """What Increment needs of an integrator's method."""
 
+    history: str | None
+
     def check(self, field: Field) -> None: ...
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor: ...
@@ -161,6 +163,11 @@ class Increment(Field):
 
     def __init__(self, method: Stepper, field: Field) -> None:
         super().__init__()
+        if method.history:
+            raise OdeumError(
+                f"Increment takes a whole step as a field, to be evaluated at any state, but {method.history} "
+                "remembers the steps before; use a method without memory inside"
+            )
         method.check(field)
         self.field = field
         self.method = method

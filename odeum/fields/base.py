@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -111,12 +111,31 @@ class Source(NamedTuple):
     rotary: Rotary | None = None
 
 
+class Carry:
+    """What a method remembers from step to step and layer to layer of one pass: past evaluations, streams, a velocity.
+
+    A stack opens one for each layer with what the layer before handed on, so nothing outlives the pass, however it
+    ends. It belongs to the method; fields do not look at it. What is put into `state` may carry gradients. With a
+    cache it holds the new positions alone, so a beam that is reordered between two passes has nothing to reorder here.
+    """
+
+    def __init__(self, state: Any = None, *, opens: bool = True, closes: bool = True) -> None:
+        self.state = state
+        self.opens = opens
+        """whether the layer is the first of those that share this history"""
+        self.closes = closes
+        """whether it is the last"""
+        self.handed: Any = None
+        """the state at the layer's end; `state` stays what it began with, so that the layer may be recomputed"""
+
+
 class Context(NamedTuple):
-    """All that a field may read besides (t, x)."""
+    """All that a field may read besides (t, x), and what its method remembers."""
 
     own: Source = Source()
     other: Source = Source()
     noise: Noise | None = None
+    carry: Carry | None = None
 
 
 class Field(nn.Module):

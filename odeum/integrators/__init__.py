@@ -5,6 +5,7 @@ from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
 from odeum.integrators.mixes import Gated, Learned, Mix
+from odeum.integrators.multistep import AdamsBashforth
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.integrators.splitting import LieTrotter, Strang, strang_midpoint
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, Tableau
@@ -17,6 +18,7 @@ __all__ = [
     "MIDPOINT",
     "RK4",
     "RK4_38",
+    "AdamsBashforth",
     "Adaptive",
     "Adjoint",
     "Checkpointed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field, lands
+from odeum.fields.base import Carry, Context, Field, lands
 from odeum.fields.noise import Noise
 
 
@@ -14,12 +14,24 @@ class Method(nn.Module):
 
     order: int | None = 1
     """the error of a step is O(dt^(order + 1)); None where learned coefficients decide"""
+    history: str | None = None
+    """what the method remembers from layer to layer, in `context.carry`; neighbours that name the same one share it"""
+    splits: bool = True
+    """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
 
     def check(self, field: Field) -> None:
         """Refuse, in words, a field that this method would silently turn into something else."""
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define step(field, t, dt, x, context)")
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        """The state that the first of the layers with this history starts from: n streams, if the method has them."""
+        return x
+
+    def finish(self, x: Tensor, context: Context) -> Tensor:
+        """What the last of them hands on: one stream again. It changes nothing, so that one may look on the way."""
+        return x
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         """The step, or a share of it, as lines of an equation."""
@@ -28,6 +40,11 @@ class Method(nn.Module):
 
 class Solver(nn.Module):
     """An interval."""
+
+    @property
+    def remembering(self) -> Method | None:
+        """The method inside that keeps a history from layer to layer, if this solver can keep it for it."""
+        return None
 
     def check(self, field: Field) -> None:
         """Refuse, in words, a field that this solver cannot cross an interval with."""
@@ -43,6 +60,13 @@ def refuse_projecting_terms(field: Field, who: str) -> None:
             f"{who} adds all terms in one step and would drop the norm after each of them; "
             "use one norm after the sum (norm=post-sum) or a splitting (method=lie-trotter)"
         )
+
+
+def remembered(context: Context, who: str) -> Carry:
+    """The history of this pass, or a sentence: without one a method would begin anew at each step."""
+    if context.carry is None:
+        raise OdeumError(f"{who} remembers earlier steps, and a Flow or a Stack keeps them: call it inside of one")
+    return context.carry
 
 
 def within_step(field: Field, context: Context, *, repeats: bool) -> Context:

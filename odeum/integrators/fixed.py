@@ -19,6 +19,10 @@ class FixedSteps(Solver):
         self.method = method
         self.steps = steps
 
+    @property
+    def remembering(self) -> Method | None:
+        return self.method if self.method.history else None
+
     def check(self, field: Field) -> None:
         self.method.check(field)
 

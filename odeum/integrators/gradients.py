@@ -20,7 +20,7 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.fields.noise import Noise
-from odeum.integrators.base import Solver
+from odeum.integrators.base import Method, Solver
 from odeum.integrators.splitting import Splitting
 
 
@@ -71,6 +71,11 @@ class Checkpointed(Solver):
         super().__init__()
         self.solver = solver
 
+    @property
+    def remembering(self) -> Method | None:
+        """Evaluations are recomputed, not steps: what the method remembers of them is kept like any state."""
+        return self.solver.remembering
+
     def check(self, field: Field) -> None:
         self.solver.check(field)
         if any(isinstance(inner, Adjoint) for inner in self.solver.modules()):
@@ -94,6 +99,10 @@ class Adjoint(Solver):
         use = "use gradient=checkpointed"
         if any(isinstance(inner, Splitting) for inner in self.solver.modules()):
             raise OdeumError(f"the adjoint integrates the whole field backwards, a splitting does not; {use}")
+        if (method := self.solver.remembering) is not None:
+            raise OdeumError(
+                f"the adjoint forgets the forward solve, but {method.history} remembers earlier layers; {use}"
+            )
         if any(True for _ in self.solver.parameters()):
             raise OdeumError(f"the adjoint has no gradient for learned or gated coefficients of a solver; {use}")
         if field.projects:

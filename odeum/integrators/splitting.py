@@ -17,8 +17,15 @@ class Splitting(Method):
     def __init__(self, part: Method | None = None) -> None:
         super().__init__()
         self.part = part or RungeKutta(EULER)
+        self.history = self.part.history
+        self.splits = self.part.splits
 
     def check(self, field: Field) -> None:
+        if not self.splits:
+            raise OdeumError(
+                f"a splitting moves one term at a time, but {self.history} remembers values of the whole field; "
+                f"use method={self.history} unsplit"
+            )
         if len(field.terms) < 2:
             raise OdeumError(
                 f"a splitting needs a sum of at least two terms, not {field.formula('x')}; "
@@ -38,6 +45,12 @@ class Splitting(Method):
             # A term that moves twice is one term: it finds its dropout masks again.
             x = self.part.step(term, t + start * dt, share * dt, x, within_evaluation(term, context))
         return x
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        return self.part.begin(x, context)
+
+    def finish(self, x: Tensor, context: Context) -> Tensor:
+        return self.part.finish(x, context)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         return [line for term, _, part in self.stages(field) for line in self.part.scheme(term, share * part)]
