@@ -37,6 +37,9 @@ class Flow(nn.Module):
     def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
         context = context or Context()
         start = self.t0 if t0 is None else t0
+        for source in (context.own, context.other):
+            if source.cache is not None:
+                source.cache.enter(self.solver)
         method = self.remembering
         if method is None:
             return self.solver(self.field, start, start + self.duration, x, context._replace(carry=None))

@@ -46,6 +46,8 @@ class Scripted:
                 cache.begin()
             ids = caches[0].extend(ids[..., None])[0].squeeze(-1)
             sources = caches[1].constant(lambda: (sources,))[0]
+            for cache in caches:
+                cache.advance(1)
         self.rows.append(len(ids))
         rows = zip(sources.tolist(), ids.tolist(), strict=True)
         return torch.tensor([[self.script(source, tuple(row[1:]))] for source, row in rows]).double()

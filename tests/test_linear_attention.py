@@ -8,7 +8,7 @@ from closeness import close
 from torch import Tensor
 
 from odeum.fields import Source
-from odeum.fields.base import Cache
+from odeum.fields.cache import Cache
 from odeum.fields.transevolve.linear import LinearFeatures, linear_attention
 from odeum.models import LanguageModel, build
 

@@ -15,7 +15,7 @@ from odeum import Encoder
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, Source
-from odeum.fields.base import Cache
+from odeum.fields.cache import Cache
 from odeum.fields.transevolve.evolved import EvolvedAttention, Measure
 from odeum.models import build
 from odeum.settings.model import Shape

@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.decode.choice import Choice
 from odeum.decode.common import cacheable, evaluating, folded, kept
 from odeum.errors import OdeumError
-from odeum.fields.base import Cache
+from odeum.fields.cache import Cache
 from odeum.models.language import LanguageModel
 
 

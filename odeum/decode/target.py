@@ -7,7 +7,7 @@ from torch import Tensor
 
 from odeum.decode.common import cacheable, kept
 from odeum.errors import OdeumError
-from odeum.fields.base import Cache
+from odeum.fields.cache import Cache
 from odeum.models.base import exact
 from odeum.models.translation import TranslationModel
 

@@ -2,7 +2,8 @@
 
 from odeum.fields.algebra import Increment, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
 from odeum.fields.attention import CrossAttention, SelfAttention
-from odeum.fields.base import Cache, Carry, Context, Field, Rotary, Source
+from odeum.fields.base import Carry, Context, Field, Rotary, Source
+from odeum.fields.cache import Cache
 from odeum.fields.feedforward import FeedForward
 from odeum.fields.noise import Noise
 

@@ -2,95 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
+from odeum.fields.cache import Cache
 from odeum.fields.noise import Noise
 
 if TYPE_CHECKING:
     from odeum.fields.transevolve.evolved import Anchor
-
-
-class Cache:
-    """Keys and values of past positions, one slot an evaluation, in evaluation order.
-
-    An RK4 layer attends four times, so it has four slots; the order of evaluations is the same in each
-    forward pass, so a cursor is all that is needed to find the slot again. A slot is a view of a buffer that
-    doubles when it is full, so that n tokens cost O(n) copies and not O(n²).
-    """
-
-    def __init__(self) -> None:
-        self.slots: list[tuple[Tensor, ...]] = []
-        self.buffers: list[tuple[Tensor, ...]] = []
-        self.cursor = 0
-        self.length = 0
-
-    def begin(self) -> None:
-        """Call before each forward pass."""
-        self.cursor = 0
-
-    def advance(self, positions: int) -> None:
-        """Call after each forward pass with the number of positions that it added."""
-        self.length += positions
-
-    def extend(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Append along the length axis (-2) of the next slot and return all positions."""
-        index = self.cursor
-        if index == len(self.slots):
-            return self._open(new)
-        self.cursor += 1
-        past = self.slots[index]
-        if torch.is_grad_enabled() and any(x.requires_grad for x in new):
-            # A buffer written in place could not be differentiated.
-            buffers = slot = tuple(torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
-        else:
-            grown = (_append(*three) for three in zip(self.buffers[index], past, new, strict=True))
-            buffers, slot = zip(*grown, strict=True)
-        self.buffers[index], self.slots[index] = buffers, slot
-        return slot
-
-    def constant(self, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """The next slot, made once: for what does not grow (an encoder's memory)."""
-        if self.cursor == len(self.slots):
-            return self._open(make())
-        self.cursor += 1
-        return self.slots[self.cursor - 1]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep these batch rows, in this order: beam search, finished sentences."""
-        for i, (buffers, slot) in enumerate(zip(self.buffers, self.slots, strict=True)):
-            moved = (_select(buffer, x, rows) for buffer, x in zip(buffers, slot, strict=True))
-            self.buffers[i], self.slots[i] = zip(*moved, strict=True)
-
-    def _open(self, new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        self.slots.append(new)
-        self.buffers.append(new)
-        self.cursor += 1
-        return new
-
-
-def _append(buffer: Tensor, past: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """The buffer, a larger one if need be, and its view of past and new positions."""
-    old, length = past.shape[-2], past.shape[-2] + new.shape[-2]
-    if buffer.shape[-2] < length:
-        buffer = past.new_empty(*past.shape[:-2], max(2 * old, length, 16), past.shape[-1])
-        buffer.narrow(-2, 0, old).copy_(past)
-    buffer.narrow(-2, old, length - old).copy_(new)
-    return buffer, buffer.narrow(-2, 0, length)
-
-
-def _select(buffer: Tensor, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of x in a buffer with as much room as before."""
-    if buffer.shape == x.shape:
-        x = x.index_select(0, rows)
-        return x, x
-    buffer = buffer.new_empty(rows.shape[0], *buffer.shape[1:])
-    view = buffer.narrow(-2, 0, x.shape[-2])
-    torch.index_select(x, 0, rows, out=view)
-    return buffer, view
 
 
 class Rotary(NamedTuple):

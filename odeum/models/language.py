@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from odeum.architectures import stack
 from odeum.errors import choose
-from odeum.fields.base import Cache, Context, Source
+from odeum.fields.base import Context, Source
+from odeum.fields.cache import Cache
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask
 from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
 from odeum.settings.architecture import Architecture

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.fields.base import Cache, Context, Source
+from odeum.fields.base import Context, Source
+from odeum.fields.cache import Cache
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
@@ -58,8 +59,8 @@ class TranslationModel(OdeumModel):
         for cache in caches or ():
             cache.begin()
         x = self.decoder(self._embed(decoder_input_ids, where, past), Context(own=own, other=other))
-        if own_cache is not None:
-            own_cache.advance(decoder_input_ids.shape[1])
+        for cache in caches or ():
+            cache.advance(decoder_input_ids.shape[1])
         return x
 
     def forward(
