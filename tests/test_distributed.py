@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import lines, losses, run
 
+from odeum.models.base import OdeumModel
 from odeum.train.batches import divide
 
 ARCHITECTURES = ("sequential", "parallel:independent=1", "rk4:gradient=checkpointed", "transevolve", "adams-bashforth")
@@ -110,10 +111,10 @@ def test_a_run_moves_between_worlds(runs: Path, way: str) -> None:
 
 def test_every_label_counts_once() -> None:
     labels = torch.tensor([[1, -100, -100], [2, 3, 4], [5, 6, -100]])
-    parts = divide({"input_ids": labels, "labels": labels}, 2)
+    parts = divide({"input_ids": labels, "labels": labels}, 2, OdeumModel.counted)
     assert [share for _, share in parts] == pytest.approx([1 / 6, 5 / 6])
     # A process without a row computes along and counts for nothing.
-    parts = divide({"labels": torch.tensor([7, 8])}, 4)
+    parts = divide({"labels": torch.tensor([7, 8])}, 4, OdeumModel.counted)
     assert sum(share for _, share in parts) == 1
     assert [len(piece["labels"]) for piece, _ in parts] == [1, 1, 1, 1]
     assert [share for _, share in parts] == [0.0, 0.5, 0.0, 0.5]

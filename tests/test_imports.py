@@ -17,6 +17,7 @@ LAYERS = """
     errors
     registry storage
     settings tableaux
+    kinds
     register
     builtin
     fields
@@ -37,7 +38,7 @@ LAYERS = """
 """
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LIGHT = ("errors", "registry", "storage", "settings", "tableaux", "register", "builtin")
+LIGHT = ("errors", "registry", "storage", "settings", "kinds", "tableaux", "register", "builtin")
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 

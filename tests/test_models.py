@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Scaled
+from odeum.kinds import MODELS
 from odeum.models import TranslationModel, VisionModel, build
 from odeum.models.base import OdeumModel
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.model import MODELS, Shape
+from odeum.settings.model import Shape
 from odeum.settings.spelling import parse
 
 SIZE: dict[str, Any] = {"width": 16, "heads": 2, "depth": 2, "hidden": 32}

@@ -13,8 +13,8 @@ from PIL import Image
 
 from odeum.data.splits import mixed
 from odeum.errors import OdeumError
+from odeum.kinds import MODELS
 from odeum.models import build
-from odeum.settings.model import MODELS
 from odeum.tasks import load_task, open_task, reopen_task
 
 SMALL = {"width": 16, "heads": 2, "depth": 1}

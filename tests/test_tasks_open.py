@@ -10,12 +10,12 @@ import pytest
 
 from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError
-from odeum.settings.data import DATA, NAMED
+from odeum.kinds import KINDS, NAMED
 from odeum.tasks import load_task, make_options, open_task
 
 
 def test_every_named_set_has_a_kind_with_options():
-    assert set(NAMED.values()) <= set(DATA)
+    assert set(NAMED.values()) <= set(KINDS)
     assert recognise("multi30k-fr-en") == "translation"
 
 
@@ -35,8 +35,8 @@ def test_options_have_words_for_the_command_line():
         fields = [n for n in cls.body if isinstance(n, ast.AnnAssign)]
         said = [n for n in cls.body if isinstance(n, ast.Expr)]
         assert len(said) == len(fields) + 1, cls.name
-    for settings in DATA.values():
-        assert dataclasses.is_dataclass(settings)
+    for kind in KINDS.values():
+        assert dataclasses.is_dataclass(kind.options)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from odeum.commands.options import Parser, expand_shorthands, model_names, preset
 from odeum.errors import choose
-from odeum.settings.model import model_named
+from odeum.kinds import model_named
 from odeum.settings.spelling import parse
 
 FORMATS = ("text", "md", "json")

@@ -8,10 +8,10 @@ from typing import Any
 
 from odeum.commands.options import Parser
 from odeum.errors import choose
+from odeum.kinds import KINDS, MODELS, NAMED
 from odeum.registry import Registry
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
-from odeum.settings.data import NAMED
-from odeum.settings.model import MODELS, Model
+from odeum.settings.model import Model
 
 
 def run(argv: list[str]) -> int:
@@ -25,6 +25,9 @@ def run(argv: list[str]) -> int:
             "methods": _about(METHODS),
             "fields": _about(FIELDS),
             "models": {name: {"kind": type(m).__name__.lower(), **asdict(m)} for name, m in MODELS.items()},
+            "kinds": {
+                kind.name: {"about": kind.about, "input": kind.input, "target": kind.target} for kind in KINDS.values()
+            },
             "data": NAMED,
         }
         print(json.dumps(content, indent=1))
@@ -42,6 +45,7 @@ def run(argv: list[str]) -> int:
         for name, m in MODELS.items()
     }
     _print("model", list(sizes.items()), form)
+    _print("kind of data", [(kind.name, kind.about) for kind in KINDS.values()], form)
     _print("data", list(NAMED.items()), form)
     return 0
 

@@ -18,7 +18,8 @@ import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from odeum.errors import OdeumError
-from odeum.settings.model import MODELS, Model, model_named
+from odeum.kinds import MODELS, model_named
+from odeum.settings.model import Model
 
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from odeum.commands.options import Parser
 from odeum.errors import OdeumError, choose
+from odeum.kinds import KINDS, Answer, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from odeum.tasks.run import Run
+    from odeum.tasks import Task
 
-CHOICES = {
-    "images": ("top",),
-    "classification": ("top",),
-    "language": ("max_new_tokens", "temperature", "top_k", "top_p", "seed"),
-    "translation": ("beam", "length_penalty"),
-}
-"""the options that each kind of run has"""
 PART = 256  # lines answered at once, so that a pipe sees answers early
 
 
@@ -37,14 +31,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--format", type=str, default="text", help="text or json (a line an answer)")
     parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
-    parser.add_argument("--top", type=int, default=None, help="classes shown (none: 3)")
-    parser.add_argument("--max_new_tokens", type=int, default=None, help="of generated text (none: 100)")
-    parser.add_argument("--temperature", type=float, default=None, help="of sampling (0: the likeliest; none: 0.8)")
-    parser.add_argument("--top_k", type=int, default=None, help="sample among the k likeliest tokens")
-    parser.add_argument("--top_p", type=float, default=None, help="sample among tokens of this mass (none: 0.95)")
-    parser.add_argument("--seed", type=int, default=None, help="of sampling (none: 0)")
-    parser.add_argument("--beam", type=int, default=None, help="width of the search of a translation (none: 4)")
-    parser.add_argument("--length_penalty", type=float, default=None, help="of the search of a translation (none: 0.6)")
+    for answer in _answers():
+        parser.add_argument(f"--{answer.name}", type=answer.type, default=None, help=answer.about)
     said = parser.read(argv)
     form = choose(said.get("format", "text"), ("text", "json"), "format")
     if said.get("text") is not None and said.get("inputs"):
@@ -53,29 +41,34 @@ def run(argv: list[str]) -> int:
     from odeum.tasks.run import load
 
     model = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
-    mine = CHOICES[model.task.kind]
-    for name in dict.fromkeys(name for names in CHOICES.values() for name in names):
-        if said.get(name) is not None and name not in mine:
-            known = ", ".join(f"--{choice}" for choice in mine)
-            raise OdeumError(f"--{name} does nothing for a {model.task.kind} run; it knows {known}")
-    options = {name: said[name] for name in mine if said.get(name) is not None}
-    if "top" in mine:
-        options.setdefault("top", 3)
-    for parts in _inputs(model, said):
+    kind = KINDS[model.task.kind]
+    own = {answer.name: answer.default for answer in kind.answers}
+    for name in (answer.name for answer in _answers()):
+        if said.get(name) is not None and name not in own:
+            known = f"it knows {', '.join(f'--{other}' for other in own)}" if own else "it has no such options"
+            raise OdeumError(f"--{name} does nothing for a {kind.name} run; {known}")
+    options = {name: said.get(name, default) for name, default in own.items()}
+    options = {name: value for name, value in options.items() if value is not None}
+    for parts in _inputs(kind, said):
         for name, answer in zip(parts, model.predict(parts, **options), strict=True):
-            print(_shown(name, answer, form, model.task.kind), flush=True)
+            print(_shown(model.task, name, answer, form), flush=True)
     return 0
 
 
-def _inputs(run: Run, said: dict[str, Any]) -> Iterator[list[str]]:
+def _answers() -> list[Answer]:
+    """The options of all kinds; those of one name are one."""
+    return list({answer.name: answer for kind in KINDS.values() for answer in kind.answers}.values())
+
+
+def _inputs(kind: Kind, said: dict[str, Any]) -> Iterator[list[str]]:
     """Image files as they are; for text the lines of the files, or of standard input."""
     files = list(said.get("inputs") or [])
-    if run.task.kind == "images" and (not files or said.get("text") is not None):
+    if kind.input == "image" and (not files or said.get("text") is not None):
         raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
     if said.get("text") is not None:
         yield said["text"]
         return
-    if run.task.kind == "images":
+    if kind.input == "image":
         for start in range(0, len(files), PART):
             yield files[start : start + PART]
         return
@@ -111,12 +104,7 @@ def _text(raw: bytes, where: str) -> str:
         raise OdeumError(f"{where} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}") from None
 
 
-def _shown(name: str, answer: Any, form: str, kind: str) -> str:
+def _shown(task: Task, question: str, answer: Any, form: str) -> str:
     if form == "json":
-        if kind in ("images", "classification"):
-            answer = {label: round(p, 6) for label, p in answer}
-        return json.dumps({"input": name, "output": answer}, ensure_ascii=False)
-    if kind in ("images", "classification"):
-        shown = "  ".join(f"{label} {p:.1%}" for label, p in answer)
-        return f"{name}\t{shown}" if kind == "images" else shown
-    return name + answer if kind == "language" else answer
+        return json.dumps({"input": question, "output": task.plain(answer)}, ensure_ascii=False)
+    return task.shown(question, answer)

@@ -10,21 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odeum.commands.options import Parser, merge, preset, read_config, take
 from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError
-from odeum.settings.data import DATA
-from odeum.settings.model import Classification, Language, Model, Translation, Vision, model_named
+from odeum.kinds import KINDS, Kind, model_named
+from odeum.settings.model import Model
 from odeum.settings.training import Training
 
 if TYPE_CHECKING:
     from odeum.tasks import Task
-
-MODEL_OF = {
-    "images": Vision,
-    "language": Language,
-    "classification": Classification,
-    "listops": Classification,
-    "translation": Translation,
-}
-
 
 ENDS = ("steps", "budget", "macs", "epochs")
 
@@ -33,7 +24,7 @@ class Words(NamedTuple):
     """What was said, still without the data's own defaults."""
 
     source: list[str]
-    kind: str
+    kind: Kind
     preset: Model | None
     said: dict[str, Any]
 
@@ -42,19 +33,22 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     """Two looks at the words: first for the data, then with the options that its kind has."""
     path, argv = take(argv, "--config")
     config = read_config(path) if path else {}
+    named, argv = take(argv, "--kind")
     chosen, argv = preset(argv)
     if chosen is None and isinstance(config.get("model"), str):
         chosen = model_named(config.pop("model"))
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
+    parser.add_argument("--kind", type=str, help=f"what the data is (none: recognised): {', '.join(KINDS)}")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
     asking = any(word in ("-h", "--help") for word in argv)
     written_source = _source(config, path)
     source = parser.positionals(argv) or written_source
     if not source and not asking:
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
-    kind = recognise(*source) if source else "images"
-    parser.section("data", DATA[kind])
-    parser.section("model", type(chosen) if chosen else MODEL_OF[kind])
+    named = named or config.get("kind")
+    kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
+    parser.section("data", kind.options)
+    parser.section("model", type(chosen) if chosen else kind.settings)
     parser.section("train", Training)
     said = parser.read(argv)
     ends = [name for name in ENDS if said.get("train", {}).get(name) is not None]
@@ -65,6 +59,7 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
         if ends:  # words overrule the file, whatever end it names
             written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in ENDS}
         said = merge(written, said)
+    said |= {"kind": named} if named else {}
     return Words(source, kind, chosen, said)
 
 
@@ -86,7 +81,7 @@ def open_words(words: Words) -> tuple[Task, Model, Training]:
     from odeum.tasks import open_task
     from odeum.train import with_changes
 
-    task = open_task(*words.source, **words.said.get("data", {}))
+    task = open_task(*words.source, kind=words.kind.name, **words.said.get("data", {}))
     said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
     facts = task.facts()
     for name, value in said.items():
@@ -103,6 +98,7 @@ def print_config(words: Words, task: Task, model: Model, training: Training, ext
     facts = task.facts()
     content = {
         "source": words.source,
+        **{key: words.said[key] for key in ("kind",) if key in words.said},
         **extra,
         "data": asdict(task.options),
         "model": {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(model).items() if k not in facts},

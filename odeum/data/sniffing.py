@@ -1,6 +1,7 @@
 """What a user's paths hold, told by names and first lines, without reading it all; no torch.
 
-Each kind of data has a recogniser, asked in order; a new kind is a new one.
+Each kind of data names its recogniser, and the kind that was added last is asked first: what is more special comes
+later.
 """
 
 from __future__ import annotations
@@ -8,14 +9,13 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from odeum.data.files import IMAGES, TABLES, TEXTS, files_below, refuse_foreign, regular
 from odeum.data.split_names import split_name
 from odeum.errors import OdeumError, choose
-from odeum.settings.data import NAMED
+from odeum.kinds import KINDS, NAMED
 
 MOST = 5000  # files of a folder that are looked at
 LONGEST = 1 << 20  # characters of a line that are looked at
@@ -51,11 +51,11 @@ class Sniffed:
 
 
 def recognise(data: str | Path, *more: str | Path) -> str:
-    """The kind of a named set, or of the files at a path, by what they hold."""
+    """The kind of a named set, or of the files at a path, by what they hold: the newest kind that claims them."""
     if not more and str(data) in NAMED:
         return NAMED[str(data)]
     found = sniff(data, *more)
-    kind = next((kind for kind, recognises in RECOGNISERS.items() if recognises(found)), None)
+    kind = next((kind.name for kind in reversed(list(KINDS.values())) if kind.claims(found)), None)
     if kind is None:
         seen = ", ".join(sorted(s for s in found.suffixes if s)) or "nothing"
         raise OdeumError(
@@ -161,15 +161,6 @@ def holds_labelled_texts(found: Sniffed) -> bool:
 def holds_text(found: Sniffed) -> bool:
     """Files that are plain text, or a folder with some."""
     return found.folder is None or bool(found.suffixes & TEXTS)
-
-
-RECOGNISERS: dict[str, Callable[[Sniffed], bool]] = {
-    "images": holds_images,
-    "translation": holds_pairs,
-    "classification": holds_labelled_texts,
-    "language": holds_text,
-}
-"""the first that says yes decides"""
 
 
 def _looks_parallel(path: Path) -> bool:

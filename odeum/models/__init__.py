@@ -9,6 +9,7 @@ from torch import nn
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError, choose
+from odeum.kinds import kind_of_settings, model_named
 from odeum.models.base import OdeumModel, Output
 from odeum.models.classification import ClassificationModel
 from odeum.models.drop_in import Decoder, Encoder
@@ -16,7 +17,7 @@ from odeum.models.language import LanguageModel
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Classification, Language, Model, Shape, Translation, Vision, model_named
+from odeum.settings.model import Shape
 from odeum.settings.spelling import parse
 
 __all__ = [
@@ -31,15 +32,8 @@ __all__ = [
     "build",
 ]
 
-KINDS: dict[type, type[OdeumModel]] = {
-    Vision: VisionModel,
-    Language: LanguageModel,
-    Classification: ClassificationModel,
-    Translation: TranslationModel,
-}
 
-
-def build(architecture: str | Architecture, model: str | Shape | Model = "deit_tiny", **changes: Any) -> nn.Module:
+def build(architecture: str | Architecture, model: str | Shape = "deit_tiny", **changes: Any) -> nn.Module:
     """A model (or, from a bare Shape, a stack of layers) of that architecture.
 
     >>> build("parallel:independent=6", "deit_tiny", classes=100)
@@ -50,9 +44,9 @@ def build(architecture: str | Architecture, model: str | Shape | Model = "deit_t
     for name in changes:
         choose(name, known, f"setting of {type(settings).__name__}")
     settings = replace(settings, **changes)
-    kind = KINDS.get(type(settings))
-    if kind is not None:
-        return kind(settings, parse(architecture))  # ty: ignore[invalid-argument-type]
+    kind = kind_of_settings(type(settings))
+    if kind is not None and isinstance(settings, kind.settings):
+        return kind.model_class(settings, parse(architecture))
     if type(settings) is Shape:
         return stack(architecture, settings)
     raise OdeumError(f"cannot build from {type(settings).__name__}; give a model's name, a Shape, or one of its kinds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,13 @@ class Output(NamedTuple):
 
 
 class OdeumModel(nn.Module):
-    """Embed, flow, read off. Knows its settings, so that a run can be rebuilt from two files."""
+    """Embed, flow, read off. Knows its settings, so that a run can be rebuilt from two files.
+
+    `forward` takes a batch of its task by name and returns an `Output`.
+    """
+
+    in_training: ClassVar[dict[str, Any]] = {}
+    """what a forward pass for the loss alone is told besides the batch"""
 
     def __init__(self, settings: Model, architecture: Architecture) -> None:
         super().__init__()
@@ -32,6 +38,20 @@ class OdeumModel(nn.Module):
         self.architecture = architecture
         self.label_smoothing = 0.0
         """of the loss in training; evaluation is never smoothed"""
+
+    @property
+    def particles(self) -> int:
+        """How many move through the stack for one example of full length."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how many particles an example is")
+
+    def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
+        """A batch of the right shape and full length: what costs are counted on."""
+        raise NotImplementedError(f"{type(self).__name__} has no example of its input")
+
+    @staticmethod
+    def counted(labels: Tensor) -> int:
+        """How many labels the mean in the loss is over: all that are not ignored; of probabilities, the rows."""
+        return len(labels) if labels.is_floating_point() else int((labels != IGNORE).sum())
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy for class numbers (−100 = ignore) or, from mixup, class probabilities."""
@@ -47,6 +67,11 @@ class OdeumModel(nn.Module):
 def exact(x: Tensor) -> Tensor:
     """In single precision at least: what losses are computed in."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def no_tokens(batch: int, length: int, device: str) -> Tensor:
+    """Ids of the right shape that say nothing."""
+    return torch.zeros(batch, length, dtype=torch.long, device=device)
 
 
 def check_ids(ids: Tensor, name: str = "input_ids") -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from odeum.architectures import make_norm, stack
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
@@ -31,6 +31,13 @@ class ClassificationModel(OdeumModel):
         self.head = nn.Linear(settings.width, settings.classes)
         nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
         reset(self.head)
+
+    @property
+    def particles(self) -> int:
+        return self.settings.length
+
+    def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
+        return {"input_ids": no_tokens(batch, self.settings.length, device)}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
         check_ids(input_ids)

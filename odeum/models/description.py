@@ -17,31 +17,17 @@ from odeum.fields.base import Field
 from odeum.fields.transevolve.evolved import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, FixedSteps, Solver
-from odeum.models import build
+from odeum.models import OdeumModel, build
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Classification, Language, Model, Translation, Vision
+from odeum.settings.model import Model, Shape
 from odeum.settings.spelling import parse, spell
-
-
-def example(settings: Model, device: str, batch: int = 1) -> dict[str, Tensor]:
-    """One batch of the right shape."""
-    match settings:
-        case Vision():
-            size = settings.image_size
-            return {"images": torch.randn(batch, settings.channels, size, size, device=device)}
-        case Language() | Classification():
-            return {"input_ids": torch.zeros(batch, settings.length, dtype=torch.long, device=device)}
-        case Translation():
-            ids = torch.zeros(batch, settings.length, dtype=torch.long, device=device)
-            return {"input_ids": ids, "decoder_input_ids": ids}
-    raise OdeumError(f"no example for {type(settings).__name__}")
 
 
 def describe(architecture: str | Architecture, settings: Model, detail: bool = True) -> dict[str, Any]:
     """Equation, scheme, order, evaluations, parameters, multiply–adds and activation memory of one example."""
     words = parse(architecture)
     with torch.device("meta"):
-        model = build(words, settings)
+        model = whole_model(words, settings)
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     adaptive = [flow for flow in flows if isinstance(inner_solver(flow.solver), Adaptive)]
     out: dict[str, Any] = {
@@ -54,20 +40,21 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     }
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
-    out |= _adaptive_cost(words, settings) if adaptive else _cost(model, settings)
-    if forms := {m.form_at(_length(settings)) for m in model.modules() if isinstance(m, Measure)}:
+    out |= _adaptive_cost(words, settings) if adaptive else _cost(model)
+    if forms := {m.form_at(model.particles) for m in model.modules() if isinstance(m, Measure)}:
         out["attention"] = f"{', '.join(sorted(forms))} form on this device for one example of this length"
     if detail:
-        out["activation_memory"] = None if adaptive else activation_memory(model, settings)
+        out["activation_memory"] = None if adaptive else activation_memory(model)
         out["model"] = {"kind": type(settings).__name__.lower(), **asdict(settings)}
     return out
 
 
-def _length(settings: Model) -> int:
-    """Tokens of one example."""
-    if isinstance(settings, Vision):
-        return (settings.image_size // settings.patch_size) ** 2 + (settings.pooling == "token")
-    return settings.length
+def whole_model(architecture: Architecture, settings: Shape) -> OdeumModel:
+    """The model of these settings; a bare stack has no input whose cost could be counted."""
+    model = build(architecture, settings)
+    if not isinstance(model, OdeumModel):
+        raise OdeumError(f"{type(settings).__name__} is no whole model: it has no input whose cost could be counted")
+    return model
 
 
 def inner_solver(solver: Solver) -> Solver:
@@ -107,13 +94,13 @@ def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
     return [leaf.register_forward_hook(lambda module, *_: calls.update([module.symbol])) for leaf in leaves]
 
 
-def _cost(model: nn.Module, settings: Model, device: str = "meta") -> dict[str, Any]:
+def _cost(model: OdeumModel, device: str = "meta") -> dict[str, Any]:
     calls: Counter[str] = Counter()
     hooks = _count_calls(model, calls)
     try:
         model.requires_grad_(False)  # the counter's own hooks trip over weights handed on as they are
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model.eval()(**example(settings, device))
+            model.eval()(**model.example(device))
     finally:
         model.requires_grad_(True)
         for hook in hooks:
@@ -129,9 +116,9 @@ def _adaptive_cost(words: Architecture, settings: Model) -> dict[str, Any]:
     """An adaptive solver's cost depends on the data: measured on one random example with fresh weights."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = build(words, settings)
+        model = whole_model(words, settings)
         with sdpa_kernel(SDPBackend.MATH):  # the counter does not know the fused kernel of a CPU
-            cost = _cost(model, settings, "cpu")
+            cost = _cost(model, "cpu")
     return {**cost, "evaluations_note": "depends on the data; measured on one random example with fresh weights"}
 
 
@@ -154,7 +141,7 @@ class _Fused(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def activation_memory(model: nn.Module, settings: Model) -> int:
+def activation_memory(model: OdeumModel) -> int:
     """Bytes that one example keeps for the backward pass, parameters not counted."""
     own = {p.untyped_storage()._cdata for p in [*model.parameters(), *model.buffers()]}
     kept: dict[int, int] = {}
@@ -166,6 +153,6 @@ def activation_memory(model: nn.Module, settings: Model) -> int:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), _Fused():
-        output = model.train()(**example(settings, "meta"))
+        output = model.train()(**model.example("meta"))
     del output
     return sum(kept.values())

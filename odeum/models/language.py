@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,7 @@ from odeum.architectures import stack
 from odeum.errors import choose
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Language
@@ -26,6 +28,7 @@ class LanguageModel(OdeumModel):
     """`labels[i]` is the token that follows `input_ids[i]`; the caller shifts, −100 is ignored."""
 
     settings: Language
+    in_training: ClassVar[dict[str, Any]] = {"only_loss": True}
 
     def __init__(self, settings: Language, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
@@ -36,6 +39,13 @@ class LanguageModel(OdeumModel):
             self.embedding = AdaptiveEmbedding(settings.vocabulary, settings.width, settings.cutoffs)
         self.positions = Positions(settings.positions, settings.width, settings.length)
         self.stack = stack(architecture, settings)
+
+    @property
+    def particles(self) -> int:
+        return self.settings.length
+
+    def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
+        return {"input_ids": no_tokens(batch, self.settings.length, device)}
 
     def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """The last state of each position; with a cache, of the new ones."""

@@ -12,13 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.kinds import kind_of_settings
 from odeum.models import OdeumModel, build
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Classification, Language, Model, Translation, Vision
+from odeum.settings.model import Model
 from odeum.settings.spelling import parse, spell
 from odeum.storage import read_json, sync, write_json
-
-KINDS = {kind.__name__: kind for kind in (Vision, Language, Classification, Translation)}
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
@@ -49,8 +48,14 @@ def read_settings(directory: Path) -> tuple[Model, Architecture]:
     config = read_json(directory / "config.json")
     try:
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
-        kind: Any = KINDS[config["kind"]]
-        return kind(**settings), parse(config["architecture"])
+        kind = kind_of_settings(str(config["kind"]))
+        if kind is None:
+            raise OdeumError(
+                f"the run '{directory}' has a {config['kind']} model, which no kind here has; name the file that "
+                "registers its kind with --plugin"
+            )
+        kinds_own: Any = kind.settings
+        return kinds_own(**settings), parse(config["architecture"])
     except (KeyError, TypeError, AttributeError):
         raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of a run of Odeum") from None
 

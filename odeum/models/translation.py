@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -10,7 +11,7 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
@@ -21,6 +22,7 @@ class TranslationModel(OdeumModel):
     """The decoder's field is self-attention + cross-attention + feed-forward, split or not as the words say."""
 
     settings: Translation
+    in_training: ClassVar[dict[str, Any]] = {"only_loss": True}
 
     def __init__(self, settings: Translation, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
@@ -29,6 +31,14 @@ class TranslationModel(OdeumModel):
         self.positions = Positions(settings.positions, settings.width, settings.length)
         self.encoder = stack(architecture, settings)
         self.decoder = stack(settings.decoder or architecture, decoder_shape, cross=True)
+
+    @property
+    def particles(self) -> int:
+        return self.settings.length
+
+    def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
+        ids = no_tokens(batch, self.settings.length, device)
+        return {"input_ids": ids, "decoder_input_ids": ids}
 
     def _embed(self, ids: Tensor, where: Tensor, past: int = 0) -> Tensor:
         x = self.positions(self.embedding(ids), where, past)

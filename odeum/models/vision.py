@@ -32,6 +32,14 @@ class VisionModel(OdeumModel):
         nn.init.trunc_normal_(self.position, std=0.02)
         reset(self.head)
 
+    @property
+    def particles(self) -> int:
+        return self.position.shape[1]
+
+    def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
+        s = self.settings
+        return {"images": torch.randn(batch, s.channels, s.image_size, s.image_size, device=device)}
+
     def embed(self, images: Tensor) -> Tensor:
         """[batch, channels, height, width] -> [batch, patches (+ 1), width]."""
         s = self.settings

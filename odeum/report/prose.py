@@ -29,12 +29,15 @@ class Scale:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Scale:
-        """As many decimals as the smallest spread needs for one digit, between one and three."""
+        """As many decimals as the smallest spread needs for one digit, between one and three, but three digits at least
+        of the smallest mean: an error may be measured in millionths."""
         scores = [s for row in rows for s in (row.test, row.valid) if s]
         share = bool(rows) and rows[0].metric in ("accuracy", "top5") and all(abs(s.mean) <= 1 for s in scores)
         factor = 100.0 if share else 1.0
         smallest = min((s.spread * factor for s in scores if s.spread), default=0.0)
         decimals = min(max(-math.floor(math.log10(smallest)), 1), 3) if smallest > 0 else 2
+        least = min((abs(s.mean) * factor for s in scores if s.mean and math.isfinite(s.mean)), default=1.0)
+        decimals = max(decimals, min(2 - math.floor(math.log10(least)), 12)) if least < 0.1 and not share else decimals
         return cls(factor, decimals, " %" if share else "", " points" if share else "")
 
     def number(self, value: float, signed: bool = False) -> str:

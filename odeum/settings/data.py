@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import Field, dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+
+class Data(Protocol):
+    """The options of a kind of data: any frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    """what makes it one"""
 
 
 @dataclass(frozen=True)
@@ -89,26 +96,6 @@ class TranslationData:
     length_penalty: float = 0.6
     """of the search behind BLEU"""
 
-
-Data = ImageData | LanguageData | ClassificationData | ListOpsData | TranslationData
-DATA: dict[str, type[Data]] = {
-    "images": ImageData,
-    "language": LanguageData,
-    "classification": ClassificationData,
-    "listops": ListOpsData,
-    "translation": TranslationData,
-}
-
-_PAIRS = {"multi30k": ("en-de", "en-fr"), "tatoeba": ("en-de", "en-fr"), "wmt14": ("en-de", "en-fr")}
-_BOTH_WAYS = [f"{s}-{q}" for s, pairs in _PAIRS.items() for p in pairs for q in (p, "-".join(reversed(p.split("-"))))]
-NAMED: dict[str, str] = {
-    **dict.fromkeys(("digits", "cifar10", "cifar100", "fashion-mnist"), "images"),
-    **dict.fromkeys(("wikitext2", "wikitext103", "python"), "language"),
-    **dict.fromkeys(("imdb", "imdb-bytes", "ag_news"), "classification"),
-    "listops": "listops",
-    **dict.fromkeys(_BOTH_WAYS, "translation"),
-}
-"""every named set and its kind"""
 
 EARLIER: dict[str, dict[str, Any]] = {"ImageData": {"fit": "squash-unturned"}}
 """what options meant before they existed: a record that does not name them is of a run made then"""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from odeum.errors import choose
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -35,7 +33,12 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Vision(Shape):
+class Model(Shape):
+    """The settings of a whole model: a shape, and in each kind of model what stands around the stack."""
+
+
+@dataclass(frozen=True)
+class Vision(Model):
     """A ViT in the manner of DeiT."""
 
     image_size: int = 224
@@ -53,7 +56,7 @@ class Vision(Shape):
 
 
 @dataclass(frozen=True)
-class Language(Shape):
+class Language(Model):
     """A causal language model."""
 
     vocabulary: int = 10_000
@@ -69,7 +72,7 @@ class Language(Shape):
 
 
 @dataclass(frozen=True)
-class Classification(Shape):
+class Classification(Model):
     """A sequence classifier."""
 
     vocabulary: int = 20_000
@@ -85,7 +88,7 @@ class Classification(Shape):
 
 
 @dataclass(frozen=True)
-class Translation(Shape):
+class Translation(Model):
     """An encoder–decoder with one tied embedding."""
 
     vocabulary: int = 10_000
@@ -98,27 +101,3 @@ class Translation(Shape):
     """architecture of the decoder (none: that of the encoder)"""
     decoder_depth: int | None = None
     """layers of the decoder (none: as many as the encoder's)"""
-
-
-Model = Vision | Language | Classification | Translation
-
-MODELS: dict[str, Model] = {
-    "deit_tiny": Vision(width=192, heads=3),
-    "deit_small": Vision(width=384, heads=6),
-    "deit_base": Vision(width=768, heads=12),
-    "vit_32": Vision(
-        width=96, heads=3, depth=6, image_size=32, patch_size=4, classes=100, pooling="mean", stem="convolution"
-    ),
-    "vit_8": Vision(width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
-    "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
-    "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
-    "classification_small": Classification(width=64, heads=4, depth=4, activation="relu"),
-    "classification_base": Classification(width=256, heads=8, depth=6, activation="relu", dropout=0.1),
-    "translation_small": Translation(width=128, heads=2, depth=6, hidden=512, activation="relu"),
-    "translation_base": Translation(width=512, heads=8, depth=6, hidden=2048, activation="relu"),
-}
-
-
-def model_named(name: str) -> Model:
-    """The preset of that name, or a sentence that lists them."""
-    return MODELS[choose(name, MODELS, "model")]

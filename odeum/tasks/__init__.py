@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from odeum.data.sniffing import recognise
+from odeum.data.sniffing import existing, recognise
 from odeum.errors import OdeumError, choose
-from odeum.settings.data import DATA, EARLIER, NAMED, Data
+from odeum.kinds import KINDS, NAMED, Kind, kind_of_record
+from odeum.settings.data import EARLIER, Data
 from odeum.tasks.base import Task
 
 __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]
 
-_CLASSES = {
-    "images": ("odeum.tasks.images", "ImageTask"),
-    "language": ("odeum.tasks.language", "LanguageTask"),
-    "classification": ("odeum.tasks.classification", "ClassificationTask"),
-    "listops": ("odeum.tasks.listops", "ListOpsTask"),
-    "translation": ("odeum.tasks.translation", "TranslationTask"),
-}
-
-
 MAY_BE_ZERO = {"seed", "context", "length_penalty"}
-
-
-def _task_class(kind: str) -> Any:
-    module, name = _CLASSES[kind]
-    return getattr(importlib.import_module(module), name)
 
 
 def open_task(data: str | Path, *more: str | Path, kind: str | None = None, **options: Any) -> Task:
     """The task of a named set, or of a path recognised by what it holds; `kind` overrules the recognition."""
-    found = recognise(data, *more) if kind is None else choose(kind, DATA, "kind of data")
-    settings = make_options(found, **options)
-    return _task_class(found).open(data, *more, options=settings)
+    found = KINDS[recognise(data, *more) if kind is None else kind]
+    refuse_another_kind(found, data, *more)
+    return found.task_class.open(data, *more, options=make_options(found.name, **options))
+
+
+def refuse_another_kind(kind: Kind, data: str | Path, *more: str | Path) -> None:
+    """A named set is of one kind, which nothing overrules; a path may be read in another way than it looks."""
+    if not more and str(data) in NAMED:
+        if NAMED[str(data)] != kind.name:
+            raise OdeumError(f"'{data}' is a set of the kind {NAMED[str(data)]}, not {kind.name}")
+        return
+    for path in (data, *more):
+        existing(path)
 
 
 def make_options(kind: str, **options: Any) -> Data:
     """The options of that kind of data, checked."""
-    settings = DATA[kind]
+    settings = KINDS[kind].options
     hints = get_type_hints(settings)
     for key, value in options.items():
         choose(key, hints, f"option of {kind} data")
@@ -66,18 +62,23 @@ def _read(directory: str | Path) -> dict[str, Any]:
     raise OdeumError(f"'{path}' is damaged: it does not describe the data of a run")
 
 
-def _options(record: dict[str, Any]) -> tuple[str, Data]:
-    kind = next(k for k, settings in DATA.items() if settings.__name__ == record["settings"])
-    known = {f.name for f in dataclasses.fields(DATA[kind])}
+def _options(record: dict[str, Any]) -> tuple[Kind, Any]:
+    kind = kind_of_record(record.get("kind"), record["settings"])
+    if kind is None:
+        raise OdeumError(
+            f"the data of the run '{record['name']}' is of the kind {record.get('kind')}, which is not known here; "
+            "name the file that registers it with --plugin"
+        )
+    known = {f.name for f in dataclasses.fields(kind.options)}
     options = {**EARLIER.get(record["settings"], {}), **record["options"]}
-    return kind, DATA[kind](**{k: v for k, v in options.items() if k in known})
+    return kind, kind.options(**{k: v for k, v in options.items() if k in known})
 
 
 def load_task(directory: str | Path) -> Task:
     """A task that can predict, from a run's task.json, without the data."""
     record = _read(directory)
     kind, options = _options(record)
-    return _task_class(kind).restore(record["name"], options, record, Path(directory))
+    return kind.task_class.restore(record["name"], options, record, Path(directory))
 
 
 def reopen_task(directory: str | Path) -> Task:
@@ -87,4 +88,4 @@ def reopen_task(directory: str | Path) -> Task:
     for path in record["data"] if record["name"] not in NAMED else ():
         if not Path(path).expanduser().exists():
             raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
-    return open_task(*record["data"], kind=kind, **dataclasses.asdict(options))
+    return open_task(*record["data"], kind=kind.name, **dataclasses.asdict(options))

@@ -10,18 +10,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from odeum.decode.common import evaluating as without_dropout
 from odeum.errors import OdeumError, choose
-from odeum.settings.data import NAMED, Data
+from odeum.kinds import NAMED, kind_of_task
+from odeum.settings.data import Data
 from odeum.settings.model import Model
 from odeum.settings.training import Training
 
-Kind = Literal["images", "language", "classification", "translation"]
 Batch = dict[str, Tensor]
 SPLITS = ("valid", "test")
 
@@ -32,10 +32,9 @@ class Task(ABC):
     Made by `open_task`; one from `load_task` has all that prediction needs but no data.
     """
 
-    kind: ClassVar[Kind]
     metric: ClassVar[str]
+    """what judges a model, one of the keys of `evaluate`"""
     higher_is_better: ClassVar[bool]
-    model_class: ClassVar[type]
     quick: int = 1000  # examples that suffice for a look during the training
 
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
@@ -44,6 +43,16 @@ class Task(ABC):
         # absolute, so that a run finds its data again from any folder
         self.source = tuple(s if s in NAMED else str(Path(s).expanduser().resolve()) for s in source)
         self.notes: tuple[str, ...] = ()  # what a reader of the results should know
+
+    @classmethod
+    @abstractmethod
+    def open(cls, data: str | Path, *more: str | Path, options: Any) -> Task:
+        """The task of a named set or of the files at a path."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind this task belongs to."""
+        return kind_of_task(type(self)).name
 
     # what the data says about the model
 
@@ -61,8 +70,9 @@ class Task(ABC):
 
     def fit(self, model: Model) -> Model:
         """A user's settings with the data's facts put in."""
-        if not isinstance(model, self.model_class):
-            raise OdeumError(f"{self.name} needs a {self.model_class.__name__} model, not a {type(model).__name__} one")
+        needed = kind_of_task(type(self)).settings
+        if not isinstance(model, needed):
+            raise OdeumError(f"{self.name} needs a {needed.__name__} model, not a {type(model).__name__} one")
         return dataclasses.replace(model, **self.facts())
 
     # training
@@ -97,6 +107,10 @@ class Task(ABC):
         self.need_data()
         return len(self.plan(0, batch_size, 0))
 
+    def examples_a_step(self, batch_size: int, model: Model) -> float:
+        """How many examples of full length a batch costs; a small data set may not fill one."""
+        return len(self.plan(0, batch_size, 0)[0])
+
     def batches(self, epoch: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """One epoch from batch `start` on; no batch depends on those before it, so resuming skips at no cost."""
         self.need_data()
@@ -125,6 +139,14 @@ class Task(ABC):
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
         """Answers for new inputs, in their order."""
+
+    def shown(self, question: str, answer: Any) -> str:
+        """An answer of `predict` as a line of text."""
+        return str(answer)
+
+    def plain(self, answer: Any) -> Any:
+        """An answer of `predict` as JSON has it."""
+        return answer
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
@@ -177,6 +199,16 @@ def move(batch: Batch, device: torch.device | None) -> Batch:
 def perplexity(loss: float) -> float:
     """exp, without the overflow of an untrained model."""
     return math.exp(min(loss, 700.0))
+
+
+class Classes:
+    """Answers that are classes with their probabilities, the likeliest first."""
+
+    def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
+        return "  ".join(f"{label} {p:.1%}" for label, p in answer)
+
+    def plain(self, answer: Sequence[tuple[str, float]]) -> dict[str, float]:
+        return {label: round(p, 6) for label, p in answer}
 
 
 def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:

@@ -19,10 +19,11 @@ from odeum.data.splits import hold_out, mixed, shuffled, stratified
 from odeum.data.table_files import Columns
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
-from odeum.settings.data import NAMED, ClassificationData, Data
-from odeum.settings.model import MODELS, Classification
+from odeum.kinds import MODELS, NAMED
+from odeum.settings.data import ClassificationData, Data
+from odeum.settings.model import Classification
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Kind, Task, evaluating, generator, move, top_classes
+from odeum.tasks.base import Batch, Classes, Task, evaluating, generator, move, top_classes
 
 # sized for a laptop: a few minutes a run
 RECIPES: dict[str, Training] = {
@@ -38,13 +39,11 @@ CHUNK = 16_384  # padded tokens of an evaluation at once
 Part = tuple[Ragged, Tensor]
 
 
-class ClassificationTask(Task):
+class ClassificationTask(Classes, Task):
     """Sequences of tokens with one class each."""
 
-    kind: ClassVar[Kind] = "classification"
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
-    model_class: ClassVar[type] = Classification
 
     def __init__(
         self,

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from odeum.data import augment, image_files, pictures
 from odeum.data.splits import mixed
 from odeum.errors import OdeumError
-from odeum.settings.data import NAMED, Data, ImageData
-from odeum.settings.model import MODELS, Model, Vision
+from odeum.kinds import MODELS, NAMED
+from odeum.settings.data import Data, ImageData
+from odeum.settings.model import Model, Vision
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Kind, Task, evaluating, even_batches, generator, top_classes
+from odeum.tasks.base import Batch, Classes, Task, evaluating, even_batches, generator, top_classes
 
 # sized for a laptop: digits in about 15 seconds a run, CIFAR-100 in about 20 minutes
 RECIPES: dict[str, Training] = {
@@ -29,13 +30,11 @@ RECIPES["cifar10"] = RECIPES["fashion-mnist"] = RECIPES["cifar100"]
 CHUNK = 256  # images of an evaluation at once
 
 
-class ImageTask(Task):
+class ImageTask(Classes, Task):
     """Pictures of one size with one class each."""
 
-    kind: ClassVar[Kind] = "images"
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
-    model_class: ClassVar[type] = Vision
     options: ImageData
 
     def __init__(
@@ -58,7 +57,9 @@ class ImageTask(Task):
         self._scale = 1 / (torch.tensor(std)[None, :, None, None] * 255)
 
     @classmethod
-    def open(cls, data: str | Path, *, options: ImageData) -> ImageTask:
+    def open(cls, data: str | Path, *more: str | Path, options: ImageData) -> ImageTask:
+        if more:
+            raise OdeumError(f"'{more[0]}' is one folder too many: images are read from one, and its sub-folders")
         if options.size is not None and options.size < 4:
             raise OdeumError(f"size of the images should be at least 4, not {options.size}")
         known = str(data) in NAMED
@@ -168,6 +169,9 @@ class ImageTask(Task):
                 logits = model(self.normalised(images).to(place)).logits
                 answers += top_classes(logits, self.classes, top)
         return answers
+
+    def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
+        return f"{question}\t{super().shown(question, answer)}"
 
     def record(self) -> dict[str, Any]:
         return {"classes": self.classes, "size": self.size, "mean": self.mean, "std": self.std, "mirrors": self.mirrors}

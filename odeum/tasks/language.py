@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from odeum.data import corpora
 from odeum.data.tokens import Bpe, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
-from odeum.settings.data import NAMED, Data, LanguageData
-from odeum.settings.model import MODELS, Language
+from odeum.kinds import MODELS, NAMED
+from odeum.settings.data import Data, LanguageData
+from odeum.settings.model import Language
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Kind, Task, evaluating, even_batches, generator, move, perplexity
+from odeum.tasks.base import Batch, Task, evaluating, even_batches, generator, move, perplexity
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
 RECIPES: dict[str, Training] = {
@@ -34,10 +35,8 @@ IGNORE = -100
 class LanguageTask(Task):
     """One long row of tokens, read in windows."""
 
-    kind: ClassVar[Kind] = "language"
     metric: ClassVar[str] = "perplexity"
     higher_is_better: ClassVar[bool] = False
-    model_class: ClassVar[type] = Language
     quick: int = 64  # windows
     options: LanguageData
 
@@ -165,6 +164,10 @@ class LanguageTask(Task):
                 apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
                 answers.append(text if apart else self.tokens.joiner + text)
         return answers
+
+    def shown(self, question: str, answer: str) -> str:
+        """The prompt, and how it goes on."""
+        return question + answer
 
     def record(self) -> dict[str, Any]:
         return {"length": self.length}

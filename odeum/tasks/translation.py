@@ -14,10 +14,11 @@ from odeum.data import pairs
 from odeum.data.ragged import Ragged, by_tokens, cut_by_tokens
 from odeum.data.tokens import Bpe, Tokens, load_tokens
 from odeum.errors import OdeumError, notice
-from odeum.settings.data import NAMED, Data, TranslationData
-from odeum.settings.model import MODELS, Translation
+from odeum.kinds import MODELS, NAMED
+from odeum.settings.data import Data, TranslationData
+from odeum.settings.model import Model, Translation
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Kind, Task, evaluating, generator, move, perplexity
+from odeum.tasks.base import Batch, Task, evaluating, generator, move, perplexity
 
 # sized for a laptop: Multi30k above 20 BLEU in 20 minutes
 RECIPES: dict[str, Training] = {
@@ -45,10 +46,8 @@ Part = tuple[Ragged, Ragged]
 class TranslationTask(Task):
     """Pairs of sentences in one joint vocabulary."""
 
-    kind: ClassVar[Kind] = "translation"
     metric: ClassVar[str] = "bleu"
     higher_is_better: ClassVar[bool] = True
-    model_class: ClassVar[type] = Translation
     quick: int = 500
     options: TranslationData
 
@@ -120,6 +119,11 @@ class TranslationTask(Task):
         """Batches by target tokens, of sentences of like length."""
         sources, targets = self.parts["train"]
         return by_tokens(targets.lengths, sources.lengths, batch_size, generator(seed, epoch))
+
+    def examples_a_step(self, batch_size: int, model: Model) -> float:
+        """A batch is so many tokens."""
+        assert isinstance(model, Translation)
+        return batch_size / model.length
 
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         return self._batch(self.parts["train"], rows)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from torch import Tensor
 
-from odeum.models.base import IGNORE
 
-
-def divide(batch: dict[str, Tensor], parts: int) -> list[tuple[dict[str, Tensor], float]]:
-    """A batch in equal parts, each with its share: of the labels that are not ignored."""
+def divide(
+    batch: dict[str, Tensor], parts: int, counted: Callable[[Tensor], int]
+) -> list[tuple[dict[str, Tensor], float]]:
+    """A batch in equal parts, each with its share of the labels that count in the loss."""
     rows = next(iter(batch.values())).shape[0]
     pieces, counts = [], []
     for i in range(parts):
         low, high = rows * i // parts, rows * (i + 1) // parts
         empty = low == high  # fewer rows than parts: a part that computes along and counts for nothing
         piece = {key: value[0:1] if empty else value[low:high] for key, value in batch.items()}
-        labels = piece["labels"]
-        count = len(labels) if labels.is_floating_point() else int((labels != IGNORE).sum())
         pieces.append(piece)
-        counts.append(0 if empty else count)
+        counts.append(0 if empty else counted(piece["labels"]))
     total = max(1, sum(counts))
     return [(piece, count / total) for piece, count in zip(pieces, counts, strict=True)]
 

@@ -14,7 +14,7 @@ from odeum.distributed.world import World
 from odeum.errors import OdeumError
 from odeum.models.description import describe
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model, Translation
+from odeum.settings.model import Model
 from odeum.settings.spelling import spell
 from odeum.settings.training import Training
 from odeum.storage import make_directory, read_json, write_json
@@ -52,10 +52,7 @@ class Job:
 
 def macs_per_step(job: Job, macs: int) -> float:
     """Forward and backward cost three forwards of as many examples of full length as a batch holds."""
-    size = job.training.batch_size
-    if isinstance(job.model, Translation):
-        return 3.0 * macs * size / job.model.length
-    return 3.0 * macs * len(job.task.plan(0, size, 0)[0])  # a small data set may not fill a batch
+    return 3.0 * macs * job.task.examples_a_step(job.training.batch_size, job.model)
 
 
 def open_run(job: Job, world: World) -> dict[str, Any]:
@@ -69,6 +66,7 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "data": list(job.task.source),
         "metric": job.task.metric,
         "higher_is_better": job.task.higher_is_better,
+        "notes": list(job.task.notes),
         **_identity(job),
         **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
         "device": str(world.device),

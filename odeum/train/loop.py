@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from odeum.distributed.world import World
 from odeum.errors import Diverged, OdeumError
-from odeum.models import LanguageModel, OdeumModel, TranslationModel, build
+from odeum.models import OdeumModel, build
 from odeum.models.saved import save_model
 from odeum.settings.spelling import spell
 from odeum.storage import read_json, write_json
@@ -50,7 +50,6 @@ class Trainer:
         assert isinstance(model, OdeumModel)
         self.model = model.to(world.device)
         self.model.label_smoothing = self.training.label_smoothing
-        self.options = {"only_loss": True} if isinstance(model, LanguageModel | TranslationModel) else {}
         self.wrapped = world.wrap(self.model)
         self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -111,14 +110,14 @@ class Trainer:
             group["lr"] = self.rate
         torch.manual_seed(step_seed(self.job.seed, self.step, self.world.rank))
         count = self.training.accumulate
-        mine = divide(batch, self.world.size * count)[self.world.rank * count :][:count]
+        mine = divide(batch, self.world.size * count, self.model.counted)[self.world.rank * count :][:count]
         self.model.train()
         loss = torch.zeros((), device=self.world.device)
         for i, (part, share) in enumerate(mine):
             part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
             with self.world.syncing(self.wrapped, last=i == count - 1):
                 with self._precision():
-                    out = self.called(**part, **self.options)
+                    out = self.called(**part, **self.model.in_training)
                 # Processes average their gradients; the shares make that the mean over the whole batch.
                 (out.loss * (share * self.world.size)).backward()
             loss += out.loss.detach() * share

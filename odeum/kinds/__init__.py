@@ -1,0 +1,38 @@
+"""Kinds of tasks: one object each, in one registry; a new kind is its own files and a line here, or a plugin's line."""
+
+from __future__ import annotations
+
+from odeum.kinds.base import (
+    KINDS,
+    MODELS,
+    NAMED,
+    Answer,
+    Kind,
+    add,
+    kind_of_record,
+    kind_of_settings,
+    kind_of_task,
+    like,
+    model_named,
+)
+from odeum.kinds.classification import CLASSIFICATION, LISTOPS
+from odeum.kinds.images import IMAGES
+from odeum.kinds.language import LANGUAGE
+from odeum.kinds.translation import TRANSLATION
+
+__all__ = [
+    "KINDS",
+    "MODELS",
+    "NAMED",
+    "Answer",
+    "Kind",
+    "add",
+    "kind_of_record",
+    "kind_of_settings",
+    "kind_of_task",
+    "like",
+    "model_named",
+]
+
+for _kind in (LANGUAGE, CLASSIFICATION, LISTOPS, TRANSLATION, IMAGES):  # the last is asked first what a path holds
+    add(_kind)

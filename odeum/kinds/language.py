@@ -1,0 +1,31 @@
+"""Running text and the token that comes next."""
+
+from __future__ import annotations
+
+from odeum.kinds.base import Answer, Kind
+from odeum.settings.data import LanguageData
+from odeum.settings.model import Language
+
+LANGUAGE = Kind(
+    name="language",
+    about="running text, to be continued",
+    input="text",
+    target="next token",
+    options=LanguageData,
+    settings=Language,
+    model="odeum.models.language:LanguageModel",
+    task="odeum.tasks.language:LanguageTask",
+    presets={
+        "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
+        "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
+    },
+    sets=("wikitext2", "wikitext103", "python"),
+    answers=(
+        Answer("max_new_tokens", int, "of generated text (none: 100)"),
+        Answer("temperature", float, "of sampling (0: the likeliest; none: 0.8)"),
+        Answer("top_k", int, "sample among the k likeliest tokens"),
+        Answer("top_p", float, "sample among tokens of this mass (none: 0.95)"),
+        Answer("seed", int, "of sampling (none: 0)"),
+    ),
+    recognises="odeum.data.sniffing:holds_text",
+)

@@ -1,0 +1,153 @@
+"""One registry of kinds: whatever is in it is whole, and a user's kind is one like ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import odeum
+from odeum.cli import main
+from odeum.errors import OdeumError
+from odeum.kinds import KINDS, MODELS, NAMED, Kind, add, base, like
+from odeum.models import OdeumModel
+from odeum.models.description import describe
+from odeum.tasks import Task, load_task, open_task
+from odeum.tasks.generated import GeneratedTask
+
+
+@dataclasses.dataclass(frozen=True)
+class ParityData:
+    """Bits, and whether the number of ones is odd."""
+
+    bits: int = 6
+    """in a row"""
+
+
+class ParityTask(GeneratedTask):
+    """Is the number of ones odd?"""
+
+    @classmethod
+    def generate(cls, options: ParityData) -> dict[str, list[tuple[str, str]]]:
+        draw = random.Random(0)
+        rows = [[draw.choice("01") for _ in range(options.bits)] for _ in range(240)]
+        made = [(" ".join(bits), "odd" if bits.count("1") % 2 else "even") for bits in rows]
+        return {"train": made[:160], "valid": made[160:200], "test": made[200:]}
+
+
+@pytest.fixture
+def parity() -> Iterator[Kind]:
+    """A user's kind, gone again afterwards."""
+    before = dict(KINDS.entries), dict(NAMED), dict(MODELS)
+    kind = like(KINDS["classification"], "parity", options=ParityData, task=ParityTask, sets=("parity",))
+    yield add(kind)
+    for table, content in zip((KINDS.entries, NAMED, MODELS), before, strict=True):
+        table.clear()
+        table.update(content)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_every_kind_is_whole(kind: Kind) -> None:
+    assert issubclass(kind.task_class, Task) and issubclass(kind.model_class, OdeumModel)
+    assert base.kind_of_task(kind.task_class) is kind
+    assert all(type(preset) is kind.settings for preset in kind.presets.values())
+    assert all(NAMED[name] == kind.name for name in kind.sets)
+    assert kind.about and kind.options.__doc__
+    small = kind.settings(width=16, heads=2, depth=1)
+    model = odeum.build("sequential", small)
+    assert isinstance(model, kind.model_class)
+    assert model(**model.example("cpu", batch=2)).logits.shape[0] == 2
+    assert describe("sequential", small, detail=False)["macs"] > 0
+
+
+def test_a_users_kind_goes_through_every_verb(
+    parity: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--data.bits", "5", "--model.depth", "1", "--model.width", "16", "--train.steps", "3"]
+    assert main(["compare", "parity", "--architectures", "sequential,parallel", "--seeds", "1", *small]) == 0
+    run = str(tmp_path / "runs" / "compare-parity" / "parallel" / "seed-0")
+    assert json.loads((Path(run) / "task.json").read_text())["kind"] == "parity"
+    assert type(load_task(run)) is ParityTask
+    assert main(["evaluate", run]) == 0
+    capsys.readouterr()
+    assert main(["predict", run, "--text", "0 1 1 0 1", "--top", "1", "--format", "json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["output"]) in (["odd"], ["even"])
+    assert main(["list"]) == 0
+    assert "parity" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "parity", "--help"])
+    assert "--data.bits" in capsys.readouterr().out
+
+
+def test_a_run_whose_kind_is_not_there_says_so(parity: Kind, tmp_path: Path) -> None:
+    open_task("parity").save(tmp_path)
+    del KINDS.entries["parity"]
+    with pytest.raises(OdeumError, match=r"is of the kind parity, which is not known here.*--plugin"):
+        load_task(tmp_path)
+
+
+def test_a_run_of_before_is_read_by_its_options(tmp_path: Path) -> None:
+    """ListOps said that its kind is classification; what it is shows in the name of its options."""
+    open_task("listops", count=20).save(tmp_path)
+    record = json.loads((tmp_path / "task.json").read_text())
+    assert record["kind"] == "listops"
+    (tmp_path / "task.json").write_text(json.dumps(record | {"kind": "classification"}))
+    assert load_task(tmp_path).kind == "listops"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' is one of images already"),
+        ({"options": int}, "data options of the kind 'mine' should be a dataclass"),
+        ({"settings": ParityData}, "model settings of the kind 'mine' should extend odeum.Model"),
+        ({"preset": {}}, "unknown part of the kind 'mine' 'preset'; did you mean 'presets'"),
+        ({"presets": {"vit_8": odeum.Classification()}}, "model 'vit_8' of the kind 'mine' is one of images already"),
+        (
+            {"options": dataclasses.make_dataclass("ImageData", [])},
+            "'ImageData' of the kind 'mine' is a name of images",
+        ),
+    ],
+)
+def test_what_is_no_kind_is_refused_whole(changes: dict[str, Any], sentence: str) -> None:
+    before = list(KINDS), dict(NAMED), dict(MODELS)
+    with pytest.raises(OdeumError, match=sentence):
+        add(like(KINDS["classification"], "mine", **changes))
+    assert before == (list(KINDS), NAMED, MODELS)
+
+
+def test_kind_overrules_what_a_path_looks_like(
+    tmp_path: Path, said: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "songs.csv").write_text("text,label\n" + "la la la,song\nblah blah,talk\n" * 60)
+    assert open_task("songs.csv").kind == "classification"
+    assert main(["train", "songs.csv", "--kind", "language", "--train.steps", "1", "--model.depth", "1"]) == 0
+    assert json.loads(next(tmp_path.glob("runs/**/run.json")).read_text())["kind"] == "language"
+    capsys.readouterr()
+    assert main(["train", "songs.csv", "--kind", "langage"]) == 2 and "did you mean 'language'" in said()
+    assert main(["train", "digits", "--kind", "language"]) == 2 and "'digits' is a set of the kind images" in said()
+    assert main(["train", "songs.csv", "--kind", "listops"]) == 2 and "is generated, not read from" in said()
+
+
+def test_the_kind_is_part_of_the_configuration(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "songs.csv").write_text("text,label\n" + "la la la,song\nblah blah,talk\n" * 60)
+    assert main(["train", "songs.csv", "--kind", "language", "--print_config"]) == 0
+    (tmp_path / "config.yaml").write_text(capsys.readouterr().out)
+    assert main(["train", "--config", "config.yaml", "--print_config"]) == 0
+    again = yaml.safe_load(capsys.readouterr().out)
+    assert again == yaml.safe_load((tmp_path / "config.yaml").read_text()) and again["kind"] == "language"
+
+
+def test_labels_count_as_the_loss_counts_them() -> None:
+    assert OdeumModel.counted(torch.tensor([[1, -100], [2, 3]])) == 3
+    assert OdeumModel.counted(torch.rand(4, 10)) == 4  # probabilities of ten classes
