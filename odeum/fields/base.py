@@ -56,6 +56,7 @@ class Context(NamedTuple):
     other: Source = Source()
     noise: Noise | None = None
     carry: Carry | None = None
+    extra: Any = None  # a user's own tensors in mappings, tuples and lists, for fields to read; gradients reach them
 
 
 class Field(nn.Module):

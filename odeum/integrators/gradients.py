@@ -115,10 +115,21 @@ class Adjoint(Solver):
             return self.solver(field, t0, t1, x, context)
         if field.training:
             self.check(field)
+        _check_extra(context.extra)
         leaves, spec = pytree.tree_flatten(context)
         weights = [p for p in field.parameters() if p.requires_grad]
         problem = _Problem(self.solver, field, t0, t1, spec, len(leaves), weights)
         return _AdjointSolve.apply(problem, x, *leaves, *weights)
+
+
+def _check_extra(extra: Any) -> None:
+    """Tensors inside of an unknown object would get no gradient, without a word."""
+    for leaf in pytree.tree_leaves(extra):
+        if leaf is not None and not isinstance(leaf, Tensor | bool | int | float | complex | str):
+            raise OdeumError(
+                f"the adjoint cannot look into the {type(leaf).__name__} in the context's extra; give its tensors in "
+                "mappings (dict), tuples and lists"
+            )
 
 
 class _Problem(NamedTuple):

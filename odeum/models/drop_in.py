@@ -75,10 +75,13 @@ class Encoder(nn.Module):
         mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
+        *,
+        extra: Any = None,
     ) -> Tensor:
+        """`extra` is what fields of your own read from the context: tensors in mappings, tuples and lists."""
         self._check(src)
         own = Source(mask=torch_mask(mask, src_key_padding_mask, src, src, self.shape.heads), causal=is_causal)
-        return self.stack(src, Context(own=own))
+        return self.stack(src, Context(own=own, extra=extra))
 
     def _check(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[-1] != self.shape.width:
@@ -100,7 +103,10 @@ class Decoder(Encoder):
         memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
+        *,
+        extra: Any = None,
     ) -> Tensor:
+        """`extra` is what fields of your own read from the context: tensors in mappings, tuples and lists."""
         self._check(tgt)
         if memory.dim() != 3 or memory.shape[0] != tgt.shape[0] or memory.shape[2] != tgt.shape[2]:
             right = f"[{tgt.shape[0]}, length, {tgt.shape[2]}]"
@@ -109,7 +115,7 @@ class Decoder(Encoder):
         own = Source(mask=torch_mask(tgt_mask, tgt_key_padding_mask, tgt, tgt, heads), causal=tgt_is_causal)
         look = torch_mask(memory_mask, memory_key_padding_mask, tgt, memory, heads)
         other = Source(mask=look, causal=memory_is_causal, memory=memory)
-        return self.stack(tgt, Context(own=own, other=other))
+        return self.stack(tgt, Context(own=own, other=other, extra=extra))
 
 
 TORCH_NAMES = {
