@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
 from odeum.data.ragged import Ragged, by_count, by_tokens
-from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, load_tokens
+from odeum.data.tokens import LONGEST, PAD, UNKNOWN, Bpe, Bytes, Listed, cut, load_tokens
 from odeum.errors import OdeumError
 
 TEXT = "the cat sat on the mat .\n\nthe dog , too : Größe 戦場 \x85 end\n" * 3
@@ -88,3 +90,47 @@ def test_batches_by_tokens_fit_and_are_as_many_each_epoch():
         assert torch.cat(plan).sort().values.tolist() == list(range(2000))
         assert all(len(rows) * int(first[rows].max()) <= 512 for rows in plan)
     assert not torch.equal(plans[0][0], plans[1][0])
+
+
+@pytest.mark.parametrize("kind", ["words", "characters", "pieces", "symbols", "bytes", "bpe", "bpe-prefix"])
+def test_a_long_line_in_pieces_has_the_tokens_of_the_whole(kind):
+    """What is cut for the memory's sake must not be seen in the numbers."""
+    pick = random.Random(0)
+    words = [
+        "the",
+        "cat's",
+        "<br />",
+        "42nd",
+        "Größe",
+        "戦場",
+        ",",
+        "a/b",
+        "--",
+        " ",
+        "\n",
+        "\n\n",
+        "don't",
+        "_x_",
+        "\t",
+    ]
+    text = " ".join(pick.choices(words, k=60_000))
+    pieces = list(cut(text))
+    assert "".join(pieces) == text and len(pieces) > 2 and max(map(len, pieces)) <= LONGEST
+    match kind:
+        case "bytes":
+            tokens = Bytes()
+        case "bpe" | "bpe-prefix":
+            tokens = Bpe.learn([text[:20_000]], 400, prefix_space=kind == "bpe-prefix")
+        case _:
+            tokens = Listed.learn(kind, [text], None)
+    whole = tokens.encode(text)
+    assert [i for piece in pieces for i in tokens.encode(piece)] == whole
+    assert tokens.encode_all([text, "the cat"], 50) == [whole[:50], tokens.encode("the cat")[:50]]
+    assert tokens.encode_all([text]) == [whole]
+
+
+def test_a_line_without_blanks_is_cut_too():
+    text = "x" * (3 * LONGEST + 5)
+    assert [len(piece) for piece in cut(text)] == [LONGEST] * 3 + [5]
+    bpe = Bpe.learn([text], 260)
+    assert bpe.decode(bpe.stream([text]).tolist()) == text

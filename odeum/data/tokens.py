@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNKNOWN, END, PAD = "<unk>", "<eos>", "<pad>"
+LONGEST = 1 << 16  # characters that are tokenised at once, so that a file of one long line fits
+BATCH = 1 << 20  # characters of many lines that are tokenised at once
+_BLANK = re.compile(r"(?<=[^\s]) (?=[^\s/])")  # between two words, but not within <br />
 _PIECES = re.compile(r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_")
 
 
@@ -31,6 +34,34 @@ def _lines(text: str) -> list[str]:
         out += line.split()
         out.append(END)
     return out[:-1]
+
+
+def cut(text: str) -> Iterator[str]:
+    """A long text in pieces, cut between words, where every way of tokenising keeps apart what it finds.
+
+    Where there is no blank for very long, the cut falls anywhere.
+    """
+    begin = 0
+    while len(text) - begin > LONGEST:
+        found = _BLANK.search(text, begin + LONGEST // 2, begin + LONGEST)
+        end = found.start() if found else begin + LONGEST
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
+
+
+def batched(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in their order, some at a time, few enough for the memory."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        some.append(text)
+        size += len(text) + 64
+        if size > BATCH:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 SPLITTERS: dict[str, Callable[[str], list[str]]] = {
@@ -63,17 +94,33 @@ class Tokens(ABC):
         """The token that stands before the first one of a text: the end of a line."""
         return self.encode("\n")[0]
 
-    def encode_all(self, texts: list[str]) -> list[list[int]]:
+    def encode_some(self, texts: list[str]) -> list[list[int]]:
+        """Several texts at once."""
         return [self.encode(text) for text in texts]
+
+    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
+        """The first tokens of each text, at most so many (none: all)."""
+        out: list[list[int]] = []
+        for some in batched(texts):
+            short = iter(self.encode_some([text for text in some if len(text) <= LONGEST]))
+            out += [next(short)[:most] if len(text) <= LONGEST else self._beginning(text, most) for text in some]
+        return out
+
+    def _beginning(self, text: str, most: int | None) -> list[int]:
+        ids: list[int] = []
+        for piece in cut(text):
+            ids += self.encode(piece)
+            if most is not None and len(ids) >= most:
+                break
+        return ids[:most]
 
     def stream(self, texts: Iterable[str]) -> Tensor:
         """All texts as one row of ids, made line by line so that large corpora fit."""
         out = array("i")
-        for text in texts:
-            lines = [line for line in re.split(r"(?<=\n)", text) if line]
-            for begin in range(0, len(lines), 4096):
-                for ids in self.encode_all(lines[begin : begin + 4096]):
-                    out.extend(ids)
+        lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
+        for some in batched(piece for line in lines for piece in cut(line)):
+            for ids in self.encode_some(some):
+                out.extend(ids)
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
 
     def save(self, directory: Path) -> None:
@@ -94,8 +141,8 @@ class Listed(Tokens):
     def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
         """`first`, then the entries by falling frequency, as the adaptive softmax wants them."""
         counts: Counter[str] = Counter()
-        for text in texts:
-            counts.update(SPLITTERS[kind](text))
+        for piece in (piece for text in texts for piece in cut(text)):
+            counts.update(SPLITTERS[kind](piece))
         if kind in ("words", "characters") and not counts[UNKNOWN]:
             counts[UNKNOWN] = 0
         ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
@@ -158,13 +205,13 @@ class Bpe(Tokens):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.train_from_iterator((piece for text in texts for piece in cut(text)), trainer)
         return cls(tokenizer)
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def encode_all(self, texts: list[str]) -> list[list[int]]:
+    def encode_some(self, texts: list[str]) -> list[list[int]]:
         return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -135,7 +135,7 @@ class ClassificationTask(Classes, Task):
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The likeliest classes, with probabilities, of texts."""
-        ids = Ragged([row[: self.length] or [0] for row in self.tokens.encode_all(list(inputs))])
+        ids = Ragged([row or [0] for row in self.tokens.encode_all(inputs, self.length)])
         answers: list[list[tuple[str, float]]] = []
         with evaluating(model) as place:
             for rows in torch.arange(len(ids)).split(32):
@@ -210,5 +210,5 @@ def learn(options: ClassificationData, texts: list[str]) -> Tokens:
 
 def numbered(rows: tables.Rows, tokens: Tokens, labels: list[str], length: int) -> Part:
     index = {label: i for i, label in enumerate(labels)}
-    ids = (row[:length] or [0] for row in tokens.encode_all([text for text, _ in rows]))
+    ids = (row or [0] for row in tokens.encode_all((text for text, _ in rows), length))
     return Ragged(ids), torch.tensor([index[label] for _, label in rows])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.data import corpora
-from odeum.data.tokens import Bpe, Listed, Tokens, load_tokens
+from odeum.data.tokens import LONGEST, Bpe, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
 from odeum.settings.data import Data, LanguageData
@@ -156,7 +156,8 @@ class LanguageTask(Task):
         answers = []
         with evaluating(model) as place:
             for index, prompt in enumerate(inputs):
-                ids = torch.tensor([[self.tokens.start, *self.tokens.encode(prompt)][-self.length :]], device=place)
+                told = self.tokens.encode(prompt[-LONGEST:])  # of more than a window only the end is read
+                ids = torch.tensor([[self.tokens.start, *told][-self.length :]], device=place)
                 random = torch.Generator(device=place).manual_seed(generator(seed, index).initial_seed())
                 choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}
                 out = generate(model, ids, max_new_tokens=max_new_tokens, generator=random, **choice)

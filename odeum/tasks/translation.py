@@ -85,7 +85,8 @@ class TranslationTask(Task):
     def _numbered(self, sources: list[str], targets: list[str], whole: bool) -> Part:
         """Ids that end in END; pairs too long for the model are left out (`whole`) or cut."""
         room = self.length - 1
-        pairs = list(zip(self.tokens.encode_all(sources), self.tokens.encode_all(targets), strict=True))
+        encode_all = self.tokens.encode_all
+        pairs = list(zip(encode_all(sources, room + 1), encode_all(targets, room + 1), strict=True))
         if whole:
             short = [(s, t) for s, t in pairs if len(s) <= room and len(t) <= room]
             if lost := len(pairs) - len(short):
@@ -197,7 +198,7 @@ class TranslationTask(Task):
         lines = list(inputs)
         room = self.length - 1
         full = [i for i, line in enumerate(lines) if line.strip()]
-        encoded = self.tokens.encode_all([lines[i].strip() for i in full])
+        encoded = self.tokens.encode_all((lines[i].strip() for i in full), room + 1)
         if cut := sum(len(ids) > room for ids in encoded):
             notice(f"lines of more than {room} tokens were cut: {cut}")
         ids = Ragged([*row[:room], END] for row in encoded)
