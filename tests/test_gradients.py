@@ -142,15 +142,6 @@ def test_adjoint_reaches_what_was_measured_at_the_start_of_a_block(form: str) ->
         torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_adjoint_refuses_a_second_derivative() -> None:
-    """It would be wrong without a word."""
-    flow = Flow(Sum(FeedForward(8, 16)), Adjoint(FixedSteps(RungeKutta(RK4))))
-    x = torch.randn(1, 2, 8, requires_grad=True)
-    (first,) = torch.autograd.grad(flow(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
-
-
 METHODS = {
     "lie-trotter": LieTrotter,
     "strang": Strang,

@@ -36,9 +36,12 @@ def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a mask that is not boolean or does not broadcast to [batch, heads, queries, keys]."""
-    if mask.dtype != torch.bool:
-        raise OdeumError(f"an attention mask is boolean, True where a query may look, not {mask.dtype}")
+    """Refuse a mask of another kind, or that does not broadcast to [batch, heads, queries, keys]."""
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise OdeumError(
+            f"an attention mask is boolean (True where a query may look) or floating (added to the scores), "
+            f"not {mask.dtype}"
+        )
     pairs = list(zip(reversed(mask.shape), reversed(shape), strict=False))
     fits = mask.shape[-1] == shape[-1] and all(have in (1, want) for have, want in pairs)
     if not 2 <= mask.dim() <= len(shape) or not fits:
@@ -60,7 +63,23 @@ def visible(source: Source, queries: int, keys: int, device: torch.device) -> tu
     if mask is None and queries == keys:
         return None, True
     order = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
-    return (order if mask is None else order & mask), False
+    return merge_masks(order, mask), False
+
+
+def merge_masks(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Both masks in one: what one hides is hidden, what they weigh is added. True = look, floating = added."""
+    if one is None or other is None:
+        return other if one is None else one
+    if one.dtype == torch.bool and other.dtype == torch.bool:
+        return one & other
+    if one.dtype == torch.bool:
+        one, other = other, one
+    return one.masked_fill(~other, -torch.inf) if other.dtype == torch.bool else one + other
+
+
+def hides(mask: Tensor) -> Tensor:
+    """True where a query may not look."""
+    return ~mask if mask.dtype == torch.bool else mask == -torch.inf
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
@@ -68,10 +87,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     if source.mask is not None:
         check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
     mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q.dtype)
     out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
     if mask is None:
         return out
-    return out.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+    return out.masked_fill(hides(mask).all(dim=-1, keepdim=True), 0.0)
 
 
 def check_heads(width: int, heads: int) -> None:

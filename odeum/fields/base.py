@@ -23,7 +23,7 @@ class Rotary(NamedTuple):
 class Source(NamedTuple):
     """What one attention reads; constant during a solve."""
 
-    mask: Tensor | None = None  # True where a query may look; broadcasts to [batch, heads, queries, keys]
+    mask: Tensor | None = None  # True where a query may look, or added to the scores; [batch, heads, queries, keys]
     causal: bool = False  # so that the fused causal kernel is used and no n×n mask is built
     memory: Tensor | None = None  # None: the evolving state itself
     anchor: Anchor | None = None  # measured at the block's start (TransEvolve)

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
+
+from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
 
 STRIP = 1024
 """rows whose hidden gradient exists at a time"""
@@ -23,10 +24,7 @@ def suits(x: Tensor, *linears: nn.Module) -> bool:
         and x.device.type == "cpu"
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
+        and plain_autograd()
         and not nn.modules.module._has_any_global_hook()
         and all(map(_untouched, linears))
     )
@@ -60,10 +58,8 @@ class _ReluNetwork(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, h = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of this gradient is wanted
-            wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad, strict=True) if needed]
-            found = iter(torch.autograd.grad(_formula(*inputs), wanted, grads, create_graph=True))
-            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+        if more_than_a_gradient(grads[0]):
+            return gradients_of(_formula, inputs, ctx.needs_input_grad, grads[0])
         x, w1, _, w2, _ = inputs
         rows, hidden, grad = (y.reshape(-1, y.shape[-1]) for y in (x, h, grads[0]))
         dx, dw1, db1 = torch.empty_like(rows), torch.zeros_like(w1), w1.new_zeros(len(w1))

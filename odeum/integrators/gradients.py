@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
+from odeum.fields.derivatives import differentiable_once
 from odeum.fields.noise import Noise
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.splitting import Splitting
@@ -132,6 +132,9 @@ def _check_extra(extra: Any) -> None:
             )
 
 
+TWICE = "the adjoint gives a first derivative only; use gradient=backprop or checkpointed to differentiate it again"
+
+
 class _Problem(NamedTuple):
     """What is solved, besides the tensors that may want a gradient."""
 
@@ -158,7 +161,6 @@ class _AdjointSolve(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         problem: _Problem = ctx.problem
         out, *tensors = ctx.saved_tensors
@@ -174,7 +176,8 @@ class _AdjointSolve(torch.autograd.Function):
         for_leaves: list[Tensor | None] = [None] * len(leaves)
         for i, gradient in zip(live, gradients, strict=False):
             for_leaves[i] = gradient
-        return (None, a, *for_leaves, *gradients[len(live) :])
+        found = [a, *for_leaves, *gradients[len(live) :]]
+        return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors, *problem.weights]))
 
 
 class _Augmented:

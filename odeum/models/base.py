@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from odeum.architectures import check_shape
 from odeum.errors import OdeumError
+from odeum.fields.derivatives import plain_autograd
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 
@@ -88,7 +89,7 @@ def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> 
     if labels.shape != right:
         raise OdeumError(f"labels have shape {tuple(labels.shape)}, but what they label needs {tuple(right)}")
     classes = scored.shape[-1] if classes is None else classes
-    if labels.device.type != "cpu" or labels.is_floating_point() or not labels.numel() or torch.compiler.is_compiling():
+    if labels.device.type != "cpu" or labels.is_floating_point() or not labels.numel() or not plain_autograd():
         return
     low, high = (int(x) for x in torch.aminmax(labels.masked_fill(labels == IGNORE, 0)))
     if low < 0 or high >= classes:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError, choose
+from odeum.fields.attention import merge_masks
 from odeum.fields.base import Context, Source
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Shape
@@ -18,7 +19,8 @@ from odeum.settings.spelling import parse, spell
 class Encoder(nn.Module):
     """A stack of any architecture over [batch, length, width], with the masks of `nn.TransformerEncoder`.
 
-    Those masks say True (or −inf) where one may *not* look; inside Odeum it is the other way round.
+    Those masks say True where one may *not* look; inside Odeum it is the other way round. A floating mask (ALiBi, a
+    learned relative bias, −inf to hide) is added to the scores in both.
     """
 
     cross = False
@@ -142,13 +144,17 @@ def _refuse_unknown(who: str, unknown: dict[str, Any]) -> None:
 
 
 def torch_mask(mask: Tensor | None, padding: Tensor | None, queries: Tensor, keys: Tensor, heads: int) -> Tensor | None:
-    """The masks of `nn.MultiheadAttention` (True or −inf = do not look) as one mask with True = look."""
+    """The masks of `nn.MultiheadAttention` (True = do not look, floating = added) as one mask of a Source.
+
+    Only shapes and kinds are looked at, never the numbers: a compiled or exported model does the same. Dimensions are
+    counted before sizes are compared, which in an exported graph may be symbols.
+    """
     batch, n, m = keys.shape[0], queries.shape[1], keys.shape[1]
     look: Tensor | None = None
     if mask is not None:
-        if mask.shape == (batch * heads, n, m):
+        if mask.dim() == 3 and mask.shape == (batch * heads, n, m):
             mask = mask.view(batch, heads, n, m)
-        elif mask.shape != (n, m):
+        elif mask.dim() != 2 or mask.shape != (n, m):
             raise OdeumError(
                 f"the attention mask has shape {tuple(mask.shape)}, but should be {(n, m)} or {(batch * heads, n, m)}"
             )
@@ -158,8 +164,7 @@ def torch_mask(mask: Tensor | None, padding: Tensor | None, queries: Tensor, key
             raise OdeumError(
                 f"the key padding mask has shape {tuple(padding.shape)}, but should be {(batch, m)}: batch × length"
             )
-        kept = _look(padding, "key padding mask")[:, None, None, :]
-        look = kept if look is None else look & kept
+        look = merge_masks(look, _look(padding, "key padding mask")[:, None, None, :])
     return look
 
 
@@ -168,9 +173,6 @@ def _look(mask: Tensor, what: str) -> Tensor:
         return ~mask
     if not mask.is_floating_point():
         raise OdeumError(
-            f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (−inf = do not look)"
+            f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (added to the scores)"
         )
-    look = mask > -1e4
-    if not torch.compiler.is_compiling() and not bool(((mask == 0) | ~look).all()):
-        raise OdeumError(f"the {what} holds other numbers than 0 or −inf, but it can only hide keys, not weigh them")
-    return look
+    return mask

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from odeum.errors import OdeumError, choose
-from odeum.fields.attention import attend, check_heads, check_mask, merge_heads, reset, rotate, split_heads
+from odeum.fields.attention import attend, check_heads, check_mask, hides, merge_heads, reset, rotate, split_heads
 from odeum.fields.base import Context, Field, Source
 from odeum.fields.constants import remembered
+from odeum.fields.derivatives import plain_autograd
 from odeum.fields.noise import Dropout, drop
 from odeum.fields.transevolve.exponential import Evolution, Shared, largest_spread
 from odeum.fields.transevolve.linear import Features, LinearFeatures, linear_attention
@@ -96,9 +97,12 @@ class Measure(nn.Module):
         if q.shape[-2] == 1 and source.cache is not None:
             scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
             if source.mask is not None:
-                scores = scores.masked_fill(~source.mask, torch.finfo(scores.dtype).min)
+                if source.mask.is_floating_point():
+                    scores = scores + source.mask.to(scores.dtype)
+                scores = scores.masked_fill(hides(source.mask), torch.finfo(scores.dtype).min)
             return anchor._replace(scores=scores)
-        if self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type) == "shared" and _shareable(q, k):
+        form = self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type)
+        if form == "shared" and _shareable(q, k, source.mask):
             return anchor._replace(shared=Shared.measure(q, k, source.mask, source.causal and q.shape[-2] > 1))
         return anchor
 
@@ -177,7 +181,7 @@ class EvolvedAttention(Field):
         if anchor.scores is not None:
             weights = (anchor.scores + b.unsqueeze(-2)).softmax(dim=-1)
             if source.mask is not None:
-                weights = weights.masked_fill(~source.mask, 0.0)
+                weights = weights.masked_fill(hides(source.mask), 0.0)
             return merge_heads(weights.to(v.dtype) @ v)
         if anchor.shared is not None and all(_gentle(b.unsqueeze(2))):
             return anchor.shared.act(*anchor.shared.evolve(b.unsqueeze(2)), v)
@@ -266,9 +270,15 @@ def _anchor(source: Source) -> Anchor:
     return source.anchor
 
 
-def _shareable(q: Tensor, k: Tensor) -> bool:
-    """Not in half precision, whose exponential underflows at −17, nor where there are no numbers to look at."""
-    return q.dtype != torch.float16 and q.numel() > 0 and k.numel() > 0 and not isinstance(q, FakeTensor)
+def _shareable(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
+    """Not in half precision, whose exponential underflows at −17, nor where there are no numbers to look at.
+
+    Nor under a learned mask, whose gradient would be a tensor of queries × keys.
+    """
+    if mask is not None and mask.requires_grad and torch.is_grad_enabled():
+        return False
+    numbers = q.numel() > 0 and k.numel() > 0 and not isinstance(q, FakeTensor)
+    return numbers and q.dtype != torch.float16 and plain_autograd()
 
 
 def _gentle(b: Tensor) -> list[bool]:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from odeum.fields.attention import hides
+from odeum.fields.derivatives import gradients_of, more_than_a_gradient
 
 TILE = 1 << 21
 """bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
@@ -54,21 +56,20 @@ class Ledger:
 
 
 class Exponential(torch.autograd.Function):
-    """P = exp(scale · q kᵀ − row maximum), zero where a query may not look.
+    """P = exp(q kᵀ + mask − row maximum), zero where a query may not look.
 
     The gradient through the row maximum is left out: what is made of P does not change when a row is scaled.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float, ledger: Ledger
-    ) -> Tensor:
-        q, k = (q * scale).contiguous(), k.contiguous()
+    def forward(ctx: Any, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, ledger: Ledger) -> Tensor:
         p = q.new_empty(*q.shape[:-1], k.shape[-2])
         floor = exponent_floor(p.dtype)
         for batch, head, rows, stop in _tiles(p, causal):
             tile = p[batch, head, rows, :stop]
             torch.matmul(q[batch, head, rows], k[batch, head, :stop].transpose(-1, -2), out=tile)
+            if mask is not None and mask.is_floating_point():
+                tile.add_(mask.expand(p.shape)[batch, head, rows, :stop])
             hidden = _hidden(p, mask, causal, batch, head, rows, stop)
             if hidden is not None:
                 tile.masked_fill_(hidden, -torch.inf)
@@ -78,19 +79,22 @@ class Exponential(torch.autograd.Function):
                 tile.masked_fill_(hidden, 0.0)
             if stop < p.shape[-1]:
                 p[batch, head, rows, stop:] = 0.0
-        ctx.save_for_backward(q, k, p)
+        ctx.save_for_backward(q, k, mask, p)
         ctx.set_materialize_grads(False)
-        ctx.plan = (causal, scale, ledger)
+        ctx.plan = (causal, ledger)
         return p
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, direct: Tensor | None) -> tuple[Any, ...]:
-        q, k, p = ctx.saved_tensors
-        causal, scale, ledger = ctx.plan
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        (direct,) = grads
+        q, k, mask, p = ctx.saved_tensors
+        causal, ledger = ctx.plan
         terms = ledger.take()
         if not terms and direct is None:
-            return (None,) * 6
+            return (None,) * 5
+        if direct is not None and more_than_a_gradient(direct):
+            assert not terms
+            return gradients_of(_exponential, (q, k, mask, causal, None), ctx.needs_input_grad, direct)
         dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
         here, of_keys = None, k
         for batch, head, rows, stop in _tiles(p, causal):
@@ -108,7 +112,20 @@ class Exponential(torch.autograd.Function):
                 change *= p[batch, head, rows, :stop]
             dq[batch, head, rows] = change @ k[batch, head, :stop]
             dk[batch, head, :, :stop] += q[batch, head, rows].transpose(-1, -2) @ change
-        return dq.mul_(scale), dk.transpose(-1, -2), None, None, None, None
+        return dq, dk.transpose(-1, -2), None, None, None
+
+
+def _exponential(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, _: None) -> Tensor:
+    """P by plain operations: what can be differentiated any number of times."""
+    scores = q @ k.transpose(-1, -2)
+    if mask is not None and mask.is_floating_point():
+        scores = scores + mask
+    everything = slice(None)
+    hidden = _hidden(scores, mask, causal, everything, everything, everything, scores.shape[-1])
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    top = scores.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    return (scores - top).exp()
 
 
 class Normaliser(torch.autograd.Function):
@@ -123,13 +140,19 @@ class Normaliser(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         p, e = ctx.saved_tensors
         causal, ledger = ctx.plan
+        if more_than_a_gradient(grads[0]):
+            return gradients_of(_normaliser, (p, e, None, None), ctx.needs_input_grad, grads[0])
         grad = grads[0].transpose(-1, -2)
         direct = _term(ledger, grad, e.transpose(-1, -2)) if ctx.needs_input_grad[0] else None
         return direct, _columns_times(p, grad, causal).transpose(-1, -2), None, None
+
+
+def _normaliser(p: Tensor, e: Tensor, *_: None) -> Tensor:
+    out = e @ p.transpose(-1, -2)
+    return out + (out == 0)
 
 
 class SharedAttention(torch.autograd.Function):
@@ -139,26 +162,39 @@ class SharedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, p: Tensor, e: Tensor, normaliser: Tensor, v: Tensor, causal: bool, ledger: Ledger | None
     ) -> Tensor:
-        e, normaliser = e.unsqueeze(-1), normaliser.unsqueeze(-1)
-        ev = torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
         out = p.new_empty(p.shape[0], p.shape[2], p.shape[1], v.shape[-1])  # heads side by side, as W_O wants them
-        torch.div(_rows_times(p, ev, causal), normaliser, out=out.transpose(1, 2))
-        ctx.save_for_backward(p, e, normaliser, ev, out)
-        ctx.plan = (causal, ledger, v.dtype)
+        torch.div(_rows_times(p, _weighed(v, e, p), causal), normaliser.unsqueeze(-1), out=out.transpose(1, 2))
+        ctx.save_for_backward(p, e, normaliser, v, out)
+        ctx.plan = (causal, ledger)
         return out.flatten(-2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        p, e, normaliser, ev, out = ctx.saved_tensors
-        causal, ledger, dtype = ctx.plan
+        p, e, normaliser, v, out = ctx.saved_tensors
+        causal, ledger = ctx.plan
+        if more_than_a_gradient(grads[0]):
+            inputs = (p, e, normaliser, v, None, None)
+            return gradients_of(_shared_attention, inputs, ctx.needs_input_grad, grads[0])
+        ev = _weighed(v, e, p)
+        e, normaliser = e.unsqueeze(-1), normaliser.unsqueeze(-1)
         grad = grads[0].unflatten(-1, out.shape[-2:])
         dnormaliser = -torch.linalg.vecdot(grad, out).transpose(1, 2) / normaliser.squeeze(-1)
         dnum = torch.div(grad.transpose(1, 2), normaliser, out=out.new_empty(normaliser.shape[:-1] + ev.shape[-1:]))
         back = _columns_times(p, dnum, causal)
-        de = (back * ev).sum(dim=-1) / e.squeeze(-1)  # v = ev / e need not be kept
+        de = (back * ev).sum(dim=-1) / e.squeeze(-1)
         direct = _term(ledger, dnum, ev) if ctx.needs_input_grad[0] else None
-        return direct, de, dnormaliser, back.mul_(e).to(dtype), None, None
+        return direct, de, dnormaliser, back.mul_(e).to(v.dtype), None, None
+
+
+def _weighed(v: Tensor, e: Tensor, p: Tensor) -> Tensor:
+    """e ⊙ v, laid out and in the precision as P wants it."""
+    e = e.unsqueeze(-1)
+    return torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
+
+
+def _shared_attention(p: Tensor, e: Tensor, normaliser: Tensor, v: Tensor, *_: None) -> Tensor:
+    out = (p @ (v * e.unsqueeze(-1)).to(p.dtype)) / normaliser.unsqueeze(-1)
+    return out.transpose(1, 2).flatten(-2)
 
 
 def _term(ledger: Ledger | None, of_rows: Tensor, of_keys: Tensor) -> Tensor | None:
@@ -184,8 +220,8 @@ class Shared(NamedTuple):
 
     @classmethod
     def measure(cls, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Shared:
-        ledger = Ledger()
-        return cls(Exponential.apply(q, k, mask, causal, q.shape[-1] ** -0.5, ledger), causal, ledger)
+        ledger, q, k = Ledger(), (q * q.shape[-1] ** -0.5).contiguous(), k.contiguous()
+        return cls(Exponential.apply(q, k, mask, causal, ledger), causal, ledger)
 
     def evolve(self, b: Tensor) -> list[Evolution]:
         """For b of several depths, [batch, heads, depths, keys]: P is read once for all of them."""
@@ -225,7 +261,10 @@ def _hidden(
     p: Tensor, mask: Tensor | None, causal: bool, batch: slice, head: slice, rows: slice, stop: int
 ) -> Tensor | None:
     """True where the tile's queries may not look; causal: the last query is aligned with the last key."""
-    hidden = None if mask is None else ~mask.expand(p.shape)[batch, head, rows, :stop]
+    hidden = None
+    if mask is not None:
+        shown = mask.expand(p.shape)[batch, head, rows, :stop]
+        hidden = hides(shown)
     if causal:
         first = (rows.start or 0) + p.shape[-1] - p.shape[-2]
         count = len(range(p.shape[-2])[rows])

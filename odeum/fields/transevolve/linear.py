@@ -70,7 +70,8 @@ class LinearFeatures(nn.Module):
         if source.mask is not None:
             if source.mask.shape[-2] != 1:
                 raise OdeumError("the linear form takes masks over keys, not over pairs; use attention=shared or fused")
-            level = level.masked_fill(~source.mask.squeeze(-2), -torch.inf)
+            keys = source.mask.squeeze(-2)
+            level = level + keys.to(exact) if keys.is_floating_point() else level.masked_fill(~keys, -torch.inf)
         fq = (fq - fq.detach().amax(dim=-1, keepdim=True)).exp()
         return Features(fq + LEAST, (fk - top.unsqueeze(-1)).exp() + LEAST, level)
 

@@ -1,0 +1,67 @@
+"""What a node of our own owes to autograd: to step aside where it cannot serve, and to be differentiable again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from odeum.errors import OdeumError
+
+
+def plain_autograd() -> bool:
+    """Whether at most a gradient will be asked of what runs now: no `torch.func`, forward mode, tracer or compiler."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+    )
+
+
+def more_than_a_gradient(grad: Tensor) -> bool:
+    """Asked in a backward pass: whether its result will be differentiated (create_graph) or is computed in batches."""
+    if torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor(grad)  # is_grads_batched
+    return torch.is_grad_enabled() or torch._C._are_functorch_transforms_active() or batched
+
+
+def gradients_of(
+    formula: Callable[..., Tensor], inputs: Sequence[Any], needed: Sequence[bool], grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of formula(*inputs), made of plain operations, which can be differentiated in their turn.
+
+    They are taken by fresh views. An input may have come from another one (a weight that acts twice is in the history
+    of the state that it acts on), and the gradient by it must stop here instead of running through that history.
+    """
+    with torch.enable_grad():
+        fresh = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]
+        out = formula(*fresh)
+    wanted = [x for x, need in zip(fresh, needed, strict=True) if need]
+    found = iter(torch.autograd.grad(out, wanted, grad, create_graph=torch.is_grad_enabled(), allow_unused=True))
+    return tuple(next(found) if need else None for need in needed)
+
+
+def differentiable_once(sentence: str, gradients: Sequence[Tensor | None], inputs: Sequence[Any]) -> list[Any]:
+    """The gradients of these inputs, and the sentence for whoever differentiates them again by any of the inputs."""
+    if not torch.is_grad_enabled():
+        return list(gradients)
+    tensors = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    return [None if g is None else _Once.apply(sentence, g, *tensors) for g in gradients]
+
+
+class _Once(torch.autograd.Function):
+    """The identity on its first tensor. It has an edge to each tensor, or autograd.grad would pass it by in silence."""
+
+    @staticmethod
+    def forward(ctx: Any, sentence: str, gradient: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.sentence = sentence
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise OdeumError(ctx.sentence)
