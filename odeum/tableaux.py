@@ -5,18 +5,112 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+from odeum.errors import OdeumError
+from odeum.order_conditions import HIGHEST, TOLERANCE, order_of
 
 
-class Tableau(NamedTuple):
-    """The numbers of an explicit method."""
-
+class _Numbers(NamedTuple):
     name: str
     order: int
     c: tuple[float, ...]
     a: tuple[tuple[float, ...], ...]
     b: tuple[float, ...]
     error: tuple[float, ...] | None = None
+
+
+class Tableau(_Numbers):
+    """The numbers of an explicit method, which are checked: lengths, sums, and the order by Butcher's conditions.
+
+    Arguments: its name; the order that it claims (conditions up to order 8 are checked); nodes c; a row of a for each
+    stage, as long as the stages before it; weights b; for an embedded pair `error`, b minus the other weights.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        name: str,
+        order: int,
+        c: Iterable[float],
+        a: Iterable[Iterable[float]],
+        b: Iterable[float],
+        error: Iterable[float] | None = None,
+    ) -> Tableau:
+        if not isinstance(name, str) or not name.strip():
+            raise OdeumError(f"a tableau needs a name, not {name!r}")
+        try:
+            rows = tuple(_floats(row) for row in a)
+            made = super().__new__(
+                cls, name, order, _floats(c), rows, _floats(b), None if error is None else _floats(error)
+            )
+        except (TypeError, ValueError):
+            raise OdeumError(f"the tableau {name} should be made of numbers: c, b, error in a row, a in rows") from None
+        made._check()
+        return made
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Tableau:
+        """So that `_replace` checks too."""
+        return cls(*iterable)
+
+    def _check(self) -> None:
+        name, order, c, a, b, error = self
+        stages = len(b)
+        if not stages:
+            raise OdeumError(f"the tableau {name} has no stages: b is empty")
+        for what, row in (("c", c), ("a", a), ("error", error)):
+            if row is not None and len(row) != stages:
+                raise OdeumError(f"the tableau {name} has {stages} weights b, but {len(row)} entries in {what}")
+        if bad := [x for row in (c, b, error or (), *a) for x in row if not math.isfinite(x)]:
+            raise OdeumError(f"the tableau {name} holds {bad[0]}, which is not a finite number")
+        for i, (node, row) in enumerate(zip(c, a, strict=True), 1):
+            if len(row) != i - 1:
+                raise OdeumError(
+                    f"row {i} of a in the tableau {name} has {len(row)} entries, but should have {i - 1}, one for each "
+                    "stage before it: only explicit methods can be stepped"
+                )
+            if abs(sum(row) - node) > TOLERANCE:
+                raise OdeumError(
+                    f"row {i} of a in the tableau {name} sums to {sum(row):.10g}, but c there is {node:.10g}"
+                )
+        if abs(sum(b) - 1.0) > TOLERANCE:
+            raise OdeumError(f"the weights b of the tableau {name} sum to {sum(b):.10g}, but should sum to 1")
+        if error is not None and (abs(sum(error)) > TOLERANCE or not any(error)):
+            raise OdeumError(
+                f"the error weights of the tableau {name} sum to {sum(error):.10g}, but should sum to 0 and not all be "
+                "0: they are b minus the weights of another method"
+            )
+        if not isinstance(order, int) or isinstance(order, bool) or order < 1:
+            raise OdeumError(f"the order of the tableau {name} should be a whole number from 1 on, not {order!r}")
+        if (found := order_of(a, b, min(order, HIGHEST))) < min(order, HIGHEST):
+            raise OdeumError(f"the tableau {name} claims order {order}, but its numbers are of order {found}")
+
+    @property
+    def first_same_as_last(self) -> bool:
+        """Whether the last stage is the field at the step's end, so that the next step need not evaluate it again."""
+        return self.c[-1] == 1.0 and self.b[-1] == 0.0 and self.a[-1] == self.b[:-1]
+
+    @property
+    def error_order(self) -> int:
+        """The power of dt with which the estimated error of a step shrinks."""
+        return _error_order(self)
+
+
+def _floats(numbers: Iterable[float]) -> tuple[float, ...]:
+    return tuple(float(x) for x in numbers)
+
+
+@cache
+def _error_order(tableau: Tableau) -> int:
+    """One more than the lower of the two orders: the higher one leaves less."""
+    assert tableau.error is not None
+    other = [b - e for b, e in zip(tableau.b, tableau.error, strict=True)]
+    return 1 + min(tableau.order, order_of(tableau.a, other, min(tableau.order, HIGHEST)))
 
 
 EULER = Tableau("euler", 1, c=(0.0,), a=((),), b=(1.0,))

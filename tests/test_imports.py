@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    registry storage
+    registry storage order_conditions
     settings tableaux
     kinds
     register
@@ -38,7 +38,7 @@ LAYERS = """
 """
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LIGHT = ("errors", "registry", "storage", "settings", "kinds", "tableaux", "register", "builtin")
+LIGHT = ("errors", "registry", "storage", "settings", "kinds", "order_conditions", "tableaux", "register", "builtin")
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 

@@ -29,7 +29,7 @@ class Adaptive(Solver):
         super().__init__()
         if tableau.error is None:
             raise OdeumError(f"{tableau.name} has no error estimate to adapt by; use bosh3 or dopri5")
-        if rtol <= 0 and atol <= 0:
+        if not (rtol >= 0 and atol >= 0 and 0 < rtol + atol < math.inf):
             raise OdeumError(f"an adaptive solver needs a positive tolerance, not rtol={rtol}, atol={atol}")
         self.tableau = tableau
         self.rtol = rtol
@@ -55,22 +55,25 @@ class Adaptive(Solver):
             return x
         direction = 1.0 if t1 >= t0 else -1.0
         t, self.evaluations = t0, 1
-        first = field(t, x, context)
+        first: Tensor | None = field(t, x, context)
+        assert first is not None
         dt = self._first_step(field, t1 - t0, x, first)
         while direction * (t1 - t) > 1e-12 * abs(t1 - t0):
             last = direction * (t + dt - t1) >= -1e-9 * abs(t1 - t0)
             if last:
                 dt = t1 - t
             stages = evaluate_stages(self.tableau, len(self.tableau.b), field, t, dt, x, context, first)
-            self.evaluations += len(stages) - 1
+            self.evaluations += len(stages) - (first is not None)
             y = x + dt * _weighted(self.tableau.b, stages)
             error = self._error(field, dt, x, y, stages)
             if not math.isfinite(error):
                 raise Diverged(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
             if error <= 1.0:
-                # The last stage of both pairs is the first of the next step.
-                t, x, first = (t1 if last else t + dt), y, stages[-1]
-            dt *= min(5.0, max(0.2, 0.9 * (error or 1e-10) ** (-1.0 / self.tableau.order)))
+                # The last stage of a pair such as dopri5 is the first of the next step; others evaluate it then.
+                t, x, first = (t1 if last else t + dt), y, stages[-1] if self.tableau.first_same_as_last else None
+            else:
+                first = stages[0]
+            dt *= min(5.0, max(0.2, 0.9 * (error or 1e-10) ** (-1.0 / self.tableau.error_order)))
             if self.evaluations > self.max_evaluations or abs(dt) < 1e-10 * abs(t1 - t0):
                 raise Diverged(
                     f"the adaptive solver spent {self.evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
