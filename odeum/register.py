@@ -1,4 +1,4 @@
-"""The doors: after one call a method, a field or an architecture has a name like Odeum's own.
+"""The doors: after one call a method, a field, an architecture or a kind of task has a name like Odeum's own.
 
 Such a name works in `build`, `describe`, `list`, `compare`, `--help`, in spellings with options and in "did you mean".
 """
@@ -11,6 +11,9 @@ from dataclasses import Field as DataField
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odeum.errors import OdeumError
+from odeum.kinds import KINDS, Kind
+from odeum.kinds import add as add_kind
+from odeum.kinds import like as like_kind
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
 from odeum.settings.checks import options
 from odeum.tableaux import Tableau
@@ -76,6 +79,26 @@ def architecture(name: str, settings: Architecture | None = None, *, about: str 
         return given
 
     return add if settings is None else add(settings)
+
+
+def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
+    """A kind of task, whole, or like another one but for what is named: fields of `Kind` such as options and task.
+
+    It is then a word of `--kind`, its named sets are data for train and compare, and its runs can be evaluated,
+    reported and used to predict.
+
+    >>> odeum.register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
+    >>> odeum.register.kind(Kind("depth", …))
+    """
+    if isinstance(name, Kind):
+        if like is not None or parts:
+            raise OdeumError(f"the kind '{name.name}' is whole; change it before it is registered")
+        return add_kind(name)
+    if like is None:
+        raise OdeumError(f"say which kind '{name}' is like, or give a whole Kind; known: {', '.join(KINDS)}")
+    if "about" not in parts and (line := _first_line(parts.get("task"))):
+        parts["about"] = line
+    return add_kind(like_kind(KINDS[like], name, **parts))
 
 
 def _adding(registry: Any, name: str, make: Made | None, about: str, source: str) -> Any:

@@ -14,6 +14,7 @@ import torch
 import yaml
 
 import odeum
+from odeum import register
 from odeum.cli import main
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, MODELS, NAMED, Kind, add, base, like
@@ -46,8 +47,7 @@ class ParityTask(GeneratedTask):
 def parity() -> Iterator[Kind]:
     """A user's kind, gone again afterwards."""
     before = dict(KINDS.entries), dict(NAMED), dict(MODELS)
-    kind = like(KINDS["classification"], "parity", options=ParityData, task=ParityTask, sets=("parity",))
-    yield add(kind)
+    yield register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
     for table, content in zip((KINDS.entries, NAMED, MODELS), before, strict=True):
         table.clear()
         table.update(content)
@@ -108,7 +108,7 @@ def test_a_run_of_before_is_read_by_its_options(tmp_path: Path) -> None:
     [
         ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' is one of images already"),
         ({"options": int}, "data options of the kind 'mine' should be a dataclass"),
-        ({"settings": ParityData}, "model settings of the kind 'mine' should extend odeum.Model"),
+        ({"settings": ParityData}, "model settings of the kind 'mine' should extend odeum.settings.model.Model"),
         ({"preset": {}}, "unknown part of the kind 'mine' 'preset'; did you mean 'presets'"),
         ({"presets": {"vit_8": odeum.Classification()}}, "model 'vit_8' of the kind 'mine' is one of images already"),
         (

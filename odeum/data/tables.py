@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from odeum.data.files import TABLES, entries, read_lines, read_text
 from odeum.data.homes import homes, locate
@@ -13,6 +15,7 @@ from odeum.errors import OdeumError, notice
 from odeum.settings.data import ClassificationData
 
 Rows = list[tuple[str, str]]  # text, label
+T = TypeVar("T")
 
 
 @dataclass
@@ -67,14 +70,27 @@ def ag_news(options: ClassificationData) -> Labelled:
 
 
 def files(paths: list[Path], options: ClassificationData) -> Labelled:
-    """One table, or several: parts by file name, a second file being the test."""
+    """The folders of IMDB, or tables."""
     if paths[0].is_dir() and (paths[0] / "train" / "pos").is_dir():
         return Labelled(acl_imdb(paths[0]), {"0": "negative", "1": "positive"})
+    parts, columns = tables_in_parts(paths, lambda path: read_table(path, options))
+    return Labelled(parts, {}, columns)
+
+
+def tables_in_parts(
+    paths: list[Path], read: Callable[[Path], tuple[list[T], Columns]]
+) -> tuple[dict[str, list[T]], Columns]:
+    """One table, or several: parts by file name, a second file being the test; and the columns of the training part.
+
+    `read` gives the rows of one file and where its texts stand.
+    """
     found = [p for p in entries(paths[0]) if p.suffix.lower() in TABLES] if paths[0].is_dir() else paths
+    if not found:
+        raise OdeumError(f"'{paths[0]}' holds no tables ({', '.join(sorted(TABLES))})")
     if len(found) == 1:
-        rows, columns = read_table(found[0], options)
-        return Labelled({"train": rows}, {}, columns)
-    parts: dict[str, Rows] = {}
+        rows, columns = read(found[0])
+        return {"train": rows}, columns
+    parts: dict[str, list[T]] = {}
     columns: Columns = ()
     named = [split_name(path.name) for path in found]
     free = iter([part for part in ("train", "test", "valid") if part not in named])
@@ -84,12 +100,12 @@ def files(paths: list[Path], options: ClassificationData) -> Labelled:
             raise OdeumError(
                 f"which part of the data is '{path}'? Of {len(found)} tables, name each train…, valid… or test…"
             )
-        rows, there = read_table(path, options)
+        rows, there = read(path)
         parts.setdefault(part, []).extend(rows)
         columns = there if part == "train" else columns
     if "train" not in parts:
         raise OdeumError(f"none of {', '.join(str(p) for p in found)} is named as the training part (train)")
-    return Labelled(parts, {})
+    return parts, columns
 
 
 def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Columns]:

@@ -119,7 +119,7 @@ def _check(kind: Kind) -> None:
         if not (isinstance(settings, type) and dataclasses.is_dataclass(settings)):
             raise OdeumError(f"the {what} of the kind '{kind.name}' should be a dataclass, not {settings!r}")
     if not issubclass(kind.settings, Model):
-        raise OdeumError(f"the model settings of the kind '{kind.name}' should extend odeum.Model")
+        raise OdeumError(f"the model settings of the kind '{kind.name}' should extend odeum.settings.model.Model")
     for other in KINDS.values():
         if other.name == kind.name:
             continue

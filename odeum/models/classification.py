@@ -1,4 +1,4 @@
-"""Sequences: a classifier around any architecture."""
+"""Sequences: what reads a whole text around any architecture, and the classifier."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Classification
+from odeum.settings.model import Classification, TextInput
 
 
-class ClassificationModel(OdeumModel):
-    """Tokens in, one class out: the mean over the kept positions, or a class token, is read off at the end."""
+class TextModel(OdeumModel):
+    """Tokens in, a few numbers out: the mean over the kept positions, or a class token, is read off at the end."""
 
-    settings: Classification
+    settings: TextInput
 
-    def __init__(self, settings: Classification, architecture: Architecture) -> None:
+    def __init__(self, settings: TextInput, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
         self.embedding = nn.Embedding(settings.vocabulary, settings.width)
         token = settings.pooling == "token"
@@ -28,9 +28,14 @@ class ClassificationModel(OdeumModel):
         self.positions = Positions(settings.positions, settings.width, settings.length + token)
         self.stack = stack(architecture, settings)
         self.norm = make_norm(settings)  # of what is read off, as in the published TransEvolve classifier
-        self.head = nn.Linear(settings.width, settings.classes)
+        self.head = nn.Linear(settings.width, self.outputs)
         nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
         reset(self.head)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers are read off an example."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how many numbers it reads off")
 
     @property
     def particles(self) -> int:
@@ -58,3 +63,13 @@ class ClassificationModel(OdeumModel):
             pooled = (x * keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1.0)
         logits = self.head(self.norm(pooled))
         return Output(logits, None if labels is None else self.criterion(logits, labels))
+
+
+class ClassificationModel(TextModel):
+    """Tokens in, one class out."""
+
+    settings: Classification  # ty: ignore[incompatible-mutable-override]
+
+    @property
+    def outputs(self) -> int:
+        return self.settings.classes

@@ -10,15 +10,15 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.models.base import OdeumModel, Output
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Vision
+from odeum.settings.model import ImageInput, Vision
 
 
-class VisionModel(OdeumModel):
+class ImageModel(OdeumModel):
     """Patches are the particles; a class token or their mean is read off at the end."""
 
-    settings: Vision
+    settings: ImageInput
 
-    def __init__(self, settings: Vision, architecture: Architecture) -> None:
+    def __init__(self, settings: ImageInput, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
         if settings.image_size % settings.patch_size:
             raise OdeumError(f"patch_size ({settings.patch_size}) must divide image_size ({settings.image_size})")
@@ -28,9 +28,14 @@ class VisionModel(OdeumModel):
         self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
         self.position = nn.Parameter(torch.zeros(1, patches + token, settings.width))
         self.stack = stack(architecture, settings)
-        self.head = nn.Linear(settings.width, settings.classes)
+        self.head = nn.Linear(settings.width, self.outputs)
         nn.init.trunc_normal_(self.position, std=0.02)
         reset(self.head)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers are read off an example."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how many numbers it reads off")
 
     @property
     def particles(self) -> int:
@@ -59,7 +64,17 @@ class VisionModel(OdeumModel):
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 
-def make_stem(settings: Vision) -> nn.Module:
+class VisionModel(ImageModel):
+    """An image in, one class out."""
+
+    settings: Vision  # ty: ignore[incompatible-mutable-override]
+
+    @property
+    def outputs(self) -> int:
+        return self.settings.classes
+
+
+def make_stem(settings: ImageInput) -> nn.Module:
     """[batch, channels, height, width] -> [batch, width, rows of patches, columns of patches]."""
     choose(settings.stem, ("patch", "convolution"), "stem")
     if settings.stem == "patch":

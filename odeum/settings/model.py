@@ -38,8 +38,8 @@ class Model(Shape):
 
 
 @dataclass(frozen=True)
-class Vision(Model):
-    """A ViT in the manner of DeiT."""
+class ImageInput(Model):
+    """What reads images, whatever is told of them."""
 
     image_size: int = 224
     """height and width of the images"""
@@ -47,12 +47,18 @@ class Vision(Model):
     """height and width of a patch"""
     channels: int = 3
     """of the images"""
-    classes: int = 1000
-    """to tell apart"""
     pooling: Literal["token", "mean"] = "token"
     """class token, or mean over the patches"""
     stem: Literal["patch", "convolution"] = "patch"
     """how patches become tokens: one linear map, or small convolutions (Xiao et al. 2021), which learn sooner"""
+
+
+@dataclass(frozen=True)
+class Vision(ImageInput):
+    """A ViT in the manner of DeiT."""
+
+    classes: int = 1000
+    """to tell apart"""
 
 
 @dataclass(frozen=True)
@@ -72,19 +78,25 @@ class Language(Model):
 
 
 @dataclass(frozen=True)
-class Classification(Model):
-    """A sequence classifier."""
+class TextInput(Model):
+    """What reads a whole text, whatever is told of it."""
 
     vocabulary: int = 20_000
     """number of tokens"""
     length: int = 512
     """longest sequence"""
-    classes: int = 2
-    """to tell apart"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """how positions are told"""
     pooling: Literal["mean", "token"] = "mean"
     """mean over the unpadded positions, or class token"""
+
+
+@dataclass(frozen=True)
+class Classification(TextInput):
+    """A sequence classifier."""
+
+    classes: int = 2
+    """to tell apart"""
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odeum.data import tables
-from odeum.data.ragged import Ragged, by_count, cut_by_tokens
 from odeum.data.split_names import PARTS
-from odeum.data.splits import hold_out, mixed, shuffled, stratified
-from odeum.data.table_files import Columns
-from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens, load_tokens
+from odeum.data.splits import hold_out, stratified
+from odeum.data.tokens import Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
 from odeum.settings.data import ClassificationData, Data
 from odeum.settings.model import Classification
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Classes, Task, evaluating, generator, move, top_classes
+from odeum.tasks.base import Classes, top_classes
+from odeum.tasks.text_base import Part, TextTask, cut, learn, room, some
 
 # sized for a laptop: a few minutes a run
 RECIPES: dict[str, Training] = {
@@ -33,13 +32,9 @@ RECIPES: dict[str, Training] = {
     "listops": Training(epochs=10, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
     "other": Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
 }
-LENGTH, BYTES_LENGTH = 256, 1024  # where a text is cut, unless the option says otherwise
-CHUNK = 16_384  # padded tokens of an evaluation at once
-
-Part = tuple[Ragged, Tensor]
 
 
-class ClassificationTask(Classes, Task):
+class ClassificationTask(Classes, TextTask):
     """Sequences of tokens with one class each."""
 
     metric: ClassVar[str] = "accuracy"
@@ -55,11 +50,8 @@ class ClassificationTask(Classes, Task):
         parts: dict[str, Part] | None = None,
         source: Sequence[str] = (),
     ) -> None:
-        super().__init__(name, options, source)
-        self.tokens, self.classes, self.length, self.parts = tokens, classes, length, parts or {}
-        self.columns: Columns = ()  # of the tables that it was trained on
-        if parts:  # a look during the training reads about as many tokens for short and for long texts
-            self.quick = int(60_000 / parts["valid"][0].lengths.float().mean().clamp(30, 250))
+        super().__init__(name, options, tokens, length, parts, source)
+        self.classes = classes
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: ClassificationData) -> ClassificationTask:
@@ -74,7 +66,7 @@ class ClassificationTask(Classes, Task):
         most = options.test_examples or (5000 if data == "imdb-bytes" else None)
         rows["test"], note = some(rows["test"], most)
         tokens = learn(options, [text for text, _ in rows["train"]])
-        length = options.length or (BYTES_LENGTH if isinstance(tokens, Bytes) else LENGTH)
+        length = room(options, tokens)
         parts = {part: numbered(some, tokens, labels, length) for part, some in rows.items()}
         classes = [found.names.get(label, label) for label in labels]
         name = str(data) if known else paths[0].resolve().name
@@ -83,12 +75,8 @@ class ClassificationTask(Classes, Task):
         task.columns = found.columns
         return task
 
-    @property
-    def has_data(self) -> bool:
-        return bool(self.parts)
-
     def facts(self) -> dict[str, Any]:
-        return {"vocabulary": self.tokens.size, "classes": len(self.classes), "length": self.length}
+        return {**super().facts(), "classes": len(self.classes)}
 
     def model(self) -> Classification:
         base = MODELS["classification_small"]
@@ -100,55 +88,24 @@ class ClassificationTask(Classes, Task):
 
     def identity(self) -> Iterator[Tensor | str]:
         yield ",".join(self.classes)
-        yield self.tokens.to_json()
-        for ids, labels in self.parts.values():
-            yield ids.flat
-            yield ids.lengths
-            yield labels
-
-    def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
-        return by_count(self.parts["train"][0].lengths, batch_size, generator(seed, epoch))
-
-    def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
-        return self._batch(self.parts["train"], rows)
-
-    def _batch(self, part: Part, rows: Tensor) -> Batch:
-        ids, mask = part[0].padded(rows)
-        return {"input_ids": ids, "attention_mask": mask, "labels": part[1][rows]}
+        yield from super().identity()
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
-        self.need_data(split)
-        part = self.parts[split]
-        looked_at = mixed(len(part[0]), limit)
-        lengths = part[0].lengths[looked_at]
-        loss = right = 0.0
-        with evaluating(model, device) as place:
-            for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), CHUNK):
-                batch = move(self._batch(part, looked_at[rows]), place)
-                target = batch.pop("labels")
-                logits = model(**batch).logits.float()
-                loss += F.cross_entropy(logits, target, reduction="sum").item()
-                right += (logits.argmax(-1) == target).sum().item()
-        return {"loss": loss / len(lengths), "accuracy": right / len(lengths)}
+        loss = right = count = 0.0
+        for logits, target in self.scored(model, split, device, limit):
+            loss += F.cross_entropy(logits, target, reduction="sum").item()
+            right += (logits.argmax(-1) == target).sum().item()
+            count += len(target)
+        return {"loss": loss / count, "accuracy": right / count}
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The likeliest classes, with probabilities, of texts."""
-        ids = Ragged([row or [0] for row in self.tokens.encode_all(inputs, self.length)])
-        answers: list[list[tuple[str, float]]] = []
-        with evaluating(model) as place:
-            for rows in torch.arange(len(ids)).split(32):
-                x, mask = ids.padded(rows)
-                answers += top_classes(model(x.to(place), attention_mask=mask.to(place)).logits, self.classes, top)
-        return answers
+        return [answer for logits in self.read_off(model, inputs) for answer in top_classes(logits, self.classes, top)]
 
     def record(self) -> dict[str, Any]:
-        return {"classes": self.classes, "length": self.length, "columns": list(self.columns)}
-
-    def save(self, directory: Path) -> None:
-        super().save(directory)
-        self.tokens.save(directory)
+        return {"classes": self.classes, **super().record()}
 
     @classmethod
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> ClassificationTask:
@@ -184,31 +141,14 @@ def split(parts: dict[str, tables.Rows], labels: list[str], where: str) -> dict[
     """The parts that are not given are held out of the training rows, always the same, with the classes mixed alike."""
     index = {label: i for i, label in enumerate(labels)}
 
-    def cut(rows: tables.Rows, count: int) -> list[tables.Rows]:
+    def parted(rows: tables.Rows, count: int) -> list[tables.Rows]:
         kept = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where)
         return [[rows[i] for i in some.tolist()] for some in kept]
 
-    held = hold_out(parts, cut)
+    held = hold_out(parts, parted)
     return parts if held is parts else {part: held[part] for part in PARTS}
-
-
-def some(rows: tables.Rows, most: int | None) -> tuple[tables.Rows, tuple[str, ...]]:
-    """A fixed choice of at most so many rows, and what to say about it."""
-    if most is None or most >= len(rows):
-        return rows, ()
-    return [rows[i] for i in shuffled(len(rows))[:most].tolist()], (f"tested on {most} of {len(rows)} test examples",)
-
-
-def learn(options: ClassificationData, texts: list[str]) -> Tokens:
-    """The vocabulary of the training part."""
-    if options.tokens == "bytes":
-        return Bytes()
-    if options.tokens == "bpe":
-        return Bpe.learn(texts, options.vocabulary, first=(PAD,))
-    return Listed.learn("pieces", texts, options.vocabulary, first=(PAD, UNKNOWN))
 
 
 def numbered(rows: tables.Rows, tokens: Tokens, labels: list[str], length: int) -> Part:
     index = {label: i for i, label in enumerate(labels)}
-    ids = (row or [0] for row in tokens.encode_all((text for text, _ in rows), length))
-    return Ragged(ids), torch.tensor([index[label] for _, label in rows])
+    return cut((text for text, _ in rows), tokens, length), torch.tensor([index[label] for _, label in rows])
