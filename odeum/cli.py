@@ -11,6 +11,7 @@ from typing import Any
 
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import Notice, OdeumError, choose
+from odeum.plugins import load_installed, load_plugin
 
 VERBS = {
     "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),
@@ -22,13 +23,14 @@ VERBS = {
     "list": ("odeum.commands.list", "architectures, models and data sets by name"),
 }
 
-HELP = """usage: odeum VERB [...] [--debug]
+HELP = """usage: odeum VERB [...] [--plugin FILE] [--debug]
 
 A transformer layer is one step of a numerical integrator: architecture = field × integrator × schedule.
 
 {verbs}
 
-`odeum VERB --help` lists a verb's options; `--debug` shows the traceback of an error.
+`odeum VERB --help` lists a verb's options; `--debug` shows the traceback of an error;
+`--plugin my_ideas.py` (a file or a module, also several times) adds the names that it registers.
 examples:
   odeum compare digits
   odeum describe parallel:independent=6 --model deit_tiny --classes 100
@@ -80,9 +82,28 @@ def _act(words: list[str]) -> int:
 
         print(f"odeum {__version__}")
         return 0
-    module, _ = VERBS[choose(words[0], VERBS, "verb")]
+    plugins, words = _take_plugins(words)
+    module, _ = VERBS[choose(words[0] if words else "", VERBS, "verb")]
+    load_installed()
+    for plugin in plugins:
+        load_plugin(plugin)
     run: Callable[[list[str]], int] = import_module(module).run
     return run(words[1:])
+
+
+def _take_plugins(words: list[str]) -> tuple[list[str], list[str]]:
+    """What follows each `--plugin`, and the other words."""
+    plugins, rest = [], []
+    left = iter(words)
+    for word in left:
+        if word == "--plugin" or word.startswith("--plugin="):
+            plugin = word.partition("=")[2] if "=" in word else next(left, "")
+            if not plugin or plugin.startswith("--"):
+                raise OdeumError("--plugin needs a value: a file such as my_ideas.py, or the name of a module")
+            plugins.append(plugin)
+        else:
+            rest.append(word)
+    return plugins, rest
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ LAYERS = """
     registry storage order_conditions
     settings tableaux
     kinds
-    register
+    register plugins
     builtin
     fields
     integrators
@@ -38,7 +38,10 @@ LAYERS = """
 """
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LIGHT = ("errors", "registry", "storage", "settings", "kinds", "order_conditions", "tableaux", "register", "builtin")
+LIGHT = (
+    *("errors", "registry", "storage", "settings", "kinds", "order_conditions", "tableaux"),
+    *("register", "plugins", "builtin"),
+)
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 

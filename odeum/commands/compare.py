@@ -9,6 +9,7 @@ from odeum.commands.options import Parser, model_names
 from odeum.commands.request import command_line, open_words, print_config, read_words
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import choose
+from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.spelling import parse, split_spellings
 
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
@@ -22,7 +23,10 @@ def run(argv: list[str]) -> int:
         f"--model NAME starts from one of: {model_names()}.",
     )
     parser.add_argument(
-        "--architectures", type=str, default=DEFAULT, help="names with commas between; the first is the baseline"
+        "--architectures",
+        type=str,
+        default=DEFAULT,
+        help=f"names with commas between; the first is the baseline; known: {', '.join(ARCHITECTURES)}",
     )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each architecture")
     parser.add_argument(

@@ -9,6 +9,7 @@ from typing import Any
 from odeum.commands.options import Parser, expand_shorthands, model_names, preset
 from odeum.errors import choose
 from odeum.kinds import model_named
+from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.spelling import parse
 
 FORMATS = ("text", "md", "json")
@@ -20,7 +21,9 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}."
     )
-    parser.add_argument("architecture", type=str, help="such as parallel, rk4:steps=2, macaron, transevolve:full-1")
+    parser.add_argument(
+        "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {', '.join(ARCHITECTURES)}"
+    )
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
     parser.section("model", type(settings))
     said = parser.read(expand_shorthands(argv, type(settings), {"format"}))

@@ -6,13 +6,14 @@ import json
 
 from odeum.commands.options import Parser
 from odeum.errors import choose
+from odeum.settings.architecture import METHODS
 
 
 def run(argv: list[str]) -> int:
     parser = Parser("evaluate", "Evaluate a run on its data, also with another solver or number of steps.")
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("--split", type=str, default="test", help="valid or test")
-    parser.add_argument("--solver", type=str, default=None, help="another method: euler, heun, rk4, strang …")
+    parser.add_argument("--solver", type=str, default=None, help=f"another method: {', '.join(METHODS)}")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
     said = parser.read(argv)

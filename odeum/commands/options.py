@@ -57,6 +57,9 @@ class Parser(ArgumentParser):
             print_config=None,
         )
         self.sections: dict[str, type] = {}
+        self.add_argument(  # read before the verb: its names are known to all other options
+            "--plugin", type=str, metavar="FILE", help="Python file or module that registers names; may be repeated"
+        )
 
     def section(self, name: str, settings: type) -> None:
         """Options `--name.field` for each field of the dataclass."""

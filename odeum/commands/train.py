@@ -8,6 +8,7 @@ from odeum.commands.options import Parser, model_names
 from odeum.commands.request import command_line, open_words, print_config, read_words
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import OdeumError
+from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.spelling import parse, spell
 
 
@@ -17,7 +18,12 @@ def run(argv: list[str]) -> int:
         "Train one model. Each data set brings its own defaults; --print_config shows them. "
         f"--model NAME starts from one of: {model_names()}.",
     )
-    parser.add_argument("--architecture", type=str, default="sequential", help="such as parallel or rk4:steps=2")
+    parser.add_argument(
+        "--architecture",
+        type=str,
+        default="sequential",
+        help=f"such as parallel or rk4:steps=2; known: {', '.join(ARCHITECTURES)}",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of weights, batches and augmentation")
     parser.add_argument("--out", type=str, default=None, help="run directory (none: runs/DATA/ARCHITECTURE/seed-N)")
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")

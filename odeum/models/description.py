@@ -20,7 +20,7 @@ from odeum.integrators import Adaptive, FixedSteps, Solver
 from odeum.models import OdeumModel, build
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model, Shape
-from odeum.settings.spelling import parse, spell
+from odeum.settings.spelling import label, parse
 
 
 def describe(architecture: str | Architecture, settings: Model, detail: bool = True) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     adaptive = [flow for flow in flows if isinstance(inner_solver(flow.solver), Adaptive)]
     out: dict[str, Any] = {
-        "architecture": spell(words),
+        "architecture": label(words),
         "equation": " ; ".join(dict.fromkeys(f"dx/dt = {flow.field.formula('x')}" for flow in flows)),
         "scheme": list(dict.fromkeys("; ".join(scheme(flow)) for flow in flows)),
         "order": min((order(flow.solver) for flow in flows), key=lambda o: o or 0),

@@ -13,7 +13,7 @@ from odeum.fields.attention import merge_masks
 from odeum.fields.base import Context, Source
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Shape
-from odeum.settings.spelling import parse, spell
+from odeum.settings.spelling import label, parse
 
 
 class Encoder(nn.Module):
@@ -67,9 +67,8 @@ class Encoder(nn.Module):
 
     def extra_repr(self) -> str:
         """The architecture's spelling and its sizes."""
-        return (
-            f"{spell(self.architecture)}, width={self.shape.width}, heads={self.shape.heads}, depth={self.shape.depth}"
-        )
+        shape = self.shape
+        return f"{label(self.architecture)}, width={shape.width}, heads={shape.heads}, depth={shape.depth}"
 
     def forward(
         self,

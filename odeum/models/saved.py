@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.kinds import kind_of_settings
 from odeum.models import OdeumModel, build
+from odeum.plugins import check_requirements, requirements
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
-from odeum.settings.spelling import parse, spell
+from odeum.settings.spelling import from_record, parse, spell, to_record
 from odeum.storage import read_json, sync, write_json
 
 
@@ -37,16 +38,26 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
     config = {
         "kind": type(model.settings).__name__,
         "architecture": spell(model.architecture),
+        "record": to_record(model.architecture),
         "model": asdict(model.settings),
+        **plugins_of(model.architecture, model.settings),
     }
     write_json(directory / "config.json", config)
     save_weights(directory / "model.safetensors", model.state_dict() if weights is None else weights)
+
+
+def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
+    """The entry of a record that says which plugins it needs, if it needs any."""
+    decoder = getattr(settings, "decoder", None)
+    needed = [need for a in (architecture, *([parse(decoder)] if decoder else [])) for need in requirements(a)]
+    return {"plugins": needed} if needed else {}
 
 
 def read_settings(directory: Path) -> tuple[Model, Architecture]:
     """The words a run's model was built from."""
     config = read_json(directory / "config.json")
     try:
+        check_requirements(config)
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
         kind = kind_of_settings(str(config["kind"]))
         if kind is None:
@@ -55,8 +66,11 @@ def read_settings(directory: Path) -> tuple[Model, Architecture]:
                 "registers its kind with --plugin"
             )
         kinds_own: Any = kind.settings
-        return kinds_own(**settings), parse(config["architecture"])
-    except (KeyError, TypeError, AttributeError):
+        record = config.get("record")  # runs made before there was one have the spelling alone
+        return kinds_own(**settings), parse(config["architecture"]) if record is None else from_record(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, OdeumError):
+            raise
         raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of a run of Odeum") from None
 
 

@@ -35,6 +35,20 @@ def parse(spelling: str | Architecture) -> Architecture:
     return _checked(dataclasses.replace(base, **changes), name)
 
 
+def to_record(architecture: Architecture) -> dict[str, Any]:
+    """The architecture for machines: every option, so that it stays what it is when a default changes."""
+    return {"name": spell(architecture).partition(":")[0], "options": dataclasses.asdict(architecture)}
+
+
+def from_record(record: dict[str, Any]) -> Architecture:
+    """The architecture of a record, which may come from another version."""
+    name, values = str(record["name"]), dict(record["options"])
+    base = ARCHITECTURES[name]
+    for key in values:
+        choose(str(key), options(type(base)), f"option of {name}")
+    return _checked(dataclasses.replace(base, **values), name)
+
+
 def split_spellings(text: str) -> list[str]:
     """`a,b:x=1,y=2,c` -> [`a`, `b:x=1,y=2`, `c`]: an item with = and no name belongs to the one before."""
     out: list[str] = []
@@ -52,7 +66,14 @@ def spell(architecture: Architecture) -> str:
     spellings = list(_spellings(architecture))
     if not spellings:
         raise OdeumError(f"{type(architecture).__name__} has no name; give it one by odeum.register.architecture")
-    return min(spellings, key=len)
+    # A run that Odeum's own names can spell should not need the plugin that has a shorter one.
+    return min(spellings, key=lambda spelling: (not _is_own(spelling), len(spelling)))
+
+
+def label(architecture: Architecture) -> str:
+    """What people are shown: the spelling or, of a class without a name, what Python shows."""
+    named = any(type(base) is type(architecture) for base in ARCHITECTURES.values())
+    return spell(architecture) if named else repr(architecture)
 
 
 def _spellings(architecture: Architecture) -> Iterator[str]:
@@ -66,6 +87,10 @@ def _spellings(architecture: Architecture) -> Iterator[str]:
                 rest = {k: v for k, v in values.items() if k not in given and v != getattr(base, k)}
                 items = [*filter(None, [variant]), *(f"{key}={_text(value)}" for key, value in rest.items())]
                 yield name + (":" + ",".join(items) if items else "")
+
+
+def _is_own(spelling: str) -> bool:
+    return ARCHITECTURES.entries[spelling.partition(":")[0]].module.startswith("odeum.")
 
 
 def _text(value: Any) -> str:

@@ -13,9 +13,11 @@ import torch
 from odeum.distributed.world import World
 from odeum.errors import OdeumError
 from odeum.models.description import describe
+from odeum.models.saved import plugins_of
+from odeum.plugins import check_requirements
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
-from odeum.settings.spelling import spell
+from odeum.settings.spelling import spell, to_record
 from odeum.settings.training import Training
 from odeum.storage import make_directory, read_json, write_json
 from odeum.tasks import Task
@@ -75,6 +77,8 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "versions": versions(),
         "git": git_revision(),
         "command": job.command,
+        "record": to_record(job.architecture),
+        **plugins_of(job.architecture, job.model),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     if not refuse_another(job) and world.main:
@@ -98,7 +102,9 @@ def refuse_another(job: Job) -> bool:
         )
     if not any(name in BEGUN for name in there):
         return False
-    _same_run(json.loads(json.dumps(_identity(job))), read_json(path), job.directory)
+    before = read_json(path)
+    _same_run(json.loads(json.dumps(_identity(job))), before, job.directory)
+    check_requirements(before)  # a plugin that has changed since is remarked
     return True
 
 
