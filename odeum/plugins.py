@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from odeum.errors import OdeumError, notice
+from odeum.kinds import KINDS
 from odeum.registry import Registry
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
 from odeum.settings.checks import options
@@ -24,7 +25,7 @@ from odeum.settings.spelling import spell
 
 GROUP = "odeum.plugins"
 """of the entry points in a package's pyproject.toml"""
-REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS]
+REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
 """whose names a run may need"""
 
 

@@ -95,8 +95,8 @@ class Deferred:
 
 def _caller() -> str:
     """The nearest module up the stack that does not belong to the registering itself."""
-    depth = 1
-    while (module := sys._getframe(depth).f_globals.get("__name__", "")) in ("odeum.registry", "odeum.register"):
+    depth, ours = 1, ("odeum.registry", "odeum.register", "odeum.kinds.base")
+    while (module := sys._getframe(depth).f_globals.get("__name__", "")) in ours:
         depth += 1
     return module
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.kinds import kind_of_settings
+from odeum.kinds import KINDS, kind_of_settings
 from odeum.models import OdeumModel, build
-from odeum.plugins import check_requirements, requirements
+from odeum.plugins import check_requirements, requirement, requirements
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 from odeum.settings.spelling import from_record, parse, spell, to_record
@@ -48,8 +48,9 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
 
 def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
     """The entry of a record that says which plugins it needs, if it needs any."""
-    decoder = getattr(settings, "decoder", None)
+    decoder, kind = getattr(settings, "decoder", None), kind_of_settings(type(settings))
     needed = [need for a in (architecture, *([parse(decoder)] if decoder else [])) for need in requirements(a)]
+    needed += [] if kind is None else requirement(KINDS, kind.name)
     return {"plugins": needed} if needed else {}
 
 
