@@ -1,16 +1,32 @@
-"""Files that are whole or not there: JSON, bytes, directories and the lock of a run; no torch."""
+"""Files that are whole or not there, and tell when they are damaged: JSON, bytes, directories, a lock; no torch.
+
+A sealed file carries the checksum of its own bytes, taken with zeros in the checksum's place, so that a file and its
+checksum can never be of two minds, however a writer was interrupted.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-from collections.abc import Generator
+import secrets
+from collections.abc import Generator, Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
+
+UNSEALED = "0" * 32
+"""what stands in a checksum's place while the checksum is taken"""
+PART = ".part"
+"""how the name of a file ends that is still being written"""
+
+
+class Damaged(OdeumError):
+    """A file of a run is not what was written."""
 
 
 def slug(spelling: str) -> str:
@@ -18,15 +34,27 @@ def slug(spelling: str) -> str:
     return re.sub(r"[^\w.]+", "-", spelling).strip("-")
 
 
+def out_directory(given: str | None, default: Path) -> Path:
+    """The directory that --out names, or the default."""
+    if given is None:
+        return default
+    if not given.strip() or "\0" in given:
+        raise OdeumError(f"--out {given!r} names no directory; give a path, or leave it out for '{default}'")
+    return Path(given)
+
+
 def make_directory(path: Path) -> None:
     """A directory to write into, with those above it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        there = next(p for p in (path, *path.parents) if p.is_file())
-        raise OdeumError(f"'{there}' is a file, so there can be no runs in it; give another --out") from None
-    except OSError as error:
-        raise OdeumError(f"cannot make the directory '{path}': {error.strerror}; give another --out") from None
+        there = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
+        what = "a link to nowhere" if there.is_symlink() and not there.exists() else "a file"
+        raise OdeumError(f"'{there}' is {what}, so there can be no runs in it; give another --out") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shown = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}… ({len(str(path))} characters)"
+        raise OdeumError(f"cannot make the directory '{shown}': {reason}; give another --out") from None
 
 
 @contextlib.contextmanager
@@ -37,7 +65,10 @@ def alone_in(directory: Path) -> Generator[None]:
     except ImportError:
         yield
         return
-    number = os.open(directory, os.O_RDONLY)
+    try:
+        number = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise OdeumError(f"cannot open the directory '{directory}': {error.strerror}; give another --out") from None
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -51,22 +82,60 @@ def alone_in(directory: Path) -> Generator[None]:
         os.close(number)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Whole or not at all: a reader, or a power cut, never sees half a file."""
-    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+def sweep(directory: Path) -> None:
+    """Remove what a killed writer left half done; only for whoever is alone in the directory."""
+    for path in directory.glob(f".*{PART}"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
+# writing
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Generator[IO[bytes]]:
+    """A file that takes its name when all of it is on the disk; its writer's name for it is nobody else's."""
+    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{PART}")
     try:
-        with open(part, "wb") as file:
-            file.write(content)
+        with open(part, "xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OdeumError(f"cannot write '{path}': {error.strerror}") from None
+        sync(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # a disk that takes no file may not give one up either
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError | ValueError):
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise OdeumError(f"cannot write '{path}': {reason}") from None
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Whole or not at all: a reader, or a power cut, never sees half a file."""
+    with writing(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """A sealed object."""
+    text = json.dumps({**content, "checksum": UNSEALED}, indent=1, ensure_ascii=False) + "\n"
+    # Bytes of a file's name that are no UTF-8 become what JSON escapes them as.
+    write_sealed(path, text.encode(errors="backslashreplace"))
+
+
+def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = ()) -> None:
+    """Write `head`, whose last zeros are the checksum's place, and `body`; then put the checksum of it all there."""
+    place = head.rindex(UNSEALED.encode())
+    taken = _hash(head)
+    with writing(path) as file:
+        file.write(head)
+        for part in body:
+            taken.update(part)
+            file.write(part)
+        file.seek(place)
+        file.write(taken.hexdigest().encode())
 
 
 def sync(path: Path) -> None:
@@ -78,13 +147,66 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
+# reading
+
+
+def _hash(begin: bytes = b"") -> Any:
+    return hashlib.blake2b(begin, digest_size=len(UNSEALED) // 2)
+
+
+def checksum(content: bytes) -> str:
+    """Of bytes that do not carry it themselves."""
+    return _hash(content).hexdigest()
+
+
+def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = ()) -> None:
+    """See that a file is what was written; one that carries no checksum is remarked on, once a directory."""
+    if seal is None:
+        remark_unsealed(path.parent)
+        return
+    if isinstance(seal, str) and re.fullmatch(rf"[0-9a-f]{{{len(UNSEALED)}}}", seal):
+        before, found, after = head.rpartition(seal.encode())
+        taken = _hash(before + UNSEALED.encode() + after)
+        for part in body:
+            taken.update(part)
+        if found and taken.hexdigest() == seal:
+            return
+    raise Damaged(f"'{path}' is damaged: its content does not match its checksum, so it is not what was written")
+
+
+@cache
+def remark_unsealed(directory: Path) -> None:
+    """Files of earlier versions cannot tell whether they are damaged."""
+    notice(f"'{directory}' was written without checksums, so damage to its files would not be noticed")
+
+
 def read_json(path: Path) -> dict[str, Any]:
+    """The object in a sealed file."""
+    raw, found = _parsed(path)
+    check_seal(path, found.pop("checksum", None), raw)
+    return found
+
+
+def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
+    if not os.path.lexists(path):
+        raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}")
+    raw = read_bytes(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(raw.decode("utf-8"))
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
-        return found
-    except FileNotFoundError:
-        raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}") from None
-    except (ValueError, OSError) as error:
-        raise OdeumError(f"cannot read '{path}': {error}") from None
+        return raw, found
+    except RecursionError:
+        raise Damaged(f"cannot read '{path}': it is nested too deeply") from None
+    except ValueError as error:
+        raise Damaged(f"cannot read '{path}': {error}") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a file; what has no end (a pipe, a device) is no file of a run."""
+    try:
+        if path.exists() and not path.is_file():
+            raise Damaged(f"cannot read '{path}': it is {'a directory' if path.is_dir() else 'no regular file'}")
+        return path.read_bytes()
+    except OSError as error:
+        raise Damaged(f"cannot read '{path}': {error.strerror}") from None

@@ -62,6 +62,11 @@ def lines(out: Path | str, split: str = "train") -> list[dict[str, Any]]:
     return [line for line in map(json.loads, content) if line["split"] == split]
 
 
+def states(out: Path | str) -> list[int]:
+    """The steps of the states that a run may go on from."""
+    return sorted(int(path.name.removeprefix("step-")) for path in (Path(out) / "checkpoint").iterdir())
+
+
 def losses(out: Path | str) -> list[float]:
     return [line["loss"] for line in lines(out)]
 

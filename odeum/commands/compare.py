@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from odeum.commands.options import Parser, model_names
-from odeum.commands.request import command_line, open_words, print_config, read_words
+from odeum.commands.request import command_line, folder_name, open_words, print_config, read_words
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import choose
 from odeum.settings.architecture import ARCHITECTURES
@@ -39,7 +39,10 @@ def run(argv: list[str]) -> int:
         "--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: epochs)"
     )
     parser.add_argument("--baseline", type=str, default=None, help="what others are compared with (none: the first)")
-    parser.add_argument("--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA)")
+    parser.add_argument(
+        "--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA-SETTINGS)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="begin its runs again where there are some")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     words = read_words(parser, argv)
@@ -52,9 +55,9 @@ def run(argv: list[str]) -> int:
         parse(name)
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
-    from odeum.compare.comparison import Comparison, compare
+    from odeum.compare.comparison import Comparison, began_by, compare
     from odeum.report import read, rows, table, write
-    from odeum.storage import slug
+    from odeum.storage import out_directory, slug
     from odeum.train import Interrupted
 
     task, model, training = open_words(words)
@@ -62,15 +65,27 @@ def run(argv: list[str]) -> int:
         chosen = {"architectures": ",".join(names), "baseline": said.get("baseline"), "match": match}
         print_config(words, task, model, training, {**chosen, "seeds": said.get("seeds", 3)})
         return 0
-    directory = Path(said.get("out") or Path("runs") / f"compare-{slug(task.name)}")
+    directory = out_directory(said.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
+    earlier = Path("runs") / f"compare-{slug(task.name)}"  # where any settings went once
+    if said.get("out") is None and not directory.exists() and began_by(command_line(), earlier):
+        directory = earlier
     job = Comparison(
-        task, model, training, names, said.get("seeds", 3), match, directory, said.get("baseline"), command_line()
+        task,
+        model,
+        training,
+        names,
+        said.get("seeds", 3),
+        match,
+        directory,
+        said.get("baseline"),
+        command_line(),
+        said.get("overwrite", False),
     )
     try:
         failures = compare(job, after_seed=lambda: _show(directory))
     except Interrupted as stop:
         complain(stop)
-        return leave(130)
+        return leave(stop.code)
     if not is_main():
         return 0
     report = write(directory)

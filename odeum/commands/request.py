@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from dataclasses import asdict
@@ -12,12 +13,15 @@ from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, Kind, model_named
 from odeum.settings.model import Model
-from odeum.settings.training import Training
+from odeum.settings.training import FREE, Training
+from odeum.storage import slug
 
 if TYPE_CHECKING:
     from odeum.tasks import Task
 
 ENDS = ("steps", "budget", "macs", "epochs")
+LONGEST_NAME = 60
+"""characters that a folder's name spends on settings; more become a short hash"""
 
 
 class Words(NamedTuple):
@@ -107,6 +111,22 @@ def print_config(words: Words, task: Task, model: Model, training: Training, ext
     print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
 
 
+def folder_name(task: Task, model: Model, training: Training, *more: str) -> str:
+    """The data's name and, after it, what differs from the data's own defaults: another setting is another folder."""
+    default: Any = task.model()
+    pairs = {key: (value, getattr(default, key, None)) for key, value in asdict(model).items()}
+    pairs |= {f"{key} ": (value, getattr(type(task.options)(), key)) for key, value in asdict(task.options).items()}
+    recipe = asdict(task.training())
+    pairs |= {key: (value, recipe[key]) for key, value in asdict(training).items() if key not in FREE}
+    changes = [
+        f"{key.strip()}={value}" for key, (value, usual) in pairs.items() if value != usual and value is not None
+    ]
+    label = slug("-".join([*changes, *more]))
+    if len(label) > LONGEST_NAME:
+        label = hashlib.blake2b(label.encode(), digest_size=4).hexdigest()
+    return slug(task.name) + (f"-{label}" if label else "")
+
+
 def command_line() -> str:
-    """The command as it was typed."""
-    return "odeum " + shlex.join(word for word in sys.argv[1:])
+    """The command as it was typed; to continue is not to begin again."""
+    return "odeum " + shlex.join(word for word in sys.argv[1:] if word != "--overwrite")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from odeum.commands.options import Parser, model_names
-from odeum.commands.request import command_line, open_words, print_config, read_words
+from odeum.commands.request import command_line, folder_name, open_words, print_config, read_words
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import OdeumError
 from odeum.settings.architecture import ARCHITECTURES
@@ -25,30 +26,49 @@ def run(argv: list[str]) -> int:
         help=f"such as parallel or rk4:steps=2; known: {', '.join(ARCHITECTURES)}",
     )
     parser.add_argument("--seed", type=int, default=0, help="of weights, batches and augmentation")
-    parser.add_argument("--out", type=str, default=None, help="run directory (none: runs/DATA/ARCHITECTURE/seed-N)")
+    parser.add_argument(
+        "--out", type=str, default=None, help="run directory (none: runs/DATA-SETTINGS/ARCHITECTURE/seed-N)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="begin again where there is a run")
+    parser.add_argument(
+        "--resume_from",
+        type=str,
+        default=None,
+        metavar="STATE",
+        help="go on from RUN/checkpoint/step-N of another run, with other settings of the training",
+    )
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     words = read_words(parser, argv)
     architecture = parse(words.said.get("architecture", "sequential"))
 
-    from odeum.storage import slug
-    from odeum.train import Interrupted, Job, train
+    from odeum.storage import out_directory, slug
+    from odeum.train import Interrupted, Job, holds, train
+    from odeum.train.resume import find_state
 
     task, model, training = open_words(words)
     seed = words.said.get("seed", 0)
     if words.said.get("print_config"):
         print_config(words, task, model, training, {"architecture": spell(architecture), "seed": seed})
         return 0
-    default = Path("runs") / slug(task.name) / slug(spell(architecture)) / f"seed-{seed}"
-    directory = Path(words.said.get("out") or default)
+    state = None if words.said.get("resume_from") is None else find_state(words.said["resume_from"])
+    name = folder_name(task, model, training, *([] if state is None else [f"from {state.name}"]))
+    inside = Path(slug(spell(architecture))) / f"seed-{seed}"
+    directory = out_directory(words.said.get("out"), Path("runs") / name / inside)
+    overwrite = words.said.get("overwrite", False)
+    job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite)
+    earlier = replace(job, directory=Path("runs") / slug(task.name) / inside)  # where any settings went once
+    if words.said.get("out") is None and not directory.exists() and holds(earlier):
+        job = earlier
+    directory = job.directory
     try:
-        result = train(Job(task, model, architecture, training, seed, directory, command_line()))
+        result = train(job)
     except Interrupted as stop:
         complain(stop)
-        return leave(130)
+        return leave(stop.code)
     if not is_main():
         return 0
     if failed := result.get("failed"):
-        raise OdeumError(f"the run '{directory}' failed before: {failed}; to try again, remove it")
+        raise OdeumError(f"the run '{directory}' failed before: {failed}; --overwrite tries again")
     for split in ("valid", "test"):
         print(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in result[split].items()))
     print(f"run: {directory}")

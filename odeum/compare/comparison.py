@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import sys
@@ -16,7 +17,7 @@ from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 from odeum.settings.spelling import parse, spell
 from odeum.settings.training import Training, seconds_of
-from odeum.storage import make_directory, read_json, slug, write_json
+from odeum.storage import alone_in, make_directory, read_json, slug, write_json
 from odeum.tasks import Task
 from odeum.train import Job, macs_per_step, refuse_another, train
 from odeum.train.progress import Progress
@@ -37,6 +38,8 @@ class Comparison:
     directory: Path
     baseline: str | None = None
     command: str = ""
+    overwrite: bool = False
+    """begin its runs again"""
 
     def __post_init__(self) -> None:
         choose(self.match, MATCHES, "match")
@@ -49,7 +52,18 @@ class Comparison:
 
 
 def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> list[str]:
-    """Train what is not there yet; returns a sentence for each run that failed."""
+    """Train what is not there yet; returns a sentence for each run that failed.
+
+    Two comparisons must not write one plan, or the one's baseline would be the other's: the second is refused.
+    """
+    with contextlib.ExitStack() as held:
+        if is_main():
+            make_directory(job.directory)
+            held.enter_context(alone_in(job.directory))
+        return _compare(job, after_seed)
+
+
+def _compare(job: Comparison, after_seed: Callable[[], None] | None) -> list[str]:
     words = {spell(parse(a)): parse(a) for a in job.architectures}
     baseline = spell(parse(job.baseline)) if job.baseline else next(iter(words))
     if baseline not in words:
@@ -63,7 +77,8 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
     for seed in range(job.seeds):  # seed by seed, so that an interrupted comparison has whole pairs
         for name, architecture in words.items():
             directory = job.directory / slug(name) / f"seed-{seed}"
-            runs.append(Job(job.task, models[name], architecture, training[name], seed, directory, job.command))
+            settings = job.task, models[name], architecture, training[name], seed, directory, job.command
+            runs.append(Job(*settings, overwrite=job.overwrite))
     for run in runs:
         refuse_another(run)
     if is_main():
@@ -99,12 +114,17 @@ def _refuse_another_match(job: Comparison) -> None:
         raise OdeumError(f"'{job.directory}' holds a comparison of equal {before}, not {job.match}; give another --out")
 
 
+def began_by(command: str, directory: Path) -> bool:
+    """Whether this very command began the comparison in a directory."""
+    path = directory / "comparison.json"
+    return path.is_file() and read_json(path).get("command") == command
+
+
 def _write_plan(job: Comparison, names: list[str], baseline: str) -> None:
     """comparison.json; architectures of an earlier call with the same directory stay in the table."""
     path = job.directory / "comparison.json"
     before = read_json(path) if path.exists() else {}
     earlier = [name for name in before.get("architectures", []) if name not in names]
-    make_directory(job.directory)
     write_json(
         path,
         {

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from odeum.errors import OdeumError
+from odeum.storage import Damaged, read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -123,9 +124,9 @@ class Tokens(ABC):
                 out.extend(ids)
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
 
-    def save(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "tokenizer.json").write_text(self.to_json(), encoding="utf-8")
+    def files(self) -> dict[str, bytes]:
+        """What `load_tokens` reads."""
+        return {"tokenizer.json": self.to_json().encode()}
 
 
 class Listed(Tokens):
@@ -222,16 +223,27 @@ class Bpe(Tokens):
 
 
 def load_tokens(directory: Path) -> Tokens:
-    """The inverse of `Tokens.save`."""
+    """The inverse of `Tokens.files`, once they lie in that directory."""
     path = directory / "tokenizer.json"
     if not path.exists():
         raise OdeumError(f"'{directory}' holds no tokenizer.json, so it is no whole run of Odeum")
-    text = path.read_text(encoding="utf-8")
-    content = json.loads(text)
-    if content.get("odeum") == "bytes":
-        return Bytes()
-    if "odeum" in content:
-        return Listed(content["odeum"], content["entries"])
+    try:
+        text = read_bytes(path).decode("utf-8")
+        content = json.loads(text)
+        if content.get("odeum") == "bytes":
+            return Bytes()
+        if "odeum" in content:
+            entries = content["entries"]
+            if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+                raise ValueError("its entries are no texts")
+            return Listed(content["odeum"], entries)
+    except Damaged:
+        raise
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
     from tokenizers import Tokenizer
 
-    return Bpe(Tokenizer.from_str(text))
+    try:
+        return Bpe(Tokenizer.from_str(text))
+    except Exception as error:  # whatever the library makes of it: it raises nothing more exact
+        raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None

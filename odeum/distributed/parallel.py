@@ -14,15 +14,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import checkpoint
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from odeum.distributed import ranks
 from odeum.distributed.ranks import Lost
-from odeum.distributed.world import SHARDS, World, pick_device
+from odeum.distributed.shards import Piece, write_shard
+from odeum.distributed.world import World, pick_device
 from odeum.errors import OdeumError
 from odeum.flow import Anchored, Flow
 from odeum.models import OdeumModel, build
@@ -124,11 +124,24 @@ class Sharded(Replicated):
         )
 
     def write(self, directory: Path, tensors: dict[str, Tensor]) -> None:
-        try:
-            checkpoint.save({**tensors}, checkpoint_id=directory / SHARDS)
-        except checkpoint.CheckpointException as error:
-            first = next(iter(error.failures.values()))[0]
-            raise OdeumError(f"cannot write '{directory / SHARDS}': {first}") from None
+        mine: dict[str, Tensor] = {}
+        offsets: dict[str, Piece] = {}
+        for name, tensor in tensors.items():
+            if isinstance(tensor, DTensor):
+                mine[name], offsets[name] = self._piece(tensor)
+            elif self.main:  # everybody has it; it is stored once
+                mine[name] = tensor
+        write_shard(directory, self.rank, self.size, mine, offsets)
+
+    def _piece(self, tensor: DTensor) -> tuple[Tensor, Piece]:
+        """What lies here, and where it belongs: FSDP2 gives each process the next rows, the last ones fewer or none."""
+        (placement,) = tensor.placements
+        part, offset = tensor.to_local(), [0] * tensor.dim()
+        if isinstance(placement, Shard):
+            rows = tensor.shape[placement.dim]
+            offset[placement.dim] = begin = min(rows, self.rank * -(-rows // self.size))
+            assert part.shape[placement.dim] == min(rows, begin + -(-rows // self.size)) - begin
+        return part, (list(tensor.shape), offset)
 
 
 def meet(training: Training) -> World:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from odeum.distributed import ranks
+from odeum.distributed.shards import FILE, StoredTensors
 from odeum.errors import OdeumError
 from odeum.models import OdeumModel
-from odeum.models.saved import save_weights
+from odeum.models.tensors import write_tensors
 from odeum.settings.training import Training
-
-FILE = "tensors.safetensors"
-SHARDS = "shards"
 
 
 class World:
@@ -86,29 +82,12 @@ class World:
     def write(self, directory: Path, tensors: dict[str, Tensor]) -> None:
         """Put a state's tensors into a directory that is there."""
         if self.main:
-            save_weights(directory / FILE, tensors)
-
-    def names(self, directory: Path) -> list[str]:
-        """Of the tensors that `write` put there, in whatever world."""
-        if (directory / FILE).exists():
-            with safe_open(directory / FILE, "pt") as file:
-                return list(file.keys())
-        from torch.distributed.checkpoint import FileSystemReader
-
-        return list(FileSystemReader(directory / SHARDS).read_metadata().state_dict_metadata)
+            write_tensors(directory / FILE, tensors)
 
     def read(self, directory: Path, like: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors in a directory, laid out like those given, in whatever world they were written."""
-        if (directory / FILE).exists():
-            with safe_open(directory / FILE, "pt") as file:
-                return {name: self.shard(file.get_tensor(name), tensor) for name, tensor in like.items()}
-        from torch.distributed import checkpoint
-
-        values = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be, alone
-            checkpoint.load(values, checkpoint_id=directory / SHARDS, no_dist=self.size == 1)
-        return values
+        whole = StoredTensors(directory).read(like)
+        return {name: self.shard(value, like[name]) for name, value in whole}
 
 
 def pick_device(name: str, index: int | None = None) -> torch.device:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, kind_of_settings
 from odeum.models import OdeumModel, build
+from odeum.models.tensors import TensorFile, not_finite, write_tensors
 from odeum.plugins import check_requirements, requirement, requirements
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 from odeum.settings.spelling import from_record, parse, spell, to_record
-from odeum.storage import read_json, sync, write_json
-
-
-def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Safetensors, whole or not at all; a weight that is used twice is stored once because it is one module."""
-    part = path.with_name(path.name + ".part")
-    try:
-        save_file({name: w.detach().cpu().contiguous() for name, w in weights.items()}, part)
-        sync(part)
-        os.replace(part, path)
-    except Exception as error:  # safetensors raises its own kinds for a full disk
-        part.unlink(missing_ok=True)
-        raise OdeumError(f"cannot write '{path}': {error}") from None
+from odeum.storage import read_json, write_json
 
 
 def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | None = None) -> None:
@@ -43,7 +30,7 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
         **plugins_of(model.architecture, model.settings),
     }
     write_json(directory / "config.json", config)
-    save_weights(directory / "model.safetensors", model.state_dict() if weights is None else weights)
+    write_tensors(directory / "model.safetensors", model.state_dict() if weights is None else weights)
 
 
 def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
@@ -84,13 +71,30 @@ def load_model(directory: str | Path) -> nn.Module:
     if not path.exists():
         raise OdeumError(_why_no_model(directory))
     settings, architecture = read_settings(directory)
+    file = TensorFile.open(path)
+    file.check()
+    _refuse_others(file, settings, architecture)
+    weights = dict(file.read())
+    if broken := not_finite(weights):
+        raise OdeumError(f"the weights '{path}' are no answer to anything: {broken} holds values that are not finite")
     model = build(architecture, settings)
-    try:
-        model.load_state_dict(load_file(path))
-    except (RuntimeError, SafetensorError) as error:  # written by another version, or damaged
-        reason = " ".join(str(error).split("\n")[-1].split())
-        raise OdeumError(f"the weights '{path}' do not fit the model of their run: {reason}") from None
+    model.load_state_dict(weights)
     return model.eval()
+
+
+def _refuse_others(file: TensorFile, settings: Model, architecture: Architecture) -> None:
+    """Compare what config.json describes with what the weights are, before memory is taken for either."""
+    with torch.device("meta"):
+        model = build(architecture, settings)
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = file.shapes
+    for name in [*wanted, *found]:
+        if wanted.get(name) != found.get(name):
+            should, has = (list(w[name]) if name in w else "not there" for w in (wanted, found))
+            raise OdeumError(
+                f"the weights '{file.path}' do not fit the model that config.json describes: "
+                f"{name} should be {should} and is {has}"
+            )
 
 
 def _why_no_model(directory: Path) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -11,6 +12,7 @@ from odeum.data.sniffing import existing, recognise
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, NAMED, Kind, kind_of_record
 from odeum.settings.data import EARLIER, Data
+from odeum.storage import Damaged, checksum, read_bytes, read_json
 from odeum.tasks.base import Task
 
 __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]
@@ -53,13 +55,10 @@ def _read(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / "task.json"
     if not path.exists():
         raise OdeumError(f"'{directory}' holds no task.json, so it is no run of Odeum")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record, dict) and {"name", "data", "settings", "options"} <= record.keys():
-            return record
-    except ValueError:
-        pass
-    raise OdeumError(f"'{path}' is damaged: it does not describe the data of a run")
+    record = read_json(path)
+    if {"name", "data", "settings", "options"} <= record.keys():
+        return record
+    raise Damaged(f"'{path}' is damaged: it does not describe the data of a run")
 
 
 def _options(record: dict[str, Any]) -> tuple[Kind, Any]:
@@ -71,21 +70,47 @@ def _options(record: dict[str, Any]) -> tuple[Kind, Any]:
         )
     known = {f.name for f in dataclasses.fields(kind.options)}
     options = {**EARLIER.get(record["settings"], {}), **record["options"]}
-    return kind, kind.options(**{k: v for k, v in options.items() if k in known})
+    return kind, make_options(kind.name, **{k: v for k, v in options.items() if k in known})
+
+
+def _check_files(record: dict[str, Any], directory: Path) -> None:
+    """See that the files beside task.json are those that it was written with."""
+    for name, wanted in record.get("files", {}).items():
+        if Path(name).name != name:
+            raise Damaged(f"'{directory / 'task.json'}' is damaged: it names the file '{name}' outside of its run")
+        if checksum(read_bytes(directory / name)) != wanted:
+            raise Damaged(f"'{directory / name}' is damaged: its content does not match its checksum in task.json")
 
 
 def load_task(directory: str | Path) -> Task:
     """A task that can predict, from a run's task.json, without the data."""
+    directory = Path(directory)
     record = _read(directory)
-    kind, options = _options(record)
-    return kind.task_class.restore(record["name"], options, record, Path(directory))
+    with _described(directory):
+        _check_files(record, directory)
+        kind, options = _options(record)
+        return kind.task_class.restore(record["name"], options, record, directory)
 
 
 def reopen_task(directory: str | Path) -> Task:
     """The task of a run with its data again, to evaluate or to go on."""
     record = _read(directory)
-    kind, options = _options(record)
-    for path in record["data"] if record["name"] not in NAMED else ():
+    with _described(Path(directory)):
+        kind, options = _options(record)
+        source = [str(path) for path in record["data"]]
+    for path in source if record["name"] not in NAMED else ():
         if not Path(path).expanduser().exists():
             raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
-    return open_task(*record["data"], kind=kind.name, **dataclasses.asdict(options))
+    return open_task(*source, kind=kind.name, **dataclasses.asdict(options))
+
+
+@contextmanager
+def _described(directory: Path) -> Generator[None]:
+    """Within it, a record that is not what a task writes is a damaged file and not a bug."""
+    try:
+        yield
+    except OdeumError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration, RuntimeError, AssertionError) as error:
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise Damaged(f"'{directory / 'task.json'}' is damaged: it describes no data ({reason})") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
@@ -21,6 +20,7 @@ from odeum.kinds import NAMED, kind_of_task
 from odeum.settings.data import Data
 from odeum.settings.model import Model
 from odeum.settings.training import Training
+from odeum.storage import checksum, make_directory, write_bytes, write_json
 
 Batch = dict[str, Tensor]
 SPLITS = ("valid", "test")
@@ -157,18 +157,26 @@ class Task(ABC):
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> Task:
         """The inverse of `record`."""
 
+    def files(self) -> dict[str, bytes]:
+        """What else lies in a run's directory, by name: a tokenizer."""
+        return {}
+
     def save(self, directory: Path) -> None:
-        """Write task.json, all that prediction needs."""
+        """Write task.json, all that prediction needs; it vouches for the files beside it."""
+        make_directory(directory)
+        files = self.files()
+        for name, content in files.items():
+            write_bytes(directory / name, content)
         content = {
             "kind": self.kind,
             "name": self.name,
             "data": list(self.source),
             "settings": type(self.options).__name__,
             "options": dataclasses.asdict(self.options),
+            "files": {name: checksum(content) for name, content in files.items()},
             **self.record(),
         }
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "task.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(directory / "task.json", content)
 
 
 def generator(*key: int) -> torch.Generator:

@@ -173,9 +173,8 @@ class LanguageTask(Task):
     def record(self) -> dict[str, Any]:
         return {"length": self.length}
 
-    def save(self, directory: Path) -> None:
-        super().save(directory)
-        self.tokens.save(directory)
+    def files(self) -> dict[str, bytes]:
+        return self.tokens.files()
 
     @classmethod
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> LanguageTask:

@@ -23,6 +23,17 @@ class Run:
         self.directory = Path(directory)
         self.model: nn.Module = load_model(self.directory)
         self.task: Task = load_task(self.directory)
+        self._refuse_strange_task()
+
+    def _refuse_strange_task(self) -> None:
+        """Classes and tokens are numbers to a model: a task.json of another run would give them other names."""
+        settings = getattr(self.model, "settings", None)
+        for name, value in self.task.facts().items():
+            if getattr(settings, name, value) != value:
+                raise OdeumError(
+                    f"'{self.directory / 'task.json'}' does not belong to its model: it has {name} {value}, "
+                    f"and config.json says {getattr(settings, name)}"
+                )
 
     def solve_by(self, solver: str | None = None, steps: int | None = None) -> Run:
         """Integrate the trained model in another way: another method, another number of steps a layer."""

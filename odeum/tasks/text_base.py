@@ -88,9 +88,8 @@ class TextTask(Task):
     def record(self) -> dict[str, Any]:
         return {"length": self.length, "columns": list(self.columns)}
 
-    def save(self, directory: Path) -> None:
-        super().save(directory)
-        self.tokens.save(directory)
+    def files(self) -> dict[str, bytes]:
+        return self.tokens.files()
 
 
 def some(rows: Rows, most: int | None) -> tuple[Rows, tuple[str, ...]]:

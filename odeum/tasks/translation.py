@@ -216,9 +216,8 @@ class TranslationTask(Task):
     def record(self) -> dict[str, Any]:
         return {"languages": list(self.languages)}
 
-    def save(self, directory: Path) -> None:
-        super().save(directory)
-        self.tokens.save(directory)
+    def files(self) -> dict[str, bytes]:
+        return self.tokens.files()
 
     @classmethod
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> TranslationTask:

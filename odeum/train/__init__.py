@@ -9,13 +9,14 @@ from typing import Any
 from odeum.distributed.world import join
 from odeum.settings.spelling import spell
 from odeum.settings.training import Training
-from odeum.storage import alone_in, read_json
+from odeum.storage import alone_in, make_directory, read_json
+from odeum.train.checkpoints import Checkpoints
 from odeum.train.interrupt import Interrupted
-from odeum.train.job import Job, macs_per_step, open_run, refuse_another
+from odeum.train.job import Job, holds, macs_per_step, open_run, plan_run, refuse_another
 from odeum.train.loop import Trainer
 from odeum.train.progress import Progress
 
-__all__ = ["Interrupted", "Job", "macs_per_step", "refuse_another", "train", "with_changes"]
+__all__ = ["Interrupted", "Job", "holds", "macs_per_step", "refuse_another", "train", "with_changes"]
 
 
 def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
@@ -25,14 +26,18 @@ def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
     progress.quiet = progress.quiet or not world.main
     result = job.directory / "result.json"
     with world.watching(), contextlib.ExitStack() as held:
-        run = open_run(job, world)
-        if world.main:
+        plan = plan_run(job, world)
+        if world.main:  # alone before anything is read or written
+            make_directory(job.directory)
             held.enter_context(alone_in(job.directory))
-        world.wait()  # one may have read its data faster
+        run = open_run(job, world, plan)
         if not world.agree(result.exists()):
             Trainer(job, world, run, progress).run()
             world.wait()
-    return read_json(result)
+        found = read_json(result)
+        if world.main and "failed" not in found:
+            Checkpoints(job.directory).clear()  # of a run that was killed when it was done
+    return found
 
 
 def with_changes(settings: Any, changes: dict[str, Any]) -> Any:

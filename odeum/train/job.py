@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,24 +12,23 @@ from typing import Any
 import torch
 
 from odeum.distributed.world import World
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.models.description import describe
 from odeum.models.saved import plugins_of
 from odeum.plugins import check_requirements
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 from odeum.settings.spelling import spell, to_record
-from odeum.settings.training import Training
-from odeum.storage import make_directory, read_json, write_json
+from odeum.settings.training import FREE, Training
+from odeum.storage import read_json, sweep, write_json
 from odeum.tasks import Task
 from odeum.train.provenance import git_revision, versions
-
-FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
-"""settings of the training that say how, not what: a run may move"""
+from odeum.train.resume import check_origin
 
 BEGUN = ("metrics.jsonl", "checkpoint", "result.json")
 """any of these is something to lose; without them a run is only a plan, and may be planned again"""
-
+OTHERS = ("config.json", "model.safetensors", "tensorboard")
+"""what else a run leaves"""
 
 THREADS = torch.get_num_threads()
 SMALL_STEP = 1e9
@@ -46,6 +46,10 @@ class Job:
     seed: int
     directory: Path
     command: str = ""
+    resume_from: Path | None = None
+    """the state of another run to go on from, with what is new in these settings"""
+    overwrite: bool = False
+    """begin again where there is a run"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -57,12 +61,12 @@ def macs_per_step(job: Job, macs: int) -> float:
     return 3.0 * macs * job.task.examples_a_step(job.training.batch_size, job.model)
 
 
-def open_run(job: Job, world: World) -> dict[str, Any]:
-    """Write run.json, or see that the directory holds this run and no other."""
+def plan_run(job: Job, world: World) -> dict[str, Any]:
+    """What run.json will say; refuses what cannot be built before there is a directory."""
     facts = describe(job.architecture, job.model, detail=False)
     if world.device.type == "cpu":
         torch.set_num_threads(1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS)
-    run = {
+    return {
         "task": job.task.name,
         "kind": job.task.kind,
         "data": list(job.task.source),
@@ -71,6 +75,7 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         "notes": list(job.task.notes),
         **_identity(job),
         **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
+        "decay": "maps",
         "device": str(world.device),
         "processes": world.size,
         "threads": torch.get_num_threads(),
@@ -81,49 +86,93 @@ def open_run(job: Job, world: World) -> dict[str, Any]:
         **plugins_of(job.architecture, job.model),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    if not refuse_another(job) and world.main:
-        make_directory(job.directory)
-        try:
+
+
+def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
+    """Write run.json, or see that the directory holds this run and no other; the first process is alone in it."""
+    if world.main:
+        if job.overwrite:
+            _forget(job.directory)
+        sweep(job.directory)
+        if refuse_another(job):
+            _remark_threads(run["threads"], job.directory)
+        else:
+            if job.resume_from is not None:
+                check_origin(job.resume_from, _identity(job))
             job.task.save(job.directory)
-        except OSError as error:
-            raise OdeumError(f"cannot write into '{job.directory}': {error.strerror}") from None
-        write_json(job.directory / "run.json", run)
-    return run
+            write_json(job.directory / "run.json", run)
+    world.wait()
+    # What decided the run when it began decides it to the end.
+    return run | {"decay": read_json(job.directory / "run.json").get("decay", "matrices")}
 
 
 def refuse_another(job: Job) -> bool:
     """Whether the directory holds this run; a sentence if it holds another one that has begun."""
     path = job.directory / "run.json"
-    there = [name for name in (*BEGUN, "config.json", "model.safetensors") if (job.directory / name).exists()]
+    there = [name for name in (*BEGUN, *OTHERS) if (job.directory / name).exists()]
     if there and not path.exists():
         raise OdeumError(
             f"'{job.directory}' holds {there[0]} but no run.json, so it is no run of Odeum, and a run would overwrite "
             "it; give another --out"
         )
-    if not any(name in BEGUN for name in there):
+    if job.overwrite or not any(name in BEGUN for name in there):
         return False
     before = read_json(path)
-    _same_run(json.loads(json.dumps(_identity(job))), before, job.directory)
+    _same_run(_identity(job), before, job.directory)
     check_requirements(before)  # a plugin that has changed since is remarked
     return True
 
 
+def holds(job: Job) -> bool:
+    """Whether the directory holds this run and no other."""
+    try:
+        return refuse_another(job)
+    except OdeumError:
+        return False
+
+
+def _forget(directory: Path) -> None:
+    """Remove an earlier run, and nothing else; run.json is written over, so that it stays a run at every moment."""
+    if not (directory / "run.json").exists():
+        return
+    for name in (*BEGUN, *OTHERS):
+        path = directory / name
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OdeumError(f"cannot remove '{path}': {error.strerror}") from None
+
+
+def _remark_threads(threads: int, directory: Path) -> None:
+    before = read_json(directory / "run.json").get("threads")
+    if before not in (None, threads):
+        notice(
+            f"'{directory}' began with {before} threads and goes on with {threads}: sums are rounded in another order, "
+            f"so it may end with other bits; OMP_NUM_THREADS={before} keeps them"
+        )
+
+
 def _identity(job: Job) -> dict[str, Any]:
-    """What must be equal for a run to be the same run."""
-    return {
+    """What must be equal for a run to be the same run, as JSON has it."""
+    content = {
         "architecture": spell(job.architecture),
         "seed": job.seed,
         "model": {"kind": type(job.model).__name__, **asdict(job.model)},
         "training": asdict(job.training),
         "fingerprint": job.task.fingerprint(),
+        "resumed_from": None if job.resume_from is None else str(job.resume_from),
     }
+    return json.loads(json.dumps(content))
 
 
 def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None:
     if new["fingerprint"] != old.get("fingerprint"):
         raise OdeumError(
             f"'{directory}' holds a run on other data ({old.get('task')}, fingerprint {old.get('fingerprint')} and not "
-            f"{new['fingerprint']}); give another --out or remove it"
+            f"{new['fingerprint']}); give another --out, or begin again with --overwrite"
         )
     changes = []
     for key, now in new.items():
@@ -136,5 +185,6 @@ def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None
         changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
     if changes:
         raise OdeumError(
-            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); give another --out or remove it"
+            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); give another --out, or begin again "
+            "with --overwrite"
         )

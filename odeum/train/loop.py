@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import statistics
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from odeum.distributed.world import World
 from odeum.errors import Diverged, OdeumError
 from odeum.models import OdeumModel, build
 from odeum.models.saved import save_model
+from odeum.models.tensors import not_finite
 from odeum.settings.spelling import spell
 from odeum.storage import read_json, write_json
 from odeum.train.batches import divide, step_seed
@@ -28,6 +30,7 @@ from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
 from odeum.train.optimization import Average, Plan, learning_rate, make_optimizer
 from odeum.train.progress import Progress, duration
+from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
 
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
@@ -54,13 +57,14 @@ class Trainer:
         self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(self.model, self.training)
+        self.optimizer = make_optimizer(self.model, self.training, run["decay"])
         parts = world.local(self.weights)
         self.ema = Average(parts, self.training.ema) if self.training.ema else None
         self.mean = Average(parts, None) if self.training.average else None
         self.step, self.seconds, self.worse, self.snapshots, self.evaluated = 0, 0.0, 0, 0, 0
         self.best: float | None = None
         self.step_times: list[float] = []
+        self.examples: list[int] = []
 
     # the loop
 
@@ -75,10 +79,11 @@ class Trainer:
             for batch in self._batches() if not self._over() else ():
                 begin = time.perf_counter()
                 losses.append(self._step(batch))
+                self.examples = [*self.examples[-49:], len(batch["labels"])]
                 taken = time.perf_counter() - begin
                 now = time.monotonic()
                 late = now - saved > max(3.0, 50 * saving)
-                done, asked, log, save = self._agree(taken, stop.asked, now - logged > 5, late)
+                done, asked, log, save = self._agree(taken, stop.asked > 0, now - logged > 5, late)
                 if log:
                     self._log(losses)
                     logged = now
@@ -90,7 +95,8 @@ class Trainer:
                     saving = time.monotonic() - saved
                     saved += saving
                 if asked:
-                    raise Interrupted(f"stopped at step {self.step}; the same command continues")
+                    by = stop.asked or signal.SIGTERM  # of another process, if not of this one
+                    raise Interrupted(f"stopped at step {self.step}; the same command continues", by)
             self._save()  # the evaluation can take minutes, and may be interrupted too
         self._finish()
 
@@ -172,7 +178,7 @@ class Trainer:
             fraction=self.fraction,
             seconds=self.seconds,
             loss=loss,
-            rate=self.training.batch_size / statistics.median(self.step_times[-50:]),
+            rate=sum(self.examples) / max(1e-9, sum(self.step_times[-len(self.examples) :])),
             memory=peak_memory(self.world.device),
         )
         self._write({"split": "train", "loss": loss, "lr": self.rate})
@@ -180,13 +186,21 @@ class Trainer:
     def _diverged(self, what: str, loss: float) -> Diverged:
         return Diverged(
             f"the {what} of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
-            "a smaller --train.learning_rate or a longer --train.warmup may help"
+            f"a smaller --train.learning_rate or a longer --train.warmup may help; {self._kept()}"
         )
 
-    def _write(self, values: dict[str, Any]) -> None:
+    def _kept(self) -> str:
+        """What there is to go on from with other settings."""
+        steps = self.checkpoints.steps()
+        how = f"; --resume_from {self.checkpoints.at(steps[-1])} --out NEW goes on from it" if steps else ""
+        return self.checkpoints.kept() + how
+
+    def _write(self, values: dict[str, Any], again: bool = False) -> None:
         if self.world.main:
             epoch, seconds = round(self.step / self.per_epoch, 4), round(self.seconds, 3)
             macs = self.step * self.macs_per_step
+            if again:  # the run may have been killed here before
+                self.metrics.forget(self.step, values["split"])
             self.metrics.write({"step": self.step, "epoch": epoch, "seconds": seconds, "macs": macs, **values})
 
     def _evaluation_due(self) -> bool:
@@ -226,26 +240,35 @@ class Trainer:
             "step_times": self.step_times[-200:],
             "averaged": [a.count if a else 0 for a in (self.ema, self.mean)],
         }
-        self.checkpoints.save(self.step, collect(self), state, self.world)
+        tensors = collect(self)
+        names = list(tensors)
+        broken = not_finite(dict(zip(names, self.world.local([tensors[name] for name in names]), strict=True)))
+        if self.world.add([broken is not None])[0]:  # a state that is no number must not replace one that is
+            raise self._diverged("state", math.nan)
+        self.checkpoints.save(self.step, tensors, state, self.world)
 
     def _resume(self) -> None:
-        step = int(self.world.agree(self.checkpoints.latest() or 0))
+        """Go on from the last sound state, or from that of another run, or begin."""
+        path = sound_state(self.checkpoints, self.world)
+        if path is None and (path := self.job.resume_from) is not None:
+            take_over(path, self.metrics, self.world)
+        if path is not None:
+            try:
+                self._restore(path)
+            except (OdeumError, KeyError, TypeError, ValueError) as error:
+                raise unreadable(path, error) from None
+            self.progress.say(f"continues at step {self.step}")
         if self.world.main:
-            self.metrics.forget_after(step)
-        if not step:
-            return
-        path = self.checkpoints.at(step)
-        try:
-            restore(self, path)
-            state = read_json(path / "state.json")
-            for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
-                if average is not None:
-                    average.count = count
-            for name in STATE:
-                setattr(self, name, state[name])
-        except (SafetensorError, OSError, KeyError) as error:
-            raise OdeumError(f"the state '{path}' cannot be read ({error}); remove it to begin again") from None
-        self.progress.say(f"continues at step {self.step}")
+            self.metrics.forget_after(self.step)
+
+    def _restore(self, path: Path) -> None:
+        restore(self, path)
+        state = read_json(path / "state.json")
+        for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
+            if average is not None:
+                average.count = count
+        for name in STATE:
+            setattr(self, name, state[name])
 
     def _finish(self) -> None:
         average = self.mean if self.mean is not None and self.mean.count else self.ema
@@ -259,7 +282,7 @@ class Trainer:
         for split, values in final.items():
             if not math.isfinite(values["loss"]):
                 raise self._diverged(f"{split} loss", values["loss"])
-        self._write({"split": "valid", **final["valid"]})
+        self._write({"split": "valid", **final["valid"]}, again=True)
         result = {
             **final,
             "steps": self.step,
@@ -271,7 +294,7 @@ class Trainer:
         weights = self.world.weights(self.model)
         if self.world.main:
             save_model(self.job.directory, self.model, weights)
-            write_json(self.job.directory / "result.json", result)
+            write_json(self.job.directory / "result.json", result)  # and its name is on the disk before states go
             self.checkpoints.clear()
         metric = self.job.task.metric
         self.progress.say(

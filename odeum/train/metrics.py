@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,31 @@ class Metrics:
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the state that a run continues from, and half a line of a power cut."""
-        if not self.path.exists():
-            return
+        if self.path.exists():
+            self._keep(self.path, lambda line: line["step"] <= step)
+
+    def forget(self, step: int, split: str) -> None:
+        """Drop what was logged of this part of the data at this step."""
+        if self.path.exists():
+            self._keep(self.path, lambda line: (line["step"], line["split"]) != (step, split))
+
+    def copy_from(self, directory: Path) -> None:
+        """What another run logged, which this one goes on from."""
+        if (directory / "metrics.jsonl").exists():
+            self._keep(directory / "metrics.jsonl", lambda line: True)
+
+    def _keep(self, source: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        try:
+            lines = source.read_bytes().split(b"\n")
+        except OSError as error:
+            raise OdeumError(f"cannot read '{source}': {error.strerror}") from None
         kept = []
-        for line in self.path.read_text(encoding="utf-8").split("\n"):
-            with contextlib.suppress(ValueError, KeyError):
-                if json.loads(line)["step"] <= step:
-                    kept.append(line)
-        write_bytes(self.path, "".join(line + "\n" for line in kept).encode())
+        for line in lines:
+            # no JSON, nested too deeply, no step, or a step that is no number: nothing that was logged
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                if wanted(json.loads(line)):
+                    kept.append(line + b"\n")
+        write_bytes(self.path, b"".join(kept))
 
 
 def _events(directory: Path) -> Any:

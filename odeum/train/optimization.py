@@ -50,12 +50,20 @@ def learning_rate(training: Training, step: int, fraction: float) -> float:
             return training.learning_rate * max(0.5 * (1 + math.cos(math.pi * along)), 1e-2)
 
 
-def make_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
-    """AdamW; matrices decay, vectors (norms, biases, gates) do not."""
-    weights = [p for p in model.parameters() if p.requires_grad]
+PLACES = ("token", "position", "positions.table.weight")
+"""vectors that stand in a matrix: the class token and learned positions"""
+
+
+def make_optimizer(model: nn.Module, training: Training, decay: str = "maps") -> torch.optim.AdamW:
+    """AdamW; maps and tables of tokens decay, vectors (norms, biases, gates, class token, positions) do not.
+
+    `decay="matrices"` is the rule of earlier runs: all that has two dimensions decays.
+    """
+    weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    still = {name for name, p in weights if p.dim() < 2 or (decay == "maps" and name.endswith(PLACES))}
     groups = [
-        {"params": [p for p in weights if p.dim() >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for name, p in weights if name not in still], "weight_decay": training.weight_decay},
+        {"params": [p for name, p in weights if name in still], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from odeum.distributed.shards import StoredTensors
 from odeum.distributed.world import World
 from odeum.models import OdeumModel
 from odeum.train.optimization import Average
@@ -42,7 +43,7 @@ def restore(run: Resumable, directory: Path) -> None:
     weights = dict(zip(run.names, run.weights, strict=True))
     model = run.model.state_dict()
     like = {}
-    for path in run.world.names(directory):
+    for path in StoredTensors(directory).names:
         kind, _, name = path.partition("/")
         key, _, rest = name.partition("/")
         if kind == "optimizer":
