@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 from collections.abc import Generator, Iterable
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,9 +159,9 @@ def checksum(content: bytes) -> str:
 
 
 def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = ()) -> None:
-    """See that a file is what was written; one that carries no checksum is remarked on, once a directory."""
+    """See that a file is what was written; of one that carries no checksum it is remembered."""
     if seal is None:
-        remark_unsealed(path.parent)
+        _unsealed.add(path.parent)
         return
     if isinstance(seal, str) and re.fullmatch(rf"[0-9a-f]{{{len(UNSEALED)}}}", seal):
         before, found, after = head.rpartition(seal.encode())
@@ -174,10 +173,14 @@ def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = ()
     raise Damaged(f"'{path}' is damaged: its content does not match its checksum, so it is not what was written")
 
 
-@cache
+_unsealed: set[Path] = set()
+
+
 def remark_unsealed(directory: Path) -> None:
-    """Files of earlier versions cannot tell whether they are damaged."""
-    notice(f"'{directory}' was written without checksums, so damage to its files would not be noticed")
+    """Say it if files were read from there that carry no checksum, as earlier versions wrote them."""
+    if directory in _unsealed:
+        _unsealed.remove(directory)
+        notice(f"'{directory}' was written without checksums, so damage to its files would not be noticed")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -197,9 +200,9 @@ def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
             raise ValueError("it holds no object")
         return raw, found
     except RecursionError:
-        raise Damaged(f"cannot read '{path}': it is nested too deeply") from None
+        raise Damaged(f"'{path}' is damaged: it is nested too deeply") from None
     except ValueError as error:
-        raise Damaged(f"cannot read '{path}': {error}") from None
+        raise Damaged(f"'{path}' is damaged: {error}") from None
 
 
 def read_bytes(path: Path) -> bytes:

@@ -200,10 +200,10 @@ def test_damaged_weights_are_a_sentence(run: Path, tmp_path: Path, said: Said) -
     weights = load_file(run / "model.safetensors")
     save_file(dict(list(weights.items())[1:]), broken / "model.safetensors")
     assert main(["predict", str(broken), "--text", "a"]) == 2
-    assert "model.safetensors' do not fit the model of their run: Missing key" in said()
+    assert "model.safetensors' do not fit the model that config.json describes: " in said()
     (broken / "model.safetensors").write_bytes(b"half a file")
     assert main(["predict", str(broken), "--text", "a"]) == 2
-    assert "do not fit the model of their run" in said()
+    assert "model.safetensors' is damaged: it is cut short, or no safetensors file" in said()
 
 
 def test_a_missing_set_says_all_that_is_missing(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

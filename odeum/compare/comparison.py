@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,29 +57,36 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
 
     Two comparisons must not write one plan, or the one's baseline would be the other's: the second is refused.
     """
-    with contextlib.ExitStack() as held:
-        if is_main():
-            make_directory(job.directory)
-            held.enter_context(alone_in(job.directory))
-        return _compare(job, after_seed)
-
-
-def _compare(job: Comparison, after_seed: Callable[[], None] | None) -> list[str]:
     words = {spell(parse(a)): parse(a) for a in job.architectures}
     baseline = spell(parse(job.baseline)) if job.baseline else next(iter(words))
     if baseline not in words:
         raise OdeumError(f"the baseline '{baseline}' must be one of the architectures: {', '.join(words)}")
-    _refuse_another_match(job)
     models = {name: _matched_size(job, a, words[baseline]) for name, a in words.items()}
     for name, model in models.items():  # refuse before anything is trained
         describe(words[name], model, detail=False)
+    with contextlib.ExitStack() as held:
+        if is_main():
+            make_directory(job.directory)
+            held.enter_context(alone_in(job.directory))
+            if job.overwrite:
+                _forget(job.directory)
+        _refuse_another_match(job)
+        return _train_all(job, words, models, baseline, after_seed)
+
+
+def _train_all(
+    job: Comparison,
+    words: dict[str, Architecture],
+    models: dict[str, Model],
+    baseline: str,
+    after_seed: Callable[[], None] | None,
+) -> list[str]:
     training = _recipes(job, words, models, baseline)
     runs = []
     for seed in range(job.seeds):  # seed by seed, so that an interrupted comparison has whole pairs
         for name, architecture in words.items():
             directory = job.directory / slug(name) / f"seed-{seed}"
-            settings = job.task, models[name], architecture, training[name], seed, directory, job.command
-            runs.append(Job(*settings, overwrite=job.overwrite))
+            runs.append(Job(job.task, models[name], architecture, training[name], seed, directory, job.command))
     for run in runs:
         refuse_another(run)
     if is_main():
@@ -112,6 +120,14 @@ def _refuse_another_match(job: Comparison) -> None:
     before = read_json(path).get("match") if path.exists() else None
     if before not in (None, job.match):
         raise OdeumError(f"'{job.directory}' holds a comparison of equal {before}, not {job.match}; give another --out")
+
+
+def _forget(directory: Path) -> None:
+    """Remove the runs of an earlier comparison, so that one table never shows two recipes; nothing else is touched."""
+    for path in [*directory.glob("*/seed-*/run.json"), *directory.glob(".pace/*/run.json")]:
+        with alone_in(path.parent):
+            shutil.rmtree(path.parent)
+    (directory / "comparison.json").unlink(missing_ok=True)
 
 
 def began_by(command: str, directory: Path) -> bool:

@@ -12,7 +12,7 @@ from odeum.errors import OdeumError
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
 from odeum.models.saved import load_model
-from odeum.storage import read_json
+from odeum.storage import read_json, remark_unsealed
 from odeum.tasks import Task, load_task, reopen_task
 
 
@@ -24,6 +24,7 @@ class Run:
         self.model: nn.Module = load_model(self.directory)
         self.task: Task = load_task(self.directory)
         self._refuse_strange_task()
+        remark_unsealed(self.directory)
 
     def _refuse_strange_task(self) -> None:
         """Classes and tokens are numbers to a model: a task.json of another run would give them other names."""

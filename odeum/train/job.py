@@ -20,7 +20,7 @@ from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 from odeum.settings.spelling import spell, to_record
 from odeum.settings.training import FREE, Training
-from odeum.storage import read_json, sweep, write_json
+from odeum.storage import read_json, remark_unsealed, sweep, write_json
 from odeum.tasks import Task
 from odeum.train.provenance import git_revision, versions
 from odeum.train.resume import check_origin
@@ -96,6 +96,7 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
         sweep(job.directory)
         if refuse_another(job):
             _remark_threads(run["threads"], job.directory)
+            remark_unsealed(job.directory)
         else:
             if job.resume_from is not None:
                 check_origin(job.resume_from, _identity(job))
