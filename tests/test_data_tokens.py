@@ -52,7 +52,8 @@ def test_training_bpe_twice_gives_the_same():
     ids=["words", "bytes", "bpe"],
 )
 def test_saved_and_loaded_tokens_are_equal(tokens, tmp_path):
-    tokens.save(tmp_path)
+    for name, content in tokens.files().items():
+        (tmp_path / name).write_bytes(content)
     again = load_tokens(tmp_path)
     assert again.size == tokens.size
     assert again.encode(TEXT) == tokens.encode(TEXT)
