@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Carry, Context, Field
-from odeum.fields.transevolve.evolved import Anchor, EvolvedAttention, Measure, look_ahead
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
+
+
+class Layer(Protocol):
+    """What a stack holds, a module each: a flow, or a block of flows under something of their own."""
+
+    @property
+    def duration(self) -> float:
+        """By how much the time of the stack runs on."""
+        ...
+
+    def __call__(self, x: Tensor, context: Context, t0: float) -> Tensor:
+        """The state at t0 + duration."""
+        ...
 
 
 class Flow(nn.Module):
@@ -64,10 +76,10 @@ class Stack(nn.Module):
     """
 
     def __init__(
-        self, flows: Sequence[Flow | Anchored], schedule: Sequence[int] | None = None, norm: nn.Module | None = None
+        self, flows: Sequence[Layer], schedule: Sequence[int] | None = None, norm: nn.Module | None = None
     ) -> None:
         super().__init__()
-        self.flows = nn.ModuleList(flows)
+        self.flows = nn.ModuleList(flows)  # ty: ignore[invalid-argument-type]
         self.schedule = tuple(range(len(flows)) if schedule is None else schedule)
         if set(self.schedule) != set(range(len(flows))):
             raise OdeumError(f"the schedule {self.schedule} must use each of the {len(flows)} flows and no other")
@@ -110,56 +122,6 @@ class Stack(nn.Module):
 
     def extra_repr(self) -> str:
         return f"schedule={self.schedule}"
-
-
-class Anchored(nn.Module):
-    """A TransEvolve block: measure attention at the start, let the body run under it, norm the end.
-
-    Time starts anew in each block. It stands in a Stack like a flow as long as its body.
-    """
-
-    def __init__(self, body: Stack, norm: nn.Module | None, own: Measure, other: Measure | None = None) -> None:
-        super().__init__()
-        self.body = body
-        self.norm = norm
-        self.own = own
-        self.other = other
-
-    @property
-    def duration(self) -> float:
-        return float(sum(flow.duration for flow, _ in self.body.timed()))
-
-    def anchor(self, x: Tensor, context: Context) -> Context:
-        """The context with what is measured at x."""
-        own = self._ahead(self.own(x, context.own), cross=False)
-        context = context._replace(own=context.own._replace(anchor=own))
-        if self.other is None:
-            return context
-        other = self._ahead(self.other(x, context.other, cross=True), cross=True)
-        return context._replace(other=context.other._replace(anchor=other))
-
-    def _ahead(self, anchor: Anchor, *, cross: bool) -> Anchor:
-        """With the evolutions at the layers' begins, which most methods ask for; others are made when needed."""
-        if anchor.shared is None or anchor.time is None:  # not shared, or decoding, where the cache knows them
-            return anchor
-        evaluations = [
-            (module, time)
-            for flow, time in self.body.timed()
-            for module in flow.field.modules()
-            if isinstance(module, EvolvedAttention)
-            and module.cross == cross
-            # Weights that are sharded (FSDP) are whole only while their layer runs.
-            and type(module.coefficients) is nn.Parameter
-        ]
-        return look_ahead(anchor, evaluations)
-
-    def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
-        out = self.body(x, self.anchor(x, context or Context()))
-        return out if self.norm is None else self.norm(out)
-
-    def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
-        """The state before the first layer and after each, not normed."""
-        yield from self.body.trajectory(x, self.anchor(x, context or Context()))
 
 
 def set_solver(model: nn.Module, solver: Solver) -> None:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from torch import nn
 
 from odeum import Encoder, Layered, Shape, build
 from odeum.architectures import make_method, stack
@@ -274,3 +275,23 @@ def test_parameters_of_table_1_of_zhong(independent: int, millions: float) -> No
     with torch.device("meta"):
         model = build(f"parallel:independent={independent}", "deit_tiny", classes=100)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=5e-4)
+
+
+class Waiting(nn.Module):
+    """No flow: notes when it begins, takes its time, and leaves the state alone."""
+
+    def __init__(self, duration: float) -> None:
+        super().__init__()
+        self.duration = duration
+        self.began: list[float] = []
+
+    def forward(self, x: torch.Tensor, context: Context, t0: float) -> torch.Tensor:
+        self.began.append(t0)
+        return x
+
+
+def test_a_stack_holds_whatever_has_a_duration() -> None:
+    flow, wait, x = Flow(FeedForward(8), FixedSteps(RungeKutta(EULER))), Waiting(2.5), torch.randn(2, 3, 8)
+    held = Stack([flow, wait], (1, 0, 1))
+    assert torch.equal(held(x), flow(x)) and wait.began == [0.0, 3.5]
+    assert len(list(held.trajectory(x))) == 4

@@ -87,6 +87,14 @@ def test_imports_point_one_way(path: Path) -> None:
             assert LEVEL[other] <= LEVEL[own], f"{name_of(path)} imports {module}, which is built upon it"
 
 
+@pytest.mark.parametrize("path", [path for path in MODULES if top(name_of(path)) in ("flow", "integrators", "fields")])
+def test_flows_and_integrators_know_no_special_field(path: Path) -> None:
+    """TransEvolve has a room of its own; what it is built upon has not heard of it."""
+    if "transevolve" not in path.parts:
+        assert not any("transevolve" in module for module in imports(ast.parse(path.read_text()), everywhere=True))
+        assert "transevolve" not in path.read_text(), "not even for its types"
+
+
 def test_there_are_no_circles() -> None:
     known = {name_of(path) for path in MODULES}
     graph = {

@@ -8,13 +8,18 @@ import pytest
 import torch
 from closeness import close
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.fields import Context, Source, Sum
-from odeum.fields.transevolve.evolved import Anchor, EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.fields import Cache, Context, Source, Sum
+from odeum.fields.transevolve.block import Anchored
+from odeum.fields.transevolve.evolved_attention import EvolvedAttention, EvolvedCrossAttention
+from odeum.fields.transevolve.exponential import Ledger
+from odeum.fields.transevolve.forms import Anchor, Fused, Linear, Shared, Single
+from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import RotationFeedForward
-from odeum.flow import Anchored, Flow, Stack
+from odeum.flow import Flow, Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta, Solver
 from odeum.settings.model import Shape
 
@@ -159,7 +164,7 @@ def test_a_steep_drift_is_exact_and_finite(case: str) -> None:
         b = s.field.drift(1.0, anchor)
         want = spread.view(1, 1, -1).expand_as(b)
         v = s.x.detach().unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        ours = s.field.act(anchor, want, v, s.source)
+        ours = anchor.act(want, v, s.source)
         scores = (anchor.q @ anchor.k.transpose(-1, -2)).double() / math.sqrt(anchor.q.shape[-1]) + want[..., None, :]
         if s.mask is not None:
             scores = scores.masked_fill(~s.mask, -torch.inf)
@@ -174,7 +179,7 @@ def test_just_within_the_guard_is_exact_too() -> None:
     with torch.no_grad():
         want = torch.linspace(-19.9, 19.9, 9).view(1, 1, -1).expand(2, HEADS, 9)
         v = s.x.detach().unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        ours = s.field.act(anchor, want, v, s.source)
+        ours = anchor.act(want, v, s.source)
         scores = (anchor.q @ anchor.k.transpose(-1, -2)).double() / math.sqrt(anchor.q.shape[-1]) + want[..., None, :]
         assert s.mask is not None
         right = (scores.masked_fill(~s.mask, -torch.inf).softmax(-1) @ v.double()).transpose(1, 2).flatten(-2)
@@ -200,6 +205,40 @@ def test_auto_shares_on_a_cpu_while_the_exponential_is_small() -> None:
     assert Measure(WIDTH, 4, form="linear").form_at(512, device="cuda") == "linear"
     with pytest.raises(OdeumError, match="known: auto, shared, fused, linear"):
         Measure(WIDTH, 4, form="flash")
+
+
+FORMS = {"shared": Shared, "fused": Fused, "linear": Linear, "auto": Shared}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_an_object_made_of_tensors(form: str) -> None:
+    """What is measured, and nothing else: an adjoint differentiates the leaves, and finds the form again."""
+    s = Setting("causal", form, torch.float64)
+    anchor = s.anchor()
+    assert type(anchor) is FORMS[form]
+    leaves, spec = pytree.tree_flatten(anchor)
+    rest = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    assert all(leaf is None or isinstance(leaf, bool | Ledger) for leaf in rest)
+    again = pytree.tree_unflatten(leaves, spec)
+    assert torch.equal(s.ours(1.5, anchor), s.ours(1.5, again))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_single_query_of_a_cached_pass_has_its_own_form(form: str) -> None:
+    """Position by position, the softmax itself is what the whole sentence gives."""
+    torch.manual_seed(0)
+    measure, field = Measure(WIDTH, HEADS, form=form).double(), EvolvedAttention(WIDTH, HEADS).double()
+    x, source, parts = torch.randn(2, 6, WIDTH, dtype=torch.float64), Source(causal=True, cache=Cache()), []
+    assert source.cache is not None
+    for i in range(6):
+        source.cache.begin()
+        anchor = measure(x[:, i : i + 1], source)
+        assert type(anchor) is (Linear if form == "linear" else Single)
+        parts.append(field(1.0, x[:, i : i + 1], Context(own=source._replace(anchor=anchor))))
+        source.cache.advance(1)
+    whole = Source(causal=True)
+    right = field(1.0, x, Context(own=whole._replace(anchor=measure(x, whole))))
+    close(torch.cat(parts, dim=1), right, 1e-10)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -16,7 +16,8 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, Source
 from odeum.fields.cache import Cache
-from odeum.fields.transevolve.evolved import EvolvedAttention, Measure
+from odeum.fields.transevolve.evolved_attention import EvolvedAttention
+from odeum.fields.transevolve.measure import Measure
 from odeum.models import build
 from odeum.settings.model import Shape
 

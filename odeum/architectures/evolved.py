@@ -11,9 +11,11 @@ from odeum.architectures.solvers import fixed_solver, make_method, schedule
 from odeum.architectures.terms import feed_forward
 from odeum.errors import OdeumError, choose
 from odeum.fields import Field, PreNorm, StochasticDepth, Sum
-from odeum.fields.transevolve.evolved import EvolvedAttention, EvolvedCrossAttention, Measure
+from odeum.fields.transevolve.block import Anchored
+from odeum.fields.transevolve.evolved_attention import EvolvedAttention, EvolvedCrossAttention
+from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import RotationFeedForward
-from odeum.flow import Anchored, Flow, Stack
+from odeum.flow import Flow, Stack
 from odeum.integrators import Strang
 from odeum.settings.architecture import Evolved
 from odeum.settings.model import Shape

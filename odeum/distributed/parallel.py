@@ -24,7 +24,8 @@ from odeum.distributed.ranks import Lost
 from odeum.distributed.shards import Piece, write_shard
 from odeum.distributed.world import World, pick_device
 from odeum.errors import OdeumError
-from odeum.flow import Anchored, Flow
+from odeum.fields.transevolve.block import Anchored
+from odeum.flow import Flow
 from odeum.models import OdeumModel, build
 from odeum.settings.training import Training
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from odeum.fields.cache import Cache
 from odeum.fields.noise import Noise
-
-if TYPE_CHECKING:
-    from odeum.fields.transevolve.evolved import Anchor
 
 
 class Rotary(NamedTuple):
@@ -26,7 +23,7 @@ class Source(NamedTuple):
     mask: Tensor | None = None  # True where a query may look, or added to the scores; [batch, heads, queries, keys]
     causal: bool = False  # so that the fused causal kernel is used and no n×n mask is built
     memory: Tensor | None = None  # None: the evolving state itself
-    anchor: Anchor | None = None  # measured at the block's start (TransEvolve)
+    anchor: Any = None  # what a block around the layers measured at its start: a tree of tensors, for its own fields
     cache: Cache | None = None  # incremental decoding
     rotary: Rotary | None = None
 

@@ -25,9 +25,11 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import PreNorm, Sum, Wrapper
 from odeum.fields.base import Context, Source
 from odeum.fields.feedforward import FeedForward
-from odeum.fields.transevolve.evolved import EvolvedAttention, Measure
+from odeum.fields.transevolve.block import Anchored
+from odeum.fields.transevolve.evolved_attention import EvolvedAttention
+from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import PublishedRotation, RotationFeedForward
-from odeum.flow import Anchored, Flow, Stack
+from odeum.flow import Flow, Stack
 from odeum.models.embedding import TiedEmbedding, sinusoid
 from odeum.models.translation import TranslationModel
 from odeum.settings.architecture import Evolved
@@ -262,7 +264,7 @@ def _fill_stack(target: nn.Module, arrays: dict[str, np.ndarray], measure: str) 
     start = _path_ending(arrays, f"{side}.0.{measure}.WQ").removesuffix(f"0.{measure}.WQ")
     own = "apply_attention" if side == "encoder" else "apply_decoder_attention"
     for i, block in enumerate(target.flows):
-        assert isinstance(block, Anchored) and block.norm is not None
+        assert isinstance(block, Anchored) and isinstance(block.body, Stack) and block.norm is not None
         here = f"{start}{i}."
         _fill_measure(block.own, arrays, f"{here}{measure}.")
         if block.other is not None:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Field
-from odeum.fields.transevolve.evolved import Measure
+from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, FixedSteps, Solver
 from odeum.models import OdeumModel, build

@@ -38,6 +38,14 @@ def largest_spread(dtype: torch.dtype) -> float:
     return -0.5 * exponent_floor(dtype)
 
 
+def within_range(b: Tensor) -> list[bool]:
+    """At which depths e^b stays far from underflow; with a steep drift the softmax is left to the fused form."""
+    if b.device.type == "meta":
+        return [True] * b.shape[2]
+    low, high = torch.aminmax(b.detach(), dim=-1)
+    return ((high - low).amax(dim=(0, 1)) <= largest_spread(b.dtype)).tolist()
+
+
 class Ledger:
     """The factors of the gradient of P, left by the evaluations of one backward pass."""
 
@@ -211,7 +219,7 @@ class Evolution(NamedTuple):
     normaliser: Tensor
 
 
-class Shared(NamedTuple):
+class SharedExponential(NamedTuple):
     """P of a block, which all its evaluations share."""
 
     p: Tensor
@@ -219,7 +227,7 @@ class Shared(NamedTuple):
     ledger: Ledger
 
     @classmethod
-    def measure(cls, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Shared:
+    def measure(cls, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> SharedExponential:
         ledger, q, k = Ledger(), (q * q.shape[-1] ** -0.5).contiguous(), k.contiguous()
         return cls(Exponential.apply(q, k, mask, causal, ledger), causal, ledger)
 

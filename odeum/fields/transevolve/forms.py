@@ -1,0 +1,149 @@
+"""The forms in which A(t) acts: what a block measures once, and softmax(A0 + b(t)) v made of it at each depth.
+
+An anchor is one of `Shared | Fused | Linear | Single`, equal but for rounding (`Linear` approximates). They are tuples
+of tensors, so that an adjoint can differentiate what was measured like weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from odeum.fields.attention import attend, hides, merge_heads
+from odeum.fields.base import Source
+from odeum.fields.transevolve.exponential import Evolution, SharedExponential, within_range
+from odeum.fields.transevolve.linear import Features, linear_attention
+
+
+class Evolving(Protocol):
+    """A field whose attention drifts with depth."""
+
+    def depth_vector(self, t: float) -> Tensor:
+        """T(t), one vector a head."""
+        ...
+
+
+class Drift(NamedTuple):
+    """What the drift of the new keys is made of: b(t) = k · (W_Q,time T(t))."""
+
+    new: Tensor  # [batch, new keys, D]: the keys, not rotated, whose drift is not cached yet; or k · W_Q,time
+    time: Tensor | None  # [D, heads · time width]: W_Q,time, unless `new` holds it already
+
+    def at(self, depth_vectors: Sequence[Tensor]) -> Tensor:
+        """b for several T, [batch, heads, depths, keys]."""
+        vectors = torch.stack(tuple(depth_vectors)).to(self.new.dtype)
+        # A row for each depth and head, zero where the other heads are.
+        signals = torch.diag_embed(vectors.transpose(1, 2), dim1=1, dim2=2).flatten(2).flatten(0, 1)
+        if self.time is not None:
+            signals = signals @ self.time.T
+        # From the left: as the right factor, a matrix of so few columns is multiplied several times slower.
+        b = (signals @ self.new.flatten(0, 1).T).view(*vectors.shape[:2], *self.new.shape[:2])
+        return b.permute(2, 1, 0, 3)
+
+    def of(self, field: Evolving, t: float) -> Tensor:
+        """b(t) of this field, [batch, heads, keys]."""
+        return self.at([field.depth_vector(t)]).squeeze(2)
+
+
+class Anchor(Protocol):
+    """What is measured once a block, in the form in which it acts."""
+
+    @property
+    def drift(self) -> Drift:
+        """How its new keys drift."""
+        ...
+
+    def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        """softmax(A0 + b) v, [batch, queries, width]."""
+        ...
+
+    def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
+        """A(t) v of this field, with what is known of it since the block's start."""
+        ...
+
+
+class Fused(NamedTuple):
+    """The drift as one more feature of queries and keys: the fused kernel, no queries × keys tensor."""
+
+    q: Tensor  # [batch, heads, queries, D / heads]
+    k: Tensor  # [batch, heads, keys, D / heads]
+    drift: Drift
+
+    def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        width = self.q.shape[-1]
+        padded = (max(width + 1, v.shape[-1]) + 7) // 8 * 8
+        # The kernel divides by √padded; we want √width, and the drift undivided.
+        q = torch.cat(
+            (self.q * math.sqrt(padded / width), self.q.new_full((*self.q.shape[:-1], 1), math.sqrt(padded))), -1
+        )
+        k = torch.cat((self.k, b.unsqueeze(-1).to(self.k.dtype)), -1)
+        q, k = (nn.functional.pad(x, (0, padded - width - 1)) for x in (q, k))
+        out = attend(q, k, nn.functional.pad(v.to(q.dtype), (0, padded - v.shape[-1])), source)
+        return merge_heads(out[..., : v.shape[-1]])
+
+    def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
+        return self.act(self.drift.of(field, t), v, source)
+
+
+class Shared(NamedTuple):
+    """P = exp(A0 − row maximum), made once; where the drift is steep, it is left to the fused form."""
+
+    q: Tensor
+    k: Tensor
+    drift: Drift
+    exponential: SharedExponential
+    ahead: Mapping[tuple[int, float], Evolution] | None = None  # known evolutions, by (id of a field, t)
+
+    def look_ahead(self, evaluations: Sequence[tuple[Evolving, float]]) -> Shared:
+        """With the evolutions at these (field, t): they do not depend on the state, so all are made at once."""
+        if not evaluations:
+            return self
+        b = self.drift.at([field.depth_vector(t) for field, t in evaluations])
+        made = zip(evaluations, self.exponential.evolve(b), within_range(b), strict=True)
+        return self._replace(ahead={(id(field), t): evolution for (field, t), evolution, exact in made if exact})
+
+    def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        b = b.unsqueeze(2)
+        if all(within_range(b)):
+            (evolution,) = self.exponential.evolve(b)
+            return self.exponential.act(evolution, v)
+        return Fused(self.q, self.k, self.drift).act(b.squeeze(2), v, source)
+
+    def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
+        known = self.ahead.get((id(field), t)) if self.ahead else None
+        if known is not None:
+            return self.exponential.act(known, v)
+        return self.act(self.drift.of(field, t), v, source)
+
+
+class Linear(NamedTuple):
+    """φ(q), φ(k) of positive random features: linear in length, an approximation."""
+
+    features: Features
+    drift: Drift
+
+    def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        return merge_heads(linear_attention(self.features, b, v, source.causal))
+
+    def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
+        return self.act(self.drift.of(field, t), v, source)
+
+
+class Single(NamedTuple):
+    """A0 of a single query: in decoding, the softmax itself is the shortest form."""
+
+    scores: Tensor  # [batch, heads, 1, keys], the least number where the query may not look
+    drift: Drift
+
+    def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        weights = (self.scores + b.unsqueeze(-2)).softmax(dim=-1)
+        if source.mask is not None:
+            weights = weights.masked_fill(hides(source.mask), 0.0)
+        return merge_heads(weights.to(v.dtype) @ v)
+
+    def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
+        return self.act(self.drift.of(field, t), v, source)
