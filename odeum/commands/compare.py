@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
     from odeum.compare.comparison import Comparison, began_by, compare
-    from odeum.report import read, rows, table, write
+    from odeum.report import data_notes, read, rows, table, write
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted
 
@@ -89,8 +89,10 @@ def run(argv: list[str]) -> int:
     if not is_main():
         return 0
     report = write(directory)
-    print(table(rows(read(directory)), form))
-    print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)
+    found = read(directory)
+    print(table(rows(found), form))
+    remarks = [f"note: {note}\n" for note in data_notes(found)]
+    print(f"{report.headline}\n{''.join(remarks)}report: {report.page}", file=sys.stderr)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from odeum.commands.options import Parser
 from odeum.errors import choose
@@ -21,8 +22,10 @@ def run(argv: list[str]) -> int:
 
     from odeum.tasks.run import load
 
-    values = load(said["run"]).solve_by(said.get("solver"), said.get("steps")).evaluate(said.get("split", "test"))
-    print(_shown(values, form))
+    run = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
+    print(_shown(run.evaluate(said.get("split", "test")), form))
+    for note in run.task.notes:
+        print(f"note: {note}", file=sys.stderr)
     return 0
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odeum.commands.options import Parser
+from odeum.data.inputs import Question, decoded, image_paths, questions
+from odeum.distributed.ranks import complain
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, Answer, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from odeum.tasks import Task
 
@@ -23,10 +25,12 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "predict",
         "Classes with probabilities for image files or texts, generated text for language runs, translations line by "
-        "line. Inputs are image files, text files or, for text, lines of standard input; --text gives a text itself.",
+        "line. Inputs are images or folders of them; for text, tables like those of the training (an answer a row), "
+        "plain text (an answer a line) or lines of standard input; --text gives a text itself.",
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("inputs", nargs="*", type=str, help="files (none: lines of standard input)")
+    parser.add_argument("--column", type=str, default=None, help="of a table: where the text is (none: as in training)")
     parser.add_argument("--text", type=str, action="append", help="a text or prompt, instead of files; may be repeated")
     parser.add_argument("--format", type=str, default="text", help="text or json (a line an answer)")
     parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
@@ -49,10 +53,20 @@ def run(argv: list[str]) -> int:
             raise OdeumError(f"--{name} does nothing for a {kind.name} run; {known}")
     options = {name: said.get(name, default) for name, default in own.items()}
     options = {name: value for name, value in options.items() if value is not None}
-    for parts in _inputs(kind, said):
-        for name, answer in zip(parts, model.predict(parts, **options), strict=True):
-            print(_shown(model.task, name, answer, form), flush=True)
-    return 0
+    answered = failed = 0
+    for some in _batches(_questions(model.task, kind, said)):
+        ready = {}
+        for place, question in enumerate(some):
+            try:
+                ready[place] = model.task.prepare(question.text)
+            except OdeumError as error:  # one that cannot be read does not take the others with it
+                complain(error)
+                failed += 1
+        answers = model.predict(list(ready.values()), **options) if ready else []
+        for place, answer in zip(ready, answers, strict=True):
+            print(_shown(model.task, some[place], answer, form), flush=True)
+        answered += len(ready)
+    return 0 if not failed else 1 if answered else 2
 
 
 def _answers() -> list[Answer]:
@@ -60,51 +74,36 @@ def _answers() -> list[Answer]:
     return list({answer.name: answer for kind in KINDS.values() for answer in kind.answers}.values())
 
 
-def _inputs(kind: Kind, said: dict[str, Any]) -> Iterator[list[str]]:
-    """Image files as they are; for text the lines of the files, or of standard input."""
+def _questions(task: Task, kind: Kind, said: dict[str, Any]) -> Iterator[Question]:
+    """Image files; rows of tables and lines of plain text; or lines of standard input."""
     files = list(said.get("inputs") or [])
-    if kind.input == "image" and (not files or said.get("text") is not None):
-        raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
-    if said.get("text") is not None:
-        yield said["text"]
-        return
     if kind.input == "image":
-        for start in range(0, len(files), PART):
-            yield files[start : start + PART]
+        if not files or said.get("text") is not None or said.get("column") is not None:
+            raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
+        yield from map(Question, image_paths(files))
         return
-    part: list[str] = []
-    for line in _lines(files):
-        part.append(line)
-        if len(part) == PART:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _lines(files: list[str]) -> Iterator[str]:
-    if not files:
+    if said.get("column") is not None and not files:
+        raise OdeumError("--column is for tables; give one, such as `odeum predict RUN rows.csv --column NAME`")
+    if said.get("text") is not None:
+        yield from map(Question, said["text"])
+    elif files:
+        for name in files:
+            yield from questions(name, task.columns, said.get("column"))
+    else:
         if sys.stdin.isatty():
             print("type a line and press Enter; Ctrl-D ends", file=sys.stderr)
         for number, raw in enumerate(sys.stdin.buffer, 1):
-            yield _text(raw, f"line {number} of standard input")
-        return
-    for name in files:
-        if not Path(name).is_file():
-            raise OdeumError(f"there is no file '{name}'; to give a text itself use --text")
-        with open(name, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                yield _text(raw, f"line {number} of '{name}'")
+            yield Question(decoded(raw, f"line {number} of standard input"))
 
 
-def _text(raw: bytes, where: str) -> str:
-    try:
-        return raw.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise OdeumError(f"{where} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}") from None
+def _batches(questions: Iterable[Question]) -> Iterator[list[Question]]:
+    remaining = iter(questions)
+    while some := list(itertools.islice(remaining, PART)):
+        yield some
 
 
-def _shown(task: Task, question: str, answer: Any, form: str) -> str:
-    if form == "json":
-        return json.dumps({"input": question, "output": task.plain(answer)}, ensure_ascii=False)
-    return task.shown(question, answer)
+def _shown(task: Task, question: Question, answer: Any, form: str) -> str:
+    if form == "text":
+        return task.shown(question.text, answer)
+    where = {} if question.row is None else {"file": question.file, "row": question.row}
+    return json.dumps({**where, "input": question.text, "output": task.plain(answer)}, ensure_ascii=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.commands.options import Parser, merge, preset, read_config, take
 from odeum.data.sniffing import recognise
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.kinds import KINDS, Kind, model_named
 from odeum.settings.model import Model
 from odeum.settings.training import FREE, Training
@@ -86,6 +86,8 @@ def open_words(words: Words) -> tuple[Task, Model, Training]:
     from odeum.train import with_changes
 
     task = open_task(*words.source, kind=words.kind.name, **words.said.get("data", {}))
+    for note in task.notes:
+        notice(note)
     said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
     facts = task.facts()
     for name, value in said.items():

@@ -71,5 +71,7 @@ def run(argv: list[str]) -> int:
         raise OdeumError(f"the run '{directory}' failed before: {failed}; --overwrite tries again")
     for split in ("valid", "test"):
         print(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in result[split].items()))
+    for note in result.get("notes", ()):
+        print(f"note: {note}")
     print(f"run: {directory}")
     return 0

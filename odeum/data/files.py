@@ -63,7 +63,7 @@ def entries(folder: Path) -> list[Path]:
     try:
         return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     except OSError as error:
-        raise OdeumError(f"the folder '{folder}' cannot be read: {error.strerror}") from None
+        raise OdeumError(f"'{folder}' cannot be read as a folder: {error.strerror}") from None
 
 
 def files_below(folder: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odeum.data.files import IMAGES, TABLES, files_below, refuse_foreign, regular
-from odeum.data.table_files import Columns, Table, find_label, find_text, open_table
+from odeum.data.table_files import Columns, Table, find_text, looks_like_head, open_table
 from odeum.errors import OdeumError
 
 
@@ -82,13 +82,12 @@ def _chosen(table: Table, columns: Columns, column: str | None) -> tuple[Table, 
             f"'{table.path}' has no column '{lost}', which the run was trained on: its columns are {table.columns()}; "
             "name the one of the text with --column"
         )
-    usual = find_text(table.head, None)
-    if usual is not None and (not columns or find_label(table.head, None) is not None or len(table.head) == 1):
+    usual, headed = find_text(table.head, None), looks_like_head(table.head)
+    if usual is not None and (headed or not columns):
         return table, table.places(usual)
-    if columns:  # the run was trained on a table without a header
-        bare = table.without_header([str(i + 1) for i in range(len(table.head))])
+    if columns:  # the run was trained on tables without a header
         place = [0] if len(table.head) == 1 else [place for place in columns if isinstance(place, int)]
-        return bare, place
+        return (table if headed else _bare(table)), place
     raise OdeumError(
         f"which column of '{table.path}' is the text? Its columns are {table.columns()}; name one with --column"
     )
@@ -99,8 +98,12 @@ def _asked(table: Table, column: str) -> tuple[Table, list[int]]:
     if found is not None:
         return table, table.places(found)
     if column.isdecimal() and 1 <= int(column) <= len(table.head):  # of a table without a header
-        return table.without_header([str(i + 1) for i in range(len(table.head))]), [int(column) - 1]
+        return _bare(table), [int(column) - 1]
     raise OdeumError(
         f"'{table.path}' has no column '{column}': its columns are {table.columns()}; name one of them, or say its "
         "number if the table has no header"
     )
+
+
+def _bare(table: Table) -> Table:
+    return table.without_header([str(i + 1) for i in range(len(table.head))])

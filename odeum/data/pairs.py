@@ -11,12 +11,12 @@ from odeum.data.files import TABLES, TEXTS, entries, read_lines
 from odeum.data.homes import homes, locate
 from odeum.data.split_names import PARTS, beside, split_name
 from odeum.data.splits import hold_out, uniform
+from odeum.data.table_files import PAIR_NAMES
 from odeum.errors import OdeumError, choose, notice
 
 Pairs = tuple[list[str], list[str]]  # sources, targets
 
 MULTI30K_TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
-_HEADERS = {"source", "src", "target", "tgt", "trg", "en", "de", "fr", "es", "it", "english", "german", "french"}
 
 
 def named(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str]]:
@@ -78,7 +78,7 @@ def without_empty(sources: list[str], targets: list[str], where: str) -> Pairs:
 def read_tsv(path: Path) -> Pairs:
     """Source and target in the first two columns."""
     rows = [line.split("\t") for line in read_lines(path)]
-    if {word.strip().lower() for word in rows[0][:2]} <= _HEADERS:
+    if {word.strip().lower() for word in rows[0][:2]} <= set(PAIR_NAMES.split()):
         rows = rows[1:]
     if bad := [i for i, row in enumerate(rows, 1) if len(row) < 2 and row[0].strip()]:
         raise OdeumError(f"line {bad[0]} of '{path}' has no tab between source and target")

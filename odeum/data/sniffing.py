@@ -55,6 +55,8 @@ def recognise(data: str | Path, *more: str | Path) -> str:
     if not more and str(data) in NAMED:
         return NAMED[str(data)]
     found = sniff(data, *more)
+    if len(found.paths) > 1:
+        _refuse_mixture(found)
     kind = next((kind.name for kind in reversed(list(KINDS.values())) if kind.claims(found)), None)
     if kind is None:
         seen = ", ".join(sorted(s for s in found.suffixes if s)) or "nothing"
@@ -100,9 +102,7 @@ def sniff(*data: str | Path) -> Sniffed:
         if first.samefile(second):
             same = "given twice" if first == second else f"the same file as '{first}'"
             raise OdeumError(f"'{second}' is {same}, so a model would be tested on what it was trained on")
-    found = Sniffed(paths, paths)
-    _refuse_mixture(found)
-    return found
+    return Sniffed(paths, paths)
 
 
 def _refuse_mixture(found: Sniffed) -> None:

@@ -17,6 +17,7 @@ TEXT_NAMES = (
     "text sentence review content description comment message document body tweet question headline title input"
 )
 LABEL_NAMES = "label labels class category target sentiment polarity topic intent emotion tag y"
+PAIR_NAMES = "source src target tgt trg en de fr es it english german french"
 Columns = Sequence[str | int]
 """columns by name, or by place from 0 where a table has no header"""
 
@@ -120,6 +121,12 @@ def find_label(head: list[str], wanted: str | None) -> str | None:
     if wanted is None:
         return _usual(head, LABEL_NAMES)
     return wanted if wanted in head else None
+
+
+def looks_like_head(row: list[str]) -> bool:
+    """Whether a first row holds nothing but usual names of columns."""
+    usual = set(f"{TEXT_NAMES} {LABEL_NAMES} {PAIR_NAMES}".split())
+    return bool(row) and all(cell.strip().lower() in usual for cell in row)
 
 
 def _usual(head: list[str], names: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odeum.report.formats import FORMATS, rich_table, table
+from odeum.report.notes import data_notes
 from odeum.report.prose import headline
 from odeum.report.records import ComparisonRecord, RunRecord, read
 from odeum.report.row import Row, rows
@@ -14,6 +15,7 @@ __all__ = [
     "Report",
     "Row",
     "RunRecord",
+    "data_notes",
     "headline",
     "read",
     "rich_table",

@@ -36,7 +36,7 @@ LENGTH = frozenset({"steps", "macs", "epochs", "budget"})
 
 def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """Sentences, the most important first."""
-    out = [*_equal(comparison, rows), interval_note(rows)]
+    out = [*_equal(comparison, rows), *data_notes(comparison), interval_note(rows)]
     out.append(
         "“No difference shown” means that the interval contains zero; it does not prove two architectures equal."
     )
@@ -54,6 +54,13 @@ def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
     told = [note for run in comparison.runs for note in run.info.get("notes") or () if isinstance(note, str)]
     return [*out, *(f"{note[:1].upper()}{note[1:]}." for note in dict.fromkeys(told))]
+
+
+def data_notes(comparison: ComparisonRecord) -> list[str]:
+    """What the runs say about their data and scores: images that were cropped, a smaller test, how BLEU was counted."""
+    told = [(run.result or {}).get("notes") for run in comparison.runs]
+    found = [note for notes in told if isinstance(notes, list) for note in notes if isinstance(note, str)]
+    return [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(found) if note]
 
 
 def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from odeum.data.sniffing import existing, recognise
+from odeum.data.sniffing import recognise, sniff
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, NAMED, Kind, kind_of_record
 from odeum.settings.data import EARLIER, Data
@@ -33,8 +33,7 @@ def refuse_another_kind(kind: Kind, data: str | Path, *more: str | Path) -> None
         if NAMED[str(data)] != kind.name:
             raise OdeumError(f"'{data}' is a set of the kind {NAMED[str(data)]}, not {kind.name}")
         return
-    for path in (data, *more):
-        existing(path)
+    sniff(data, *more)
 
 
 def make_options(kind: str, **options: Any) -> Data:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from odeum.data.table_files import Columns
 from odeum.decode.common import evaluating as without_dropout
 from odeum.errors import OdeumError, choose
 from odeum.kinds import NAMED, kind_of_task
@@ -35,6 +36,7 @@ class Task(ABC):
     metric: ClassVar[str]
     """what judges a model, one of the keys of `evaluate`"""
     higher_is_better: ClassVar[bool]
+    columns: Columns = ()  # of a table: where a question stands in one like those of the training
     quick: int = 1000  # examples that suffice for a look during the training
 
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
@@ -53,6 +55,10 @@ class Task(ABC):
     def kind(self) -> str:
         """The name of the kind this task belongs to."""
         return kind_of_task(type(self)).name
+
+    def note(self, sentence: str) -> None:
+        """Add what a reader should know, once."""
+        self.notes += () if sentence in self.notes else (sentence,)
 
     # what the data says about the model
 

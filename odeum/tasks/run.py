@@ -53,7 +53,9 @@ class Run:
                 f"the data of '{self.directory}', {' '.join(task.source)}, has changed since the run was trained, and "
                 "with it what a class or a token number means; train again, or use predict on new inputs"
             )
-        return task.evaluate(self.model, split, **options)
+        values = task.evaluate(self.model, split, **options)
+        self.task.notes = task.notes  # what a reader of the values should know
+        return values
 
     def predict(self, inputs: Any, **options: Any) -> list[Any]:
         """Classes with probabilities, continuations or translations, in the order of the inputs."""

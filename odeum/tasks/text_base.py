@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from odeum.data.ragged import Ragged, by_count, cut_by_tokens
 from odeum.data.splits import mixed, shuffled
-from odeum.data.table_files import Columns
 from odeum.data.tables import Rows
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens
 from odeum.settings.data import ClassificationData, Data
@@ -36,7 +35,6 @@ class TextTask(Task):
     ) -> None:
         super().__init__(name, options, source)
         self.tokens, self.length, self.parts = tokens, length, parts or {}
-        self.columns: Columns = ()  # of the tables that it was trained on
         if parts:  # a look during the training reads about as many tokens for short and for long texts
             self.quick = int(60_000 / parts["valid"][0].lengths.float().mean().clamp(30, 250))
 

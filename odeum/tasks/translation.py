@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from odeum.data import pairs
 from odeum.data.ragged import Ragged, by_tokens, cut_by_tokens
+from odeum.data.table_files import Columns
 from odeum.data.tokens import Bpe, Tokens, load_tokens
 from odeum.errors import OdeumError, notice
 from odeum.kinds import MODELS, NAMED
@@ -48,6 +49,7 @@ class TranslationTask(Task):
 
     metric: ClassVar[str] = "bleu"
     higher_is_better: ClassVar[bool] = True
+    columns: Columns = (0,)
     quick: int = 500
     options: TranslationData
 
@@ -181,6 +183,7 @@ class TranslationTask(Task):
             "chrf": chrf.corpus_score(answers, [targets]).score,
         }
         self.bleu_signature = str(bleu.get_signature())
+        self.note(f"BLEU is sacreBLEU's, {self.bleu_signature}")
         return scores
 
     def predict(

@@ -285,6 +285,7 @@ class Trainer:
         self._write({"split": "valid", **final["valid"]}, again=True)
         result = {
             **final,
+            "notes": list(self.job.task.notes),
             "steps": self.step,
             "seconds": round(self.seconds, 3),
             "step_seconds": statistics.median(self.step_times),
