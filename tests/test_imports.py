@@ -30,6 +30,7 @@ LAYERS = """
     tasks
     distributed
     train
+    launch
     compare
     report
     commands

@@ -14,12 +14,12 @@ from odeum.train.checkpoints import Checkpoints
 from odeum.train.interrupt import Interrupted
 from odeum.train.job import Job, holds, macs_per_step, open_run, plan_run, refuse_another
 from odeum.train.loop import Trainer
-from odeum.train.progress import Progress
+from odeum.train.progress import Listener, Progress
 
 __all__ = ["Interrupted", "Job", "holds", "macs_per_step", "refuse_another", "train", "with_changes"]
 
 
-def train(job: Job, progress: Progress | None = None) -> dict[str, Any]:
+def train(job: Job, progress: Listener | None = None) -> dict[str, Any]:
     """Train, or continue, or find it done; returns the result, in every process the same."""
     world = join(job.training)
     progress = progress or Progress(f"{spell(job.architecture)} seed {job.seed}")

@@ -50,6 +50,8 @@ class Job:
     """the state of another run to go on from, with what is new in these settings"""
     overwrite: bool = False
     """begin again where there is a run"""
+    threads: int | None = None
+    """of a CPU; part of the plan, because they decide in which order sums are rounded (none: by the size of a step)"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -65,7 +67,7 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
     """What run.json will say; refuses what cannot be built before there is a directory."""
     facts = describe(job.architecture, job.model, detail=False)
     if world.device.type == "cpu":
-        torch.set_num_threads(1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS)
+        torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
     return {
         "task": job.task.name,
         "kind": job.task.kind,

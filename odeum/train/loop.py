@@ -29,7 +29,7 @@ from odeum.train.job import Job, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
 from odeum.train.optimization import Average, Plan, learning_rate, make_optimizer
-from odeum.train.progress import Progress, duration
+from odeum.train.progress import Listener, duration
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
 
@@ -40,7 +40,7 @@ STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_tim
 class Trainer:
     """Every process of a run has one. What they decide, they decide alike: by steps, or by the first one's clock."""
 
-    def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Progress) -> None:
+    def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Listener) -> None:
         self.job, self.world, self.progress, self.training = job, world, progress, job.training
         self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
         self.macs_per_step = macs_per_step(job, run["macs"])

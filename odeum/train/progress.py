@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 
 def duration(seconds: float) -> str:
@@ -15,6 +15,18 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+class Listener(Protocol):
+    """Whom a run tells how it goes: a terminal, or the process that launched it."""
+
+    quiet: bool
+
+    def update(self, *, step: int, fraction: float, seconds: float, loss: float, rate: float, memory: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def metrics(self, step: int, metrics: dict[str, Any]) -> None: ...
 
 
 class Progress:

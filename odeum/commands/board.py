@@ -1,0 +1,134 @@
+"""What a person sees while many runs go on: one live table in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from odeum.launch.spec import RunSpec
+from odeum.launch.worker import Event
+from odeum.train.progress import duration
+
+MARKS = {"done": "✓", "diverged": "diverged", "failed": "failed", "interrupted": "stopped"}
+EVERY = 15.0
+"""seconds between two lines where nobody looks on"""
+
+
+class Board:
+    """Every run of a comparison: a row an architecture, a cell a seed, and the time left for the whole."""
+
+    def __init__(self, metric: str, percent: bool, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self.metric, self.percent, self.quiet = metric, percent, quiet
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty() and not quiet
+        self.began = self.last = time.monotonic()
+        self.specs: list[RunSpec] = []
+        self.fractions: dict[int, float] = {}
+        self.cells: dict[int, str] = {}
+        self._live: Any = None
+
+    def show(self, specs: Sequence[RunSpec]) -> Board:
+        """These runs are next; those of an earlier look stay in the table."""
+        self.offset = len(self.specs)
+        self.specs += specs
+        return self
+
+    def __enter__(self) -> Board:
+        if self.live:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=self.stream), get_renderable=self._table, refresh_per_second=4)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*error)
+            self._live = None
+
+    def tell(self, number: int, event: Event) -> None:
+        """What a run of the last `show` says."""
+        index = self.offset + number
+        spec, content = self.specs[index], event.content
+        if event.kind == "progress":
+            self.fractions[index] = float(content.get("fraction", self.fractions.get(index, 0.0)))
+            self.cells[index] = f"{self.fractions[index]:.0%}"
+            self._now_and_then()
+        elif event.ends:
+            self.fractions[index] = 1.0 if event.kind != "interrupted" else self.fractions.get(index, 0.0)
+            self.cells[index] = self._result(event)
+            self._line(f"{spec.title}  {self._ending(event)}")
+        elif event.kind == "said":
+            self._line(f"{spec.title}  {content['text']}", only_plain=True)
+
+    def _ending(self, event: Event) -> str:
+        if event.kind == "done" and "test" in event.content:
+            return f"done: test {self.metric} {self._result(event)}"
+        return f"{MARKS[event.kind]}: {event.content.get('sentence', event.content.get('failed', ''))}"
+
+    def _result(self, event: Event) -> str:
+        value = event.content.get("test", {}).get(self.metric) if event.kind == "done" else None
+        if not isinstance(value, int | float):
+            return MARKS[event.kind]
+        return f"{100 * value:.1f}" if self.percent else f"{value:.4g}"
+
+    @property
+    def left(self) -> str:
+        """Time left for the whole, from how far all runs are."""
+        done = sum(self.fractions.values()) / max(len(self.specs), 1)
+        elapsed = time.monotonic() - self.began
+        return duration(elapsed * (1 - done) / done) if done > 0.01 else "?"
+
+    @property
+    def ended(self) -> int:
+        return sum(fraction >= 1.0 for fraction in self.fractions.values())
+
+    def _summary(self) -> str:
+        return f"{self.ended} of {len(self.specs)} runs, {self.left} left"
+
+    def _now_and_then(self) -> None:
+        now = time.monotonic()
+        if not self.live and not self.quiet and now - self.last > EVERY:
+            self.last = now
+            going = [f"{s.title} {self.cells[i]}" for i, s in enumerate(self.specs) if 0 < self.fractions.get(i, 0) < 1]
+            self._write(f"{self._summary()}: {', '.join(going)}")
+
+    def _line(self, text: str, only_plain: bool = False) -> None:
+        if self.quiet or (only_plain and self.live):
+            return
+        self._write(f"[{self.ended}/{len(self.specs)}] {text}")
+
+    def _write(self, text: str) -> None:
+        try:
+            if self._live is not None:
+                self._live.console.print(text, highlight=False, markup=False, overflow="ellipsis", no_wrap=True)
+            else:
+                self.stream.write(text + "\n")
+                self.stream.flush()
+        except BrokenPipeError:  # nobody reads on; the work goes on
+            self.quiet = True
+
+    def _table(self) -> Any:
+        """Fits the terminal: cells for each seed if there is room, else how many are done."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, caption=self._summary(), caption_justify="left")
+        table.add_column("architecture", no_wrap=True, overflow="ellipsis", ratio=None)
+        seeds = sorted({spec.seed for spec in self.specs})
+        width = self._live.console.width if self._live is not None else 80
+        wide = width >= 30 + 8 * len(seeds)
+        for seed in seeds if wide else ():
+            table.add_column(f"seed {seed}", justify="right", no_wrap=True)
+        if not wide:
+            table.add_column("done", justify="right", no_wrap=True)
+        for name in dict.fromkeys(spec.architecture for spec in self.specs):
+            own = {spec.seed: i for i, spec in enumerate(self.specs) if spec.architecture == name}
+            done = f"{sum(self.fractions.get(i, 0.0) >= 1.0 for i in own.values())}/{len(own)}"
+            cells = [self.cells.get(own[seed], "·") if seed in own else "" for seed in seeds] if wide else [done]
+            table.add_row(Text(name), *(Text(cell) for cell in cells))
+        return table

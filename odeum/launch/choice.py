@@ -1,0 +1,45 @@
+"""Which launcher, from the words of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, Self
+
+from odeum.distributed import ranks
+from odeum.errors import OdeumError, choose
+from odeum.launch.inline import Inline
+from odeum.launch.local import Local, Tell, jobs_for
+from odeum.launch.spec import RunSpec
+from odeum.launch.worker import Event
+
+
+class Launcher(Protocol):
+    """Carries out runs; a context, because processes may live on between two calls."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def run(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]: ...
+
+
+def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launcher:
+    """`on`: none (this machine), ray[:address], slurm[:partition]; `jobs`: auto, or how many at once."""
+    if jobs != "auto" and not (jobs.isdigit() and int(jobs) > 0):
+        raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
+    if ranks.size() > 1:
+        if on is not None or jobs not in ("auto", "1"):
+            raise OdeumError("under torchrun all processes work on one run; leave --jobs and --on out")
+        return Inline()
+    limit = None if jobs == "auto" else int(jobs)
+    if on is None:
+        count = jobs_for(jobs, threads)
+        return Inline() if count == 1 else Local(count)
+    name, _, place = on.partition(":")
+    choose(name, ("ray", "slurm"), "launcher")
+    from odeum.launch import cluster
+
+    if name == "ray":
+        return cluster.Ray(place or None, limit)
+    return cluster.Slurm(place or None, limit, directory)

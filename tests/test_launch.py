@@ -1,0 +1,129 @@
+"""Runs side by side: the same bits as one after the other, and no run is lost with its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odeum.errors import OdeumError
+from odeum.launch.choice import launcher
+from odeum.launch.inline import Inline
+from odeum.launch.local import Local
+from odeum.launch.spec import RunSpec
+from odeum.launch.worker import Event
+from odeum.settings.spelling import parse
+from odeum.tasks import open_task
+from odeum.train import Job, with_changes
+
+
+@pytest.fixture(scope="module")
+def digits() -> Any:
+    return open_task("digits")
+
+
+def specs(
+    task: Any, folder: Path, steps: int, architectures: tuple[str, ...] = ("sequential", "parallel")
+) -> list[RunSpec]:
+    training = with_changes(task.training(), {"steps": steps, "checkpoint_every": 5})
+    model = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 1})
+    jobs = [
+        Job(task, model, parse(name), training, seed, folder / name / f"seed-{seed}", threads=1)
+        for seed in range(2)
+        for name in architectures
+    ]
+    return [RunSpec.of(job) for job in jobs]
+
+
+def scores_of(events: list[Event]) -> list[Any]:
+    assert [event.kind for event in events] == ["done"] * len(events)
+    return [event.content["test"] for event in events]
+
+
+def ignore(number: int, event: Event) -> None:
+    pass
+
+
+def test_a_spec_is_json_and_says_the_same_job(digits: Any, tmp_path: Path) -> None:
+    spec = specs(digits, tmp_path, 3)[1]
+    words = json.loads(json.dumps(asdict(spec)))
+    again = RunSpec(**{key: tuple(v) if key in ("source", "plugins") else v for key, v in words.items()})
+    assert again == spec
+    assert RunSpec.of(again.job(lambda _: digits)) == spec
+
+
+def test_two_processes_give_the_bits_of_one_and_die_with_nothing_lost(digits: Any, tmp_path: Path) -> None:
+    with Inline() as one:
+        expected = scores_of(one.run(specs(digits, tmp_path / "one", 40), ignore))
+    killed: list[int] = []
+
+    with Local(2) as two:
+
+        def kill_once(number: int, event: Event) -> None:
+            if event.kind == "progress" and event.content["step"] > 10 and not killed:
+                worker = next(w for w in two.workers if w.run == number)
+                killed.append(worker.process.pid)
+                os.kill(worker.process.pid, signal.SIGKILL)
+
+        events = two.run(specs(digits, tmp_path / "two", 40), kill_once)
+        pids = {worker.process.pid for worker in two.workers}
+        assert killed and killed[0] not in pids
+        assert scores_of(events) == expected
+        # The same processes take the next runs, and find those that are done.
+        assert scores_of(two.run(specs(digits, tmp_path / "two", 40), ignore)) == expected
+        assert {worker.process.pid for worker in two.workers} == pids
+    assert not any(worker.process.is_alive() for worker in two.workers)
+
+
+def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Path) -> None:
+    first, second, *_ = specs(digits, tmp_path, 2)
+    wrong = replace(first, architecture="parallel:independent=7", directory=str(tmp_path / "wrong"))
+    with Inline() as one:
+        events = one.run([wrong, second], ignore)
+    assert [event.kind for event in events] == ["failed", "done"]
+    assert "does not divide" in events[0].content["sentence"]
+
+
+def test_words_that_name_no_launcher_are_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OdeumError, match="--jobs should be auto or a number"):
+        launcher(None, "0", 1, tmp_path)
+    with pytest.raises(OdeumError, match=r"unknown launcher 'rya'.*did you mean 'ray'"):
+        launcher("rya", "auto", 1, tmp_path)
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    psutil = pytest.importorskip("psutil")
+    with Inline() as one:
+        expected = scores_of(one.run(specs(digits, tmp_path / "one", 400), ignore))
+    killed: list[int] = []
+
+    def kill_once(number: int, event: Event) -> None:
+        if event.kind == "progress" and not killed:
+            run = json.loads((Path(wanted[number].directory) / "run.json").read_text())
+            assert run["threads"] == 1
+            for process in psutil.process_iter(["cmdline"]):
+                if "ray::carry_out" in " ".join(process.info["cmdline"] or ()):
+                    killed.append(process.pid)
+                    process.kill()
+                    break
+
+    wanted = specs(digits, tmp_path / "ray", 400)
+    with launcher("ray", "2", 1, tmp_path) as cluster:
+        assert scores_of(cluster.run(wanted, kill_once)) == expected
+    assert killed
+
+
+@pytest.mark.slow
+def test_submitit_gives_the_same(digits: Any, tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    with Inline() as one:
+        expected = scores_of(one.run(specs(digits, tmp_path / "one", 10), ignore))
+    with launcher("slurm:local", "2", 1, tmp_path) as cluster:
+        assert scores_of(cluster.run(specs(digits, tmp_path / "slurm", 10), ignore)) == expected
