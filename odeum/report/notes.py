@@ -52,8 +52,7 @@ def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     )
     if rows and rows[0].split == "valid":
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
-    told = [note for run in comparison.runs for note in run.info.get("notes") or () if isinstance(note, str)]
-    return [*out, *(f"{note[:1].upper()}{note[1:]}." for note in dict.fromkeys(told))]
+    return out
 
 
 def data_notes(comparison: ComparisonRecord) -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from odeum.data.ragged import Ragged, by_count, cut_by_tokens
 from odeum.data.splits import mixed, shuffled
-from odeum.data.tables import Rows
 from odeum.data.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens
 from odeum.settings.data import ClassificationData, Data
 from odeum.tasks.base import Batch, Task, evaluating, generator, move
@@ -19,6 +18,7 @@ LENGTH, BYTES_LENGTH = 256, 1024  # where a text is cut, unless the option says 
 CHUNK = 16_384  # padded tokens of an evaluation at once
 
 Part = tuple[Ragged, Tensor]
+T = TypeVar("T")
 
 
 class TextTask(Task):
@@ -89,7 +89,7 @@ class TextTask(Task):
         return self.tokens.files()
 
 
-def some(rows: Rows, most: int | None) -> tuple[Rows, tuple[str, ...]]:
+def some(rows: list[T], most: int | None) -> tuple[list[T], tuple[str, ...]]:
     """A fixed choice of at most so many rows, and what to say about it."""
     if most is None or most >= len(rows):
         return rows, ()

@@ -74,7 +74,6 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
         "data": list(job.task.source),
         "metric": job.task.metric,
         "higher_is_better": job.task.higher_is_better,
-        "notes": list(job.task.notes),
         **_identity(job),
         **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
         "decay": "maps",
