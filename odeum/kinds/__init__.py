@@ -18,6 +18,7 @@ from odeum.kinds.base import (
 from odeum.kinds.classification import CLASSIFICATION, LISTOPS
 from odeum.kinds.images import IMAGES
 from odeum.kinds.language import LANGUAGE
+from odeum.kinds.regression import IMAGE_REGRESSION, REGRESSION
 from odeum.kinds.translation import TRANSLATION
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "model_named",
 ]
 
-for _kind in (LANGUAGE, CLASSIFICATION, LISTOPS, TRANSLATION, IMAGES):  # the last is asked first what a path holds
+# the last is asked first what a path holds
+for _kind in (LANGUAGE, CLASSIFICATION, LISTOPS, TRANSLATION, IMAGES, REGRESSION, IMAGE_REGRESSION):
     add(_kind)
