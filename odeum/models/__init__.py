@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from odeum.architectures import stack
+from odeum.architectures import check_shape, stack
 from odeum.errors import OdeumError, choose
 from odeum.kinds import kind_of_settings, model_named
 from odeum.models.base import OdeumModel, Output
@@ -17,6 +17,7 @@ from odeum.models.language import LanguageModel
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
 from odeum.settings.architecture import Architecture
+from odeum.settings.limits import check_size
 from odeum.settings.model import Shape
 from odeum.settings.spelling import parse
 
@@ -45,6 +46,9 @@ def build(architecture: str | Architecture, model: str | Shape = "deit_tiny", **
         choose(name, known, f"setting of {type(settings).__name__}")
     settings = replace(settings, **changes)
     kind = kind_of_settings(type(settings))
+    if isinstance(settings, Shape):
+        check_shape(settings)
+        check_size(settings, parse(architecture))
     if kind is not None and isinstance(settings, kind.settings):
         return kind.model_class(settings, parse(architecture))
     if type(settings) is Shape:

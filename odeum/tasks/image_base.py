@@ -15,6 +15,7 @@ from odeum.data import augment, image_files, pictures
 from odeum.data.splits import mixed
 from odeum.errors import OdeumError
 from odeum.settings.data import ImageData
+from odeum.settings.limits import check_images
 from odeum.settings.model import ImageInput, Model
 from odeum.tasks.base import Task, evaluating, even_batches, generator
 
@@ -131,3 +132,5 @@ def one_folder(more: Sequence[str | Path], size: int | None) -> None:
         raise OdeumError(f"'{more[0]}' is one folder too many: images are read from one, and its sub-folders")
     if size is not None and size < 4:
         raise OdeumError(f"size of the images should be at least 4, not {size}")
+    if size is not None:
+        check_images(size)

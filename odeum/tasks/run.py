@@ -12,6 +12,7 @@ from odeum.errors import OdeumError
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
 from odeum.models.saved import load_model
+from odeum.settings.limits import check_steps
 from odeum.storage import read_json, remark_unsealed
 from odeum.tasks import Task, load_task, reopen_task
 
@@ -38,6 +39,8 @@ class Run:
 
     def solve_by(self, solver: str | None = None, steps: int | None = None) -> Run:
         """Integrate the trained model in another way: another method, another number of steps a layer."""
+        if steps is not None:
+            check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))
         if solver is not None:
             set_solver(self.model, FixedSteps(make_method(solver), 1 if steps is None else steps))
         elif steps is not None:

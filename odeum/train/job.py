@@ -17,6 +17,7 @@ from odeum.models.description import describe
 from odeum.models.saved import plugins_of
 from odeum.plugins import check_requirements
 from odeum.settings.architecture import Architecture
+from odeum.settings.limits import check_memory, machine_memory
 from odeum.settings.model import Model
 from odeum.settings.spelling import spell, to_record
 from odeum.settings.training import FREE, Training
@@ -66,6 +67,7 @@ def macs_per_step(job: Job, macs: int) -> float:
 def plan_run(job: Job, world: World) -> dict[str, Any]:
     """What run.json will say; refuses what cannot be built before there is a directory."""
     facts = describe(job.architecture, job.model, detail=False)
+    _check_memory(job, world, facts["parameters"])
     if world.device.type == "cpu":
         torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
     return {
@@ -87,6 +89,17 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
         **plugins_of(job.architecture, job.model),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _check_memory(job: Job, world: World, parameters: int) -> None:
+    """Weights, gradients, Adam's two averages and ours, and a batch of images, before any of them is made."""
+    copies = 4 + bool(job.training.ema) + bool(job.training.average)
+    shared = world.size if job.training.strategy == "fsdp2" else 1
+    side, channels = getattr(job.model, "image_size", 0), getattr(job.model, "channels", 0)
+    images = 4.0 * job.training.batch_size * channels * side * side
+    cuda = world.device.type == "cuda"
+    there = float(torch.cuda.mem_get_info(world.device)[1]) if cuda else machine_memory()
+    check_memory(4.0 * parameters * copies / shared + images, there, job.model, "training this model")
 
 
 def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""A file is whole or not there, and one that is not what was written says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_training import files_up_to
+
+from odeum.errors import OdeumError
+from odeum.models.tensors import TensorFile, write_tensors
+from odeum.storage import Damaged, make_directory, out_directory, read_json, sweep, write_bytes, write_json
+
+CONTENT = {"name": "résumé", "values": [1, 2.5, None], "zeros": "0" * 40}
+TENSORS = {
+    "a": torch.arange(6.0).reshape(2, 3),
+    "b.c": torch.tensor(3, dtype=torch.int64),
+    "half": torch.ones(5, dtype=torch.bfloat16),
+    "none": torch.empty(0, 4),
+    "yes": torch.tensor([True, False]),
+}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", CONTENT)
+    assert read_json(tmp_path / "a.json") == CONTENT
+    write_tensors(tmp_path / "a.safetensors", TENSORS, note="hello")
+    file = TensorFile.open(tmp_path / "a.safetensors")
+    file.check()
+    assert file.about["note"] == "hello" and file.shapes["none"] == (0, 4)
+    for found in (dict(file.read()), load_file(tmp_path / "a.safetensors")):  # ours, and anybody's
+        assert found.keys() == TENSORS.keys()
+        assert all(torch.equal(found[name], TENSORS[name]) for name in found)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.safetensors"]
+
+
+def test_every_flipped_bit_of_json_is_noticed(tmp_path: Path) -> None:
+    """But for those in the word `checksum`, where the content is what it was and only its warrant is lost."""
+    path = tmp_path / "a.json"
+    write_json(path, CONTENT)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            try:
+                found = read_json(path)
+            except Damaged:
+                continue
+            assert {key: found[key] for key in CONTENT} == CONTENT and len(found) > len(CONTENT)
+
+
+def test_flipped_and_torn_tensors_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, TENSORS)
+    whole = path.read_bytes()
+    flips = random.Random(0).sample([(place, bit) for place in range(len(whole)) for bit in range(8)], 400)
+    for place, bit in flips:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+        try:
+            file = TensorFile.open(path)
+            file.check()
+        except Damaged as error:
+            assert str(path) in str(error)
+        else:
+            assert "checksum" not in file.about  # the flip was in that word
+    for length in (0, 7, 8, 100, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(Damaged, match="is damaged"):
+            TensorFile.open(path)
+
+
+def test_what_is_no_file_of_a_run(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text('{"a":' * 200_000 + "1" + "}" * 200_000)
+    with pytest.raises(Damaged, match="nested too deeply"):
+        read_json(deep)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/zero")):  # none of them has an end, or bytes
+        with pytest.raises(Damaged, match="cannot read"):
+            read_json(path)
+        with pytest.raises(Damaged, match="cannot read"):
+            TensorFile.open(path)
+
+
+def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", CONTENT)
+    before = (tmp_path / "a.json").read_bytes()
+    with files_up_to(10), pytest.raises(OdeumError, match=r"cannot write '.*a\.json': File too large"):
+        write_json(tmp_path / "a.json", CONTENT)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and (tmp_path / "a.json").read_bytes() == before
+    with pytest.raises(OdeumError, match="cannot write"):
+        write_bytes(tmp_path / "missing" / "a", b"")
+    (tmp_path / ".1-abc.part").write_text("left by a kill")
+    sweep(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_files_are_as_readable_as_the_user_wants(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "a.json", {})
+        write_tensors(tmp_path / "a.safetensors", TENSORS)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o640}
+
+
+def test_directories_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    for path, reason in (
+        (Path("/dev/null"), "'/dev/null' is a file"),
+        (tmp_path / "link", "is a link to nowhere"),
+        (tmp_path / "file" / "below", "file' is a file"),
+        (tmp_path / ("x" * 300), "File name too long"),
+        (tmp_path / "a\0b", "null"),
+    ):
+        with pytest.raises(OdeumError, match=reason):
+            make_directory(path)
+    for name in ("", " ", "a\0b"):
+        with pytest.raises(OdeumError, match="names no directory"):
+            out_directory(name, Path("runs"))
+    assert out_directory(None, Path("runs")) == Path("runs")
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """A file's name may hold bytes that are no UTF-8; what is recorded of it comes back."""
+    name = os.fsdecode(b"caf\xe9.csv")
+    write_json(tmp_path / "a.json", {"data": [name]})
+    assert read_json(tmp_path / "a.json")["data"] == [name]
+    json.loads((tmp_path / "a.json").read_text())
