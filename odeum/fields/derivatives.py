@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,20 +14,24 @@ from odeum.errors import OdeumError
 
 def plain_autograd() -> bool:
     """Whether at most a gradient will be asked of what runs now: no `torch.func`, forward mode, tracer or compiler."""
-    return (
-        not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-    )
+    return not torch.compiler.is_compiling() and not torch.jit.is_tracing() and not transformed()
+
+
+def transformed() -> bool:
+    """Whether `torch.func` (grad, vmap, jvp …) or forward mode is at work."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def more_than_a_gradient(grad: Tensor) -> bool:
     """Asked in a backward pass: whether its result will be differentiated (create_graph) or is computed in batches."""
     if torch.compiler.is_compiling():
         return False
-    batched = torch._C._functorch.is_legacy_batchedtensor(grad)  # is_grads_batched
-    return torch.is_grad_enabled() or torch._C._are_functorch_transforms_active() or batched
+    return torch.is_grad_enabled() or in_batches(grad)
+
+
+def in_batches(grad: Tensor) -> bool:
+    """Whether several gradients pass at once: vmap, `is_grads_batched`."""
+    return torch._C._are_functorch_transforms_active() or torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def gradients_of(
@@ -65,3 +69,18 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         raise OdeumError(ctx.sentence)
+
+
+def leaves_of(out: Tensor) -> Iterator[Tensor]:
+    """The tensors that `out` is computed from and that a gradient would be given to."""
+    seen: set[Any] = set()
+    nodes = [out.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor):
+            yield variable
+        nodes.extend(after for after, _ in node.next_functions)

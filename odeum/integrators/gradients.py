@@ -18,9 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
-from odeum.fields.derivatives import differentiable_once
+from odeum.fields.derivatives import differentiable_once, in_batches, leaves_of, transformed
 from odeum.fields.noise import Noise
 from odeum.integrators.base import Method, Solver
+from odeum.integrators.held import Held
 from odeum.integrators.splitting import Splitting
 
 
@@ -32,6 +33,7 @@ class _Recomputed:
 
     def __init__(self, field: Field) -> None:
         self.field = field
+        self.held = Held(field)
         self.training = field.training
         self.projects = field.projects
         self.project = field.project
@@ -48,13 +50,13 @@ class _Recomputed:
     def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
         noise = context.noise
         if noise is None:
-            return checkpoint(lambda x: self.field(t, x, context), x, use_reentrant=False)
+            return checkpoint(lambda x: self.held(t, x, context), x, use_reentrant=False)
         masks = noise.known(self)
 
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
             """Changes nothing outside, so that it may run again: known masks are handed in, new ones handed out."""
             own = Noise(masks)
-            out = self.field(t, x, context._replace(noise=own))
+            out = self.held(t, x, context._replace(noise=own))
             return out, *own.masks[len(masks) :]
 
         out, *new = checkpoint(evaluate, x, use_reentrant=False)
@@ -82,7 +84,8 @@ class Checkpointed(Solver):
             raise OdeumError("the adjoint keeps nothing that could be recomputed; use gradient=adjoint alone")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
-        if not torch.is_grad_enabled() or context.own.cache is not None:
+        # torch.func keeps what it needs in its own way, and refuses the hooks by which a checkpoint forgets.
+        if not torch.is_grad_enabled() or context.own.cache is not None or transformed():
             return self.solver(field, t0, t1, x, context)
         return self.solver(_Recomputed(field), t0, t1, x, context)
 
@@ -113,13 +116,19 @@ class Adjoint(Solver):
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         if not torch.is_grad_enabled() or context.own.cache is not None or not x.numel():
             return self.solver(field, t0, t1, x, context)
+        if transformed():
+            raise OdeumError(
+                "the adjoint knows backward() alone, not torch.func or forward mode; use gradient=backprop"
+            )
         if field.training:
             self.check(field)
         _check_extra(context.extra)
         leaves, spec = pytree.tree_flatten(context)
-        weights = [p for p in field.parameters() if p.requires_grad]
-        problem = _Problem(self.solver, field, t0, t1, spec, len(leaves), weights)
-        return _AdjointSolve.apply(problem, x, *leaves, *weights)
+        held = Held(field)
+        inputs = (x, *leaves, *held.wanted.values())
+        if not any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in inputs):
+            return self.solver(field, t0, t1, x, context)
+        return _AdjointSolve.apply(_Problem(self.solver, held, t0, t1, spec, len(leaves)), *inputs)
 
 
 def _check_extra(extra: Any) -> None:
@@ -139,45 +148,64 @@ class _Problem(NamedTuple):
     """What is solved, besides the tensors that may want a gradient."""
 
     solver: Solver
-    field: Field
+    field: Held
     t0: float
     t1: float
     spec: Any
     leaves: int
-    weights: list[nn.Parameter]
 
 
 class _AdjointSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, problem: _Problem, x: Tensor, *rest: Any) -> Tensor:
         leaves = rest[: problem.leaves]
-        with torch.no_grad():
+        ctx.problem, ctx.autocast = problem, _Autocast.now(x.device.type)
+        with torch.no_grad(), ctx.autocast.again():
             context = pytree.tree_unflatten(leaves, problem.spec)
-            out = problem.solver(problem.field, problem.t0, problem.t1, x, context)
-        ctx.problem = problem
+            out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        ctx.save_for_backward(out, *(leaves[i] for i in ctx.places))
+        ctx.save_for_backward(out, *(leaves[i] for i in ctx.places), *rest[problem.leaves :])
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         problem: _Problem = ctx.problem
+        if in_batches(grads[0]):
+            raise OdeumError("the adjoint solves for one gradient at a time; use gradient=backprop for batches of them")
         out, *tensors = ctx.saved_tensors
-        leaves = list(ctx.plain)
-        for i, tensor in zip(ctx.places, tensors, strict=True):
+        leaves, weights = list(ctx.plain), tensors[len(ctx.places) :]
+        for i, tensor in zip(ctx.places, tensors, strict=False):
             leaves[i] = tensor
         live = [i for i in ctx.places if ctx.needs_input_grad[2 + i]]
-        augmented = _Augmented(problem, leaves, live, out.shape)
+        augmented = _Augmented(problem, leaves, live, weights, out.shape)
         start = augmented.pack([out, grads[0], *(torch.zeros_like(w) for w in augmented.inputs)])
-        with torch.no_grad():
+        with torch.no_grad(), ctx.autocast.again():
             end = problem.solver(augmented, problem.t1, problem.t0, start, Context())
         _, a, *gradients = augmented.unpack(end)
         for_leaves: list[Tensor | None] = [None] * len(leaves)
         for i, gradient in zip(live, gradients, strict=False):
             for_leaves[i] = gradient
         found = [a, *for_leaves, *gradients[len(live) :]]
-        return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors, *problem.weights]))
+        return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors]))
+
+
+class _Autocast(NamedTuple):
+    """The precision of the forward pass, which is that of the backward pass too, wherever it is called."""
+
+    device: str
+    enabled: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls, device: str) -> _Autocast:
+        if not torch.amp.is_autocast_available(device):
+            return cls("cpu", False, torch.bfloat16)
+        return cls(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+
+    def again(self) -> torch.autocast:
+        """Without the cache of cast weights: one that was cast without a gradient would be found with one."""
+        return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
 
 
 class _Augmented:
@@ -189,9 +217,13 @@ class _Augmented:
     projects = False
     training = False
 
-    def __init__(self, problem: _Problem, leaves: list[Any], live: list[int], shape: torch.Size) -> None:
-        self.problem, self.leaves, self.live = problem, leaves, live
-        self.inputs: list[Tensor] = [*(leaves[i] for i in live), *problem.weights]
+    def __init__(
+        self, problem: _Problem, leaves: list[Any], live: list[int], weights: list[Tensor], shape: torch.Size
+    ) -> None:
+        self.problem, self.leaves, self.live, self.weights = problem, leaves, live, weights
+        self.fresh = problem.field.swapped()
+        self.looked = False
+        self.inputs: list[Tensor] = [*(leaves[i] for i in live), *weights]
         self.shapes = [shape, shape, *(w.shape for w in self.inputs)]
 
     @property
@@ -221,7 +253,26 @@ class _Augmented:
             leaves = list(self.leaves)
             for i, leaf in zip(self.live, fresh, strict=True):
                 leaves[i] = leaf
-            f = self.problem.field(t, x, pytree.tree_unflatten(leaves, self.problem.spec))
-            gradients = torch.autograd.grad(f, [x, *fresh, *self.problem.weights], -a, allow_unused=True)
+            # Weights that were handed in for one call may have a history of their own, in which no gradient is asked.
+            weights = [w.detach().requires_grad_() for w in self.weights] if self.fresh else self.weights
+            others = dict(zip(self.problem.field.wanted, weights, strict=True)) if self.fresh else None
+            f = self.problem.field(t, x, pytree.tree_unflatten(leaves, self.problem.spec), others)
+            inputs = [x, *fresh, *weights]
+            self._look(f, inputs)
+            gradients = torch.autograd.grad(f, inputs, -a, allow_unused=True)
         filled = [torch.zeros_like(i) if g is None else g for g, i in zip(gradients, [x, *self.inputs], strict=True)]
         return self.pack([f.detach(), *filled])
+
+    def _look(self, f: Tensor, inputs: list[Tensor]) -> None:
+        """Once a solve: a tensor that the field has from elsewhere would get no gradient, without a word."""
+        if self.looked:
+            return
+        self.looked = True
+        known = {id(tensor) for tensor in inputs}
+        for leaf in leaves_of(f):
+            if id(leaf) not in known:
+                raise OdeumError(
+                    f"the adjoint has no gradient for a tensor of shape {list(leaf.shape)} that the field reads beside "
+                    "its weights and its context; give it in Context(extra=...), detach it, or use "
+                    "gradient=checkpointed"
+                )
