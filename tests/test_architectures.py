@@ -109,7 +109,7 @@ def test_no_norm_is_lost_in_hiding(make) -> None:
         (lambda: FixedSteps(RungeKutta(RK4), 0), "steps a unit of time must be at least 1, not 0"),
         (lambda: RungeKutta(RK4, Learned(HEUN)), "rk4 has 4 stages, but the mix was made for 2"),
         (lambda: Stack([Flow(FeedForward(8), FixedSteps(RungeKutta(EULER)))], (0, 1)), "must use each of the 1 flows"),
-        (lambda: Encoder(8, 2, 2, widht=3), "'widht'; Shape takes width, heads, depth"),
+        (lambda: Encoder(8, 2, 2, widht=3), "unknown setting of Encoder 'widht'; did you mean 'width'"),
         (lambda: build("parallel", "deit_tiny", image_size=30), r"patch_size \(16\) must divide image_size \(30\)"),
         (lambda: build("parallel", "deit_teeny"), "unknown model 'deit_teeny'; did you mean 'deit_tiny'"),
         (lambda: build("parallel", "vit_8")(torch.zeros(2, 1, 9, 9)), r"the model takes \[batch, 1, 8, 8\]"),

@@ -21,8 +21,12 @@ from odeum.settings.spelling import parse
 
 
 def stack(architecture: str | Architecture, shape: Shape, cross: bool = False) -> nn.Module:
-    """The stack of layers of that architecture; `cross` adds attention to an encoder's memory."""
-    settings = parse(architecture)
+    """The stack of layers of an architecture; `cross` adds attention to an encoder's memory."""
+    return make_stack(parse(architecture), shape, cross)
+
+
+def make_stack(settings: Architecture, shape: Shape, cross: bool = False) -> nn.Module:
+    """The same for settings that have been read and checked already."""
     check_shape(shape)
     if hasattr(settings, "stack"):
         return _whole(settings, shape, cross)

@@ -51,8 +51,9 @@ def run(argv: list[str]) -> int:
     if said.get("budget"):
         said["train"] = {**said.get("train", {}), "budget": said["budget"]}
     names = split_spellings(said.get("architectures", DEFAULT))
-    for name in names:
-        parse(name)
+    architectures = {name: parse(name) for name in names}
+    baseline = said.get("baseline")
+    first = None if baseline is None else architectures.get(baseline) or parse(baseline)
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
     from odeum.compare.comparison import Comparison, began_by, compare
@@ -62,7 +63,7 @@ def run(argv: list[str]) -> int:
 
     task, model, training = open_words(words)
     if said.get("print_config"):
-        chosen = {"architectures": ",".join(names), "baseline": said.get("baseline"), "match": match}
+        chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
         print_config(words, task, model, training, {**chosen, "seeds": said.get("seeds", 3)})
         return 0
     directory = out_directory(said.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
@@ -73,11 +74,11 @@ def run(argv: list[str]) -> int:
         task,
         model,
         training,
-        names,
+        list(architectures.values()),
         said.get("seeds", 3),
         match,
         directory,
-        said.get("baseline"),
+        first,
         command_line(),
         said.get("overwrite", False),
     )

@@ -16,7 +16,7 @@ from odeum.errors import Diverged, OdeumError, choose
 from odeum.models.description import describe
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
-from odeum.settings.spelling import parse, spell
+from odeum.settings.spelling import spell
 from odeum.settings.training import Training, seconds_of
 from odeum.storage import alone_in, make_directory, read_json, slug, write_json
 from odeum.tasks import Task
@@ -33,11 +33,11 @@ class Comparison:
     task: Task
     model: Model
     training: Training
-    architectures: Sequence[str | Architecture]
+    architectures: Sequence[Architecture]
     seeds: int
     match: str
     directory: Path
-    baseline: str | None = None
+    baseline: Architecture | None = None
     command: str = ""
     overwrite: bool = False
     """begin its runs again"""
@@ -57,13 +57,11 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
 
     Two comparisons must not write one plan, or the one's baseline would be the other's: the second is refused.
     """
-    words = {spell(parse(a)): parse(a) for a in job.architectures}
-    baseline = spell(parse(job.baseline)) if job.baseline else next(iter(words))
-    if baseline not in words:
-        raise OdeumError(f"the baseline '{baseline}' must be one of the architectures: {', '.join(words)}")
-    models = {name: _matched_size(job, a, words[baseline]) for name, a in words.items()}
-    for name, model in models.items():  # refuse before anything is trained
-        describe(words[name], model, detail=False)
+    named = {spell(architecture): architecture for architecture in job.architectures}
+    baseline = spell(job.baseline) if job.baseline is not None else next(iter(named))
+    if baseline not in named:
+        raise OdeumError(f"the baseline '{baseline}' must be one of the architectures: {', '.join(named)}")
+    plans = {name: _plan(job, name, architecture, named[baseline]) for name, architecture in named.items()}
     with contextlib.ExitStack() as held:
         if is_main():
             make_directory(job.directory)
@@ -71,27 +69,23 @@ def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> li
             if job.overwrite:
                 _forget(job.directory)
         _refuse_another_match(job)
-        return _train_all(job, words, models, baseline, after_seed)
+        return _train_all(job, plans, baseline, after_seed)
 
 
 def _train_all(
-    job: Comparison,
-    words: dict[str, Architecture],
-    models: dict[str, Model],
-    baseline: str,
-    after_seed: Callable[[], None] | None,
+    job: Comparison, plans: dict[str, Job], baseline: str, after_seed: Callable[[], None] | None
 ) -> list[str]:
-    training = _recipes(job, words, models, baseline)
+    training = _recipes(job, plans, baseline)
     runs = []
     for seed in range(job.seeds):  # seed by seed, so that an interrupted comparison has whole pairs
-        for name, architecture in words.items():
-            directory = job.directory / slug(name) / f"seed-{seed}"
-            runs.append(Job(job.task, models[name], architecture, training[name], seed, directory, job.command))
+        for name, plan in plans.items():
+            directory = plan.directory / f"seed-{seed}"
+            runs.append(replace(plan, training=training[name], seed=seed, directory=directory))
     for run in runs:
         refuse_another(run)
     if is_main():
-        _write_plan(job, list(words), baseline)
-        size = f"{_several(len(words), 'architecture')} × {_several(job.seeds, 'seed')}"
+        _write_plan(job, list(plans), baseline)
+        size = f"{_several(len(plans), 'architecture')} × {_several(job.seeds, 'seed')}"
         print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
     failures = []
     for number, run in enumerate(runs, 1):
@@ -105,9 +99,16 @@ def _train_all(
             lost = {job.task.metric: math.nan, "loss": math.nan}
             if is_main():
                 write_json(run.directory / "result.json", {"failed": str(error), "valid": lost, "test": lost})
-        if after_seed is not None and number % len(words) == 0 and number < len(runs):
+        if after_seed is not None and number % len(plans) == 0 and number < len(runs):
             after_seed()
     return failures
+
+
+def _plan(job: Comparison, name: str, architecture: Architecture, baseline: Architecture) -> Job:
+    """A run of the architecture, described once for all seeds: what cannot be built is refused before any training."""
+    model = _matched_size(job, architecture, baseline)
+    facts = describe(architecture, model, detail=False)
+    return Job(job.task, model, architecture, job.training, 0, job.directory / slug(name), job.command, facts=facts)
 
 
 def _several(count: int, what: str) -> str:
@@ -155,39 +156,37 @@ def _write_plan(job: Comparison, names: list[str], baseline: str) -> None:
     )
 
 
-def _recipes(
-    job: Comparison, words: dict[str, Architecture], models: dict[str, Model], baseline: str
-) -> dict[str, Training]:
+def _recipes(job: Comparison, plans: dict[str, Job], baseline: str) -> dict[str, Training]:
     """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
     training = job.training
     if job.match == "time":
-        return dict.fromkeys(words, training)
+        return dict.fromkeys(plans, training)
     if training.budget is not None:
         # The baseline's own speed says how many steps fit into the time; all others take their number from it.
-        training = replace(training, budget=None, steps=_steps_within(job, words[baseline], models[baseline]))
+        training = replace(training, budget=None, steps=_steps_within(job, plans[baseline]))
     if training.macs is not None:  # and so are theirs for a number of multiply–adds
-        each = _macs_per_step(job, words[baseline], models[baseline])
+        each = _macs_per_step(plans[baseline])
         training = replace(training, macs=None, steps=max(1, round(training.macs / each)))
     if job.match != "macs":
-        return dict.fromkeys(words, training)
-    macs = {name: _macs_per_step(job, words[name], models[name]) for name in words}
+        return dict.fromkeys(plans, training)
+    macs = {name: _macs_per_step(plan) for name, plan in plans.items()}
     steps = training.steps or round(training.epochs * job.task.steps_per_epoch(training.batch_size))
-    return {name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name]))) for name in words}
+    return {name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name]))) for name in plans}
 
 
-def _macs_per_step(job: Comparison, architecture: Architecture, model: Model) -> float:
-    run = Job(job.task, model, architecture, job.training, 0, job.directory)
-    return macs_per_step(run, describe(architecture, model, detail=False)["macs"])
+def _macs_per_step(plan: Job) -> float:
+    assert plan.facts is not None
+    return macs_per_step(plan, plan.facts["macs"])
 
 
-def _steps_within(job: Comparison, architecture: Architecture, model: Model) -> int:
+def _steps_within(job: Comparison, plan: Job) -> int:
     """Steps of the baseline in the budget: its first seed is trained by the clock, once, in a folder of its own."""
     assert job.training.budget is not None
     seconds = seconds_of(job.training.budget)
     short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
-    key = hashlib.blake2b(f"{model} {spell(architecture)} {short} {job.task.fingerprint()}".encode(), digest_size=8)
-    run = job.directory / ".pace" / key.hexdigest()
-    result = train(Job(job.task, model, architecture, short, 0, run, job.command), Progress("pace", quiet=True))
+    what = f"{plan.model} {spell(plan.architecture)} {short} {job.task.fingerprint()}"
+    key = hashlib.blake2b(what.encode(), digest_size=8).hexdigest()
+    result = train(replace(plan, training=short, directory=job.directory / ".pace" / key), Progress("pace", quiet=True))
     return max(1, int(seconds / result["step_seconds"]))
 
 

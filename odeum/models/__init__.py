@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from odeum.architectures import check_shape, stack
+from odeum.architectures import check_shape, make_stack
 from odeum.errors import OdeumError, choose
 from odeum.kinds import kind_of_settings, model_named
 from odeum.models.base import OdeumModel, Output
@@ -30,6 +30,7 @@ __all__ = [
     "Output",
     "TranslationModel",
     "VisionModel",
+    "assemble",
     "build",
 ]
 
@@ -44,13 +45,17 @@ def build(architecture: str | Architecture, model: str | Shape = "deit_tiny", **
     known = [field.name for field in fields(settings)]
     for name in changes:
         choose(name, known, f"setting of {type(settings).__name__}")
-    settings = replace(settings, **changes)
+    return assemble(parse(architecture), replace(settings, **changes))
+
+
+def assemble(architecture: Architecture, settings: Shape) -> nn.Module:
+    """The same from settings that have been read and checked already."""
     kind = kind_of_settings(type(settings))
     if isinstance(settings, Shape):
         check_shape(settings)
-        check_size(settings, parse(architecture))
+        check_size(settings, architecture)
     if kind is not None and isinstance(settings, kind.settings):
-        return kind.model_class(settings, parse(architecture))
+        return kind.model_class(settings, architecture)
     if type(settings) is Shape:
-        return stack(architecture, settings)
+        return make_stack(architecture, settings)
     raise OdeumError(f"cannot build from {type(settings).__name__}; give a model's name, a Shape, or one of its kinds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import make_norm, stack
+from odeum.architectures import make_norm, make_stack
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
@@ -26,7 +26,7 @@ class TextModel(OdeumModel):
         token = settings.pooling == "token"
         self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
         self.positions = Positions(settings.positions, settings.width, settings.length + token)
-        self.stack = stack(architecture, settings)
+        self.stack = make_stack(architecture, settings)
         self.norm = make_norm(settings)  # of what is read off, as in the published TransEvolve classifier
         self.head = nn.Linear(settings.width, self.outputs)
         nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)

@@ -17,7 +17,7 @@ from odeum.fields.base import Field
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, FixedSteps, Solver
-from odeum.models import OdeumModel, build
+from odeum.models import OdeumModel, assemble
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model, Shape
 from odeum.settings.spelling import label, parse
@@ -51,7 +51,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
 
 def whole_model(architecture: Architecture, settings: Shape) -> OdeumModel:
     """The model of these settings; a bare stack has no input whose cost could be counted."""
-    model = build(architecture, settings)
+    model = assemble(architecture, settings)
     if not isinstance(model, OdeumModel):
         raise OdeumError(f"{type(settings).__name__} is no whole model: it has no input whose cost could be counted")
     return model

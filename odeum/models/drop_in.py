@@ -7,7 +7,7 @@ from typing import Any, Literal, Never
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import stack
+from odeum.architectures import make_stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import merge_masks
 from odeum.fields.base import Context, Source
@@ -63,7 +63,7 @@ class Encoder(nn.Module):
             width, heads, depth, hidden, activation, norm_kind, norm_eps, bias, dropout, stochastic_depth
         )
         self.architecture = parse(architecture)
-        self.stack = stack(self.architecture, self.shape, cross=self.cross)
+        self.stack = make_stack(self.architecture, self.shape, cross=self.cross)
 
     def extra_repr(self) -> str:
         """The architecture's spelling and its sizes."""

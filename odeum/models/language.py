@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import stack
+from odeum.architectures import make_stack
 from odeum.errors import choose
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
@@ -38,7 +38,7 @@ class LanguageModel(OdeumModel):
         else:
             self.embedding = AdaptiveEmbedding(settings.vocabulary, settings.width, settings.cutoffs)
         self.positions = Positions(settings.positions, settings.width, settings.length)
-        self.stack = stack(architecture, settings)
+        self.stack = make_stack(architecture, settings)
 
     @property
     def particles(self) -> int:

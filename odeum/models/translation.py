@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from odeum.architectures import stack
+from odeum.architectures import make_stack
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
@@ -16,6 +16,7 @@ from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Translation
+from odeum.settings.spelling import parse
 
 
 class TranslationModel(OdeumModel):
@@ -29,8 +30,9 @@ class TranslationModel(OdeumModel):
         decoder_shape = replace(settings, depth=settings.decoder_depth or settings.depth)
         self.embedding = TiedEmbedding(settings.vocabulary, settings.width)
         self.positions = Positions(settings.positions, settings.width, settings.length)
-        self.encoder = stack(architecture, settings)
-        self.decoder = stack(settings.decoder or architecture, decoder_shape, cross=True)
+        self.encoder = make_stack(architecture, settings)
+        decoder = architecture if settings.decoder is None else parse(settings.decoder)
+        self.decoder = make_stack(decoder, decoder_shape, cross=True)
 
     @property
     def particles(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import stack
+from odeum.architectures import make_stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.models.base import OdeumModel, Output
@@ -27,7 +27,7 @@ class ImageModel(OdeumModel):
         self.patch = make_stem(settings)
         self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
         self.position = nn.Parameter(torch.zeros(1, patches + token, settings.width))
-        self.stack = stack(architecture, settings)
+        self.stack = make_stack(architecture, settings)
         self.head = nn.Linear(settings.width, self.outputs)
         nn.init.trunc_normal_(self.position, std=0.02)
         reset(self.head)

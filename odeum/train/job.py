@@ -53,6 +53,8 @@ class Job:
     """begin again where there is a run"""
     threads: int | None = None
     """of a CPU; part of the plan, because they decide in which order sums are rounded (none: by the size of a step)"""
+    facts: dict[str, Any] | None = None
+    """what `describe` says of the model, if it has been asked already"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -66,7 +68,7 @@ def macs_per_step(job: Job, macs: int) -> float:
 
 def plan_run(job: Job, world: World) -> dict[str, Any]:
     """What run.json will say; refuses what cannot be built before there is a directory."""
-    facts = describe(job.architecture, job.model, detail=False)
+    facts = job.facts or describe(job.architecture, job.model, detail=False)
     _check_memory(job, world, facts["parameters"])
     if world.device.type == "cpu":
         torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
