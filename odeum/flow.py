@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Carry, Context, Field
+from odeum.fields.roles import find
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
 
@@ -119,6 +120,14 @@ class Stack(nn.Module):
             carry = None if here is None else Carry(None if first else state, opens=first, closes=last)
             yield flow, time, context._replace(carry=carry)
             state = None if carry is None else carry.handed
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Weights are found by their roles, so that they may come from another architecture or an older version."""
+        mine = {name.removeprefix(prefix): name for name in state_dict if name.startswith(prefix)}
+        for name, path in find(self, mine).items():
+            if name != path:
+                state_dict[prefix + path] = state_dict.pop(mine[name])
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def extra_repr(self) -> str:
         return f"schedule={self.schedule}"

@@ -229,7 +229,7 @@ def test_checkpointed_keeps_less() -> None:
         (
             Adjoint(FixedSteps(RungeKutta(RK4))),
             decoder_field(0.1),
-            r"there is Dropout\(0.1\) at fields.0.field.dropout",
+            r"there is Dropout\(0.1\) at fields.attention.field.dropout",
         ),
         (
             Adjoint(FixedSteps(RungeKutta(RK4))),

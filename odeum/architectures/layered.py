@@ -7,6 +7,7 @@ from odeum.architectures.norms import depth_rates, final_norm, place_norms
 from odeum.architectures.solvers import fixed_solver, make_method, schedule
 from odeum.architectures.terms import attentions, halved, make_field
 from odeum.fields import Field, Scaled
+from odeum.fields.algebra import by_name
 from odeum.flow import Flow, Stack
 from odeum.integrators import Strang
 from odeum.settings.architecture import Layered
@@ -24,14 +25,14 @@ def layered(settings: Layered, shape: Shape, cross: bool) -> Stack:
     return Stack(flows, order, final_norm(settings.norm, shape))
 
 
-def _branches(settings: Layered, shape: Shape, cross: bool) -> list[Field]:
+def _branches(settings: Layered, shape: Shape, cross: bool) -> dict[str, Field]:
     middle = attentions(shape, cross, settings.attention)
     if settings.form == "macaron":
         # The published Macaron halves each feed-forward, so that parameters and work stay the same.
         first, last = (Scaled(0.5, make_field(settings.feedforward, halved(shape))) for _ in range(2))
-        return [first, *middle, last]
+        return {"feedforward_in": first, **by_name(*middle), "feedforward_out": last}
     feed = make_field(settings.feedforward, shape)
     if isinstance(make_method(settings.method), Strang):
         # The feed-forward takes the two half steps, attention the whole one: tied Macaron.
-        return [feed, *middle]
-    return [*middle, feed]
+        return by_name(feed, *middle)
+    return by_name(*middle, feed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import nn
 
 from odeum.errors import choose
 from odeum.fields import Field, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
+from odeum.fields.algebra import by_name
 from odeum.settings.model import Shape
 
 
@@ -18,11 +19,20 @@ def make_norm(shape: Shape) -> nn.Module:
     return kind(shape.width, eps=shape.norm_eps)
 
 
-def place_norms(fields: Sequence[Field], placement: str, shape: Shape, rate: float = 0.0) -> Field:
-    """Put norms (and stochastic depth) around the branches: out(x + res(f(in(x)))), and nothing else."""
+def place_norms(
+    fields: Sequence[Field] | Mapping[str, Field], placement: str, shape: Shape, rate: float = 0.0
+) -> Field:
+    """Put norms (and stochastic depth) around the branches: out(x + res(f(in(x)))), and nothing else.
+
+    The branches may be named; those that are not are called by their roles.
+    """
+    branches = fields if isinstance(fields, Mapping) else by_name(*fields)
 
     def alive(field: Field) -> Field:
         return StochasticDepth(field, rate) if rate else field
+
+    def each(place: Callable[[Field], Field]) -> Sum:
+        return Sum(**{name: place(field) for name, field in branches.items()})
 
     def norm() -> nn.Module:
         return make_norm(shape)
@@ -34,15 +44,15 @@ def place_norms(fields: Sequence[Field], placement: str, shape: Shape, rate: flo
 
     match placement:
         case "pre":
-            return Sum(*(alive(PreNorm(norm(), field)) for field in fields))
+            return each(lambda field: alive(PreNorm(norm(), field)))
         case "peri" | "branch":
-            return Sum(*(alive(ended(field)) for field in fields))
+            return each(lambda field: alive(ended(field)))
         case "post":
-            return Sum(*(PostNorm(alive(field), norm()) for field in fields))
+            return each(lambda field: PostNorm(alive(field), norm()))
         case "shared":
-            return PreNorm(norm(), Sum(*map(alive, fields)))
+            return PreNorm(norm(), each(alive))
         case "post-sum":
-            return PostNorm(Sum(*map(alive, fields)), norm())
+            return PostNorm(each(alive), norm())
     choose(placement, ("pre", "shared", "post", "post-sum", "peri", "branch"), "norm placement")
     raise AssertionError(placement)
 

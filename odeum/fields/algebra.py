@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 import torch
@@ -14,17 +15,26 @@ from odeum.fields.noise import Dropout
 
 
 class Sum(Field):
-    """dx/dt = f₁ + f₂ + …; a splitting steps through the summands one by one."""
+    """dx/dt = f₁ + f₂ + …; a splitting steps through the summands one by one.
 
-    def __init__(self, *fields: Field) -> None:
+    Each summand has a name, under which its weights are found: the one it is given, or its role.
+
+    >>> Sum(SelfAttention(64, 4), FeedForward(64), pull=ToMean())  # attention, feedforward, pull
+    """
+
+    def __init__(self, *fields: Field, **named: Field) -> None:
         super().__init__()
-        if not fields:
+        if not fields and not named:
             raise OdeumError("a Sum needs at least one field")
-        self.fields = nn.ModuleList(fields)
+        self.fields = nn.ModuleDict()
+        for name, field in by_name(*fields, **named).items():
+            if hasattr(self.fields, name) or not name.isidentifier():
+                raise OdeumError(f"a field of a Sum cannot be called '{name}'; give it another name")
+            self.fields[name] = field
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         total: Tensor | None = None
-        for field in self.fields:
+        for field in self.fields.values():
             part = field(t, x, context)
             total = part if total is None else total + part
         assert total is not None
@@ -32,7 +42,7 @@ class Sum(Field):
 
     @property
     def terms(self) -> tuple[Field, ...]:
-        return tuple(self.fields)  # ty: ignore[invalid-return-type]
+        return tuple(self.fields.values())  # ty: ignore[invalid-return-type]
 
     def formula(self, x: str) -> str:
         return " + ".join(field.formula(x) for field in self.terms)
@@ -177,6 +187,22 @@ class Increment(Field):
 
     def formula(self, x: str) -> str:
         return f"layer({x}) − {f'({x})' if ' ' in x else x}"
+
+
+def by_name(*fields: Field, **named: Field) -> dict[str, Field]:
+    """The fields under the names they have in a Sum: attention, cross, feedforward, or their class; feedforward_2."""
+    out: dict[str, Field] = {}
+    for field in fields:
+        inner = field
+        while isinstance(inner, Wrapper | Increment):
+            inner = inner.field
+        name = inner.role or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(inner).__name__).lower()
+        name += "_field" if hasattr(nn.ModuleDict(), name) else ""  # a class called Float or Update
+        same = sum(1 for other in out if re.fullmatch(rf"{name}(_\d+)?", other))
+        out[f"{name}_{same + 1}" if same else name] = field
+    if twice := out.keys() & named.keys():
+        raise OdeumError(f"a Sum has two fields called '{min(twice)}'; give one of them another name")
+    return out | named
 
 
 def randomness(field: nn.Module) -> str | None:

@@ -104,6 +104,7 @@ class SelfAttention(Field):
     """Multi-head attention of the state with itself, by one fused projection and the fused kernel."""
 
     symbol = "G"
+    role = "attention"
 
     def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
@@ -133,6 +134,7 @@ class CrossAttention(Field):
     """Multi-head attention of the state to a memory: the encoder's output."""
 
     symbol = "C"
+    role = "cross"
 
     def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()

@@ -59,6 +59,9 @@ class Context(NamedTuple):
 class Field(nn.Module):
     """dx/dt = f(t, x; context) with x of shape [batch, length, width]."""
 
+    role: str | None = None
+    """what it is called in a Sum, if not after its class"""
+
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define forward(t, x, context)")
 

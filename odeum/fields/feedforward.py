@@ -17,6 +17,7 @@ class FeedForward(Field):
     """Two linear maps around an activation; SwiGLU gates the second half of the hidden features by the first."""
 
     symbol = "F"
+    role = "feedforward"
 
     def __init__(
         self,

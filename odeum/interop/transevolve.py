@@ -272,12 +272,12 @@ def _fill_stack(target: nn.Module, arrays: dict[str, np.ndarray], measure: str) 
         for j, flow in enumerate(block.body.flows):
             assert isinstance(flow, Flow) and isinstance(flow.field, Sum)
             layer = f"{here}{side}.{j}."
-            fields = list(flow.field.fields)
-            _fill_attention(fields[0].field, fields[0].norm, arrays, f"{layer}{own}.")  # ty: ignore
+            fields = flow.field.fields
+            _fill_attention(fields["attention"].field, fields["attention"].norm, arrays, f"{layer}{own}.")  # ty: ignore
             if block.other is not None:
-                _fill_attention(fields[1], fields[1].norm, arrays, f"{layer}apply_encdec_attention.")  # ty: ignore
-            _fill_norm(fields[-1].norm, arrays, f"{layer}apply_projection.norm_layer.")  # ty: ignore
-            _fill_projection(fields[-1].field, arrays, f"{layer}apply_projection.")  # ty: ignore
+                _fill_attention(fields["cross"], fields["cross"].norm, arrays, f"{layer}apply_encdec_attention.")  # ty: ignore
+            _fill_norm(fields["feedforward"].norm, arrays, f"{layer}apply_projection.norm_layer.")  # ty: ignore
+            _fill_projection(fields["feedforward"].field, arrays, f"{layer}apply_projection.")  # ty: ignore
         _fill_norm(block.norm, arrays, f"{here}output_normalization.")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.fields.roles import find, role_names
 from odeum.kinds import KINDS, kind_of_settings
 from odeum.models import OdeumModel, build
 from odeum.models.tensors import TensorFile, not_finite, write_tensors
@@ -30,7 +31,7 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
         **plugins_of(model.architecture, model.settings),
     }
     write_json(directory / "config.json", config)
-    write_tensors(directory / "model.safetensors", model.state_dict() if weights is None else weights)
+    write_tensors(directory / "model.safetensors", _by_role(model, weights))
 
 
 def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
@@ -39,6 +40,11 @@ def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
     needed = [need for a in (architecture, *([parse(decoder)] if decoder else [])) for need in requirements(a)]
     needed += [] if kind is None else requirement(KINDS, kind.name)
     return {"plugins": needed} if needed else {}
+
+
+def _by_role(model: OdeumModel, weights: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    names = role_names(model)
+    return {names.get(path, path): w for path, w in (weights or model.state_dict()).items()}
 
 
 def read_settings(directory: Path) -> tuple[Model, Architecture]:
@@ -73,21 +79,25 @@ def load_model(directory: str | Path) -> nn.Module:
     settings, architecture = read_settings(directory)
     file = TensorFile.open(path)
     file.check()
-    _refuse_others(file, settings, architecture)
+    paths = _matched(file, settings, architecture)
     weights = dict(file.read())
     if broken := not_finite(weights):
         raise OdeumError(f"the weights '{path}' are no answer to anything: {broken} holds values that are not finite")
     model = build(architecture, settings)
-    model.load_state_dict(weights)
+    model.load_state_dict({paths[name]: weight for name, weight in weights.items()})
     return model.eval()
 
 
-def _refuse_others(file: TensorFile, settings: Model, architecture: Architecture) -> None:
-    """Compare what config.json describes with what the weights are, before memory is taken for either."""
+def _matched(file: TensorFile, settings: Model, architecture: Architecture) -> dict[str, str]:
+    """The path of each tensor of the file in the model that config.json describes; a sentence if one does not fit.
+
+    Compared before memory is taken for either.
+    """
     with torch.device("meta"):
         model = build(architecture, settings)
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = file.shapes
+    paths, names = find(model, file.shapes), role_names(model)
+    wanted = {names.get(path, path): tuple(value.shape) for path, value in model.state_dict().items()}
+    found = {names.get(paths[name], name): shape for name, shape in file.shapes.items()}
     for name in [*wanted, *found]:
         if wanted.get(name) != found.get(name):
             should, has = (list(w[name]) if name in w else "not there" for w in (wanted, found))
@@ -95,6 +105,7 @@ def _refuse_others(file: TensorFile, settings: Model, architecture: Architecture
                 f"the weights '{file.path}' do not fit the model that config.json describes: "
                 f"{name} should be {should} and is {has}"
             )
+    return paths
 
 
 def _why_no_model(directory: Path) -> str:

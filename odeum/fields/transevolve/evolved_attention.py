@@ -25,6 +25,7 @@ class EvolvedAttention(Field):
 
     cross = False
     symbol = "G"
+    role = "attention"
 
     def __init__(self, width: int, heads: int, time_width: int | None = None, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -67,6 +68,7 @@ class EvolvedCrossAttention(EvolvedAttention):
 
     cross = True
     symbol = "C"
+    role = "cross"
 
     def __init__(
         self, width: int, heads: int, time_width: int | None = None, *, norm: nn.Module, dropout: float = 0.0

@@ -202,6 +202,7 @@ class RotationFeedForward(Field):
     """Two rotations around an activation: 2 (width + rank) weights instead of 8 width²."""
 
     symbol = "F"
+    role = "feedforward"
 
     def __init__(
         self,
