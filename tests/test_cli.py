@@ -115,7 +115,7 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digts"], "digits"),
         (["train", "digits", "--train.schedule", "cosin"], "should be one of cosine"),
         (["train", "digits", "--train.budget", "soon"], "such as 90s, 10m or 2h"),
-        (["train", "digits", "--model.classes", "7"], "does not fit the data"),
+        (["train", "digits", "--model.classes", "7"], "--model.classes is decided by the data"),
         (["train", "digits", "--config", "nowhere.yaml"], "no configuration file"),
         (["compare", "digits", "--architectures", "sequential,paralel"], "did you mean 'parallel'"),
         (["compare", "digits", "--match", "luck"], "known: steps, time, macs, params"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import get_args, get_type_hints
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_args, get_type_hints
 
 from odeum.errors import OdeumError
 from odeum.settings.checks import check_type
@@ -28,3 +30,10 @@ def check_shape(shape: Shape) -> None:
     for name in ("dropout", "stochastic_depth"):
         if not 0.0 <= getattr(shape, name) < 1.0:
             raise OdeumError(f"{name} is a probability from 0 to below 1, not {getattr(shape, name)}")
+
+
+def check_changes(settings: type[Shape], changes: Mapping[str, Any]) -> None:
+    """Refuse settings that no model has, whatever the others will be."""
+    heads = changes.get("heads", 1)
+    width = changes.get("width", 2 * heads)  # what is not said yet may suit what is
+    check_shape(replace(settings(), **{"heads": heads, "width": width, **changes}))

@@ -56,11 +56,12 @@ def run(argv: list[str]) -> int:
     first = None if baseline is None else architectures.get(baseline) or parse(baseline)
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
-    from odeum.compare.comparison import Comparison, began_by, compare
+    from odeum.compare.comparison import Comparison, began_by, check_plan, compare
     from odeum.report import data_notes, read, rows, table, write
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted
 
+    check_plan(match, said.get("seeds", 3), names, said.get("train", {}).get("budget"))
     task, model, training = open_words(words)
     if said.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}

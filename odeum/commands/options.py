@@ -61,9 +61,9 @@ class Parser(ArgumentParser):
             "--plugin", type=str, metavar="FILE", help="Python file or module that registers names; may be repeated"
         )
 
-    def section(self, name: str, settings: type) -> None:
-        """Options `--name.field` for each field of the dataclass."""
-        self.add_class_arguments(settings, name)
+    def section(self, name: str, settings: Any, without: Iterable[str] = ()) -> None:
+        """Options `--name.field` for each field of the dataclass but those `without`."""
+        self.add_class_arguments(settings, name, skip={field.name for field in fields(settings)} & set(without))
         whole = self._option_string_actions[f"--{name}"]
         whole.metavar, whole.help = "NAME", "a named model to start from" if name == "model" else SUPPRESS
         self.sections[name] = settings

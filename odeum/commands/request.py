@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.commands.options import Parser, merge, preset, read_config, take
@@ -52,7 +52,8 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     named = named or config.get("kind")
     kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
     parser.section("data", kind.options)
-    parser.section("model", type(chosen) if chosen else kind.settings)
+    parser.section("model", type(chosen) if chosen else kind.settings, kind.decided)
+    _refuse_decided(kind, argv, config)
     parser.section("train", Training)
     said = parser.read(argv)
     ends = [name for name in ENDS if said.get("train", {}).get(name) is not None]
@@ -65,6 +66,17 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
         said = merge(written, said)
     said |= {"kind": named} if named else {}
     return Words(source, kind, chosen, said)
+
+
+def _refuse_decided(kind: Kind, argv: list[str], config: dict[str, Any]) -> None:
+    """What only the data can say is no option."""
+    said = {word.partition("=")[0].removeprefix("--model.") for word in argv if word.startswith("--model.")}
+    own = {field.name for field in fields(kind.options)}
+    for name in kind.decided:
+        if name in said or name in config.get("model", {}):
+            wanted = name.removeprefix("image_")
+            hint = f"; --data.{wanted} may be what you look for" if wanted in own else ""
+            raise OdeumError(f"--model.{name} is decided by the data, so it is no option{hint}")
 
 
 def _source(config: dict[str, Any], path: str | None) -> list[str]:
@@ -82,13 +94,16 @@ def _source(config: dict[str, Any], path: str | None) -> list[str]:
 
 def open_words(words: Words) -> tuple[Task, Model, Training]:
     """The data, and the settings with its defaults under what was said."""
+    from odeum.architectures.shapes import check_changes
     from odeum.tasks import open_task
     from odeum.train import with_changes
 
+    said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
+    check_changes(type(words.preset) if words.preset else words.kind.settings, said)
+    with_changes(Training(), words.said.get("train", {}))  # what cannot be is refused before the data is read
     task = open_task(*words.source, kind=words.kind.name, **words.said.get("data", {}))
     for note in task.notes:
         notice(note)
-    said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
     facts = task.facts()
     for name, value in said.items():
         if name in facts and facts[name] != value:

@@ -43,10 +43,12 @@ def run(argv: list[str]) -> int:
 
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted, Job, holds, train
+    from odeum.train.job import check_seed
     from odeum.train.resume import find_state
 
-    task, model, training = open_words(words)
     seed = words.said.get("seed", 0)
+    check_seed(seed)
+    task, model, training = open_words(words)
     if words.said.get("print_config"):
         print_config(words, task, model, training, {"architecture": spell(architecture), "seed": seed})
         return 0

@@ -43,13 +43,18 @@ class Comparison:
     """begin its runs again"""
 
     def __post_init__(self) -> None:
-        choose(self.match, MATCHES, "match")
-        if self.seeds < 1:
-            raise OdeumError(f"a comparison needs at least one seed, not {self.seeds}")
-        if not self.architectures:
-            raise OdeumError("a comparison needs at least one architecture, such as sequential,parallel")
-        if self.match == "time" and self.training.budget is None:
-            raise OdeumError("to match time, say how much: --budget 10m")
+        check_plan(self.match, self.seeds, self.architectures, self.training.budget)
+
+
+def check_plan(match: str, seeds: int, architectures: Sequence[str | Architecture], budget: str | None) -> None:
+    """Refuse a plan that cannot be, whatever its data."""
+    choose(match, MATCHES, "match")
+    if seeds < 1:
+        raise OdeumError(f"a comparison needs at least one seed, not {seeds}")
+    if not architectures:
+        raise OdeumError("a comparison needs at least one architecture, such as sequential,parallel")
+    if match == "time" and budget is None:
+        raise OdeumError("to match time, say how much: --budget 10m")
 
 
 def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> list[str]:

@@ -79,7 +79,7 @@ def existing(item: str | Path) -> Path:
         there = False
     if there:
         return path if path.is_dir() else regular(path)
-    if path.is_symlink():
+    if os.path.islink(path):  # which, unlike Path's, takes any name
         raise OdeumError(f"'{word}' is a link to '{os.readlink(path)}', which is not there")
     if os.sep in word or "." in word:
         raise OdeumError(f"there is no file or folder '{word}'")

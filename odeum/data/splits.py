@@ -43,10 +43,11 @@ def stratified(labels: Tensor, shares: tuple[float, ...], where: str, largest: i
     parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     scale = min(1.0, largest / max(1.0, max(shares) * len(labels)))
     order = shuffled(len(labels))
-    for label in labels.unique(sorted=True):
-        rows = order[labels[order] == label]
+    by_label = order[labels[order].argsort(stable=True)]
+    for members in by_label.split(labels.unique(sorted=True, return_counts=True)[1].tolist()):
+        rows = members
         for part, share in enumerate(shares, start=1):
-            wanted = round(share * scale * len(order[labels[order] == label]))
+            wanted = round(share * scale * len(members))
             if wanted == 0 and len(rows) > len(shares) - part + 1:
                 wanted = 1
             parts[part].append(rows[:wanted])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odeum.data.files import TABLES, entries, read_lines, read_text
 from odeum.data.homes import homes, locate
@@ -105,7 +105,17 @@ def tables_in_parts(
         columns = there if part == "train" else columns
     if "train" not in parts:
         raise OdeumError(f"none of {', '.join(str(p) for p in found)} is named as the training part (train)")
+    for part in parts.keys() - {"train"}:
+        _refuse_repetition(part, set(parts[part]), set(parts["train"]), found[0].parent)
     return parts, columns
+
+
+def _refuse_repetition(part: str, held: set[Any], train: set[Any], where: Path) -> None:
+    """A part that is the training part can test nothing; one that lies within it should be known to."""
+    if held == train:
+        raise OdeumError(f"the {part} part of '{where}' has the rows of its training part, so it can test nothing")
+    if held <= train:
+        notice(f"all rows of the {part} part of '{where}' are in its training part too, so its score says little")
 
 
 def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Columns]:

@@ -52,6 +52,8 @@ class Kind:
     """the class that these settings build, an OdeumModel"""
     task: Reference
     """the class that opens, batches, evaluates and predicts, a Task"""
+    decided: tuple[str, ...] = ()
+    """settings of the model that the data decides (`Task.facts`), and no option of a command"""
     presets: Mapping[str, Model] = field(default_factory=dict)
     """models by name"""
     sets: tuple[str, ...] = ()

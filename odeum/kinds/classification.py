@@ -16,6 +16,7 @@ CLASSIFICATION = Kind(
     settings=Classification,
     model="odeum.models.classification:ClassificationModel",
     task="odeum.tasks.classification:ClassificationTask",
+    decided=("classes", "vocabulary", "length"),
     presets={
         "classification_small": Classification(width=64, heads=4, depth=4, activation="relu"),
         "classification_base": Classification(width=256, heads=8, depth=6, activation="relu", dropout=0.1),

@@ -17,6 +17,7 @@ IMAGES = Kind(
     settings=Vision,
     model="odeum.models.vision:VisionModel",
     task="odeum.tasks.images:ImageTask",
+    decided=("classes", "image_size", "channels"),
     presets={
         "deit_tiny": Vision(width=192, heads=3),
         "deit_small": Vision(width=384, heads=6),

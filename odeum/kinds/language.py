@@ -15,6 +15,7 @@ LANGUAGE = Kind(
     settings=Language,
     model="odeum.models.language:LanguageModel",
     task="odeum.tasks.language:LanguageTask",
+    decided=("vocabulary", "length"),
     presets={
         "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
         "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),

@@ -47,6 +47,7 @@ REGRESSION = Kind(
     settings=Regression,
     model="odeum.models.regression:RegressionModel",
     task="odeum.tasks.regression:RegressionTask",
+    decided=("vocabulary", "length"),
     presets={"regression_small": Regression(width=64, heads=4, depth=4, activation="relu")},
     recognises="odeum.data.numbers:holds_numbered_texts",
 )
@@ -60,6 +61,7 @@ IMAGE_REGRESSION = Kind(
     settings=ImageRegression,
     model="odeum.models.regression:ImageRegressionModel",
     task="odeum.tasks.regression:ImageRegressionTask",
+    decided=("image_size", "channels"),
     presets={
         "image_regression_32": ImageRegression(
             width=96, heads=3, depth=6, image_size=32, patch_size=4, pooling="mean", stem="convolution"

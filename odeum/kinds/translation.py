@@ -15,6 +15,7 @@ TRANSLATION = Kind(
     settings=Translation,
     model="odeum.models.translation:TranslationModel",
     task="odeum.tasks.translation:TranslationTask",
+    decided=("vocabulary", "length"),
     presets={
         "translation_small": Translation(width=128, heads=2, depth=6, hidden=512, activation="relu"),
         "translation_base": Translation(width=512, heads=8, depth=6, hidden=2048, activation="relu"),

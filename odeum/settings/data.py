@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
+from odeum.errors import OdeumError
+
+SHORTEST = 8  # tokens of a window
+BYTES = 256  # tokens that every byte-level BPE has
+
+
+def _at_least(least: int, value: int | None, what: str, unit: str = "") -> None:
+    """What cannot be is refused before anything is read."""
+    if value is not None and value < least:
+        raise OdeumError(f"{what} should be at least {least}{unit}, not {value}")
+
 
 class Data(Protocol):
     """The options of a kind of data: any frozen dataclass."""
@@ -42,6 +53,12 @@ class LanguageData:
     megabytes: float = 2.0
     """of the set `python` only: how much of the installation's text to take"""
 
+    def __post_init__(self) -> None:
+        _at_least(SHORTEST, self.length, "length of the windows", " tokens")
+        _at_least(BYTES if self.tokens == "bpe" else 2, self.vocabulary, f"vocabulary of {self.tokens}")
+        if self.context is not None and not self.context < self.length:
+            raise OdeumError(f"context should be below length {self.length}, not {self.context}")
+
 
 @dataclass(frozen=True)
 class ClassificationData:
@@ -59,6 +76,9 @@ class ClassificationData:
     """column of the class (none: recognised)"""
     test_examples: int | None = None
     """how many of the test examples are used, always the same (none: all; imdb-bytes: 5000)"""
+
+    def __post_init__(self) -> None:
+        _at_least(1 + BYTES if self.tokens == "bpe" else 4, self.vocabulary, f"vocabulary of {self.tokens}")
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,10 @@ class TranslationData:
     """width of the search behind BLEU"""
     length_penalty: float = 0.6
     """of the search behind BLEU"""
+
+    def __post_init__(self) -> None:
+        _at_least(4, self.length, "length of the sentences", " tokens")
+        _at_least(4 + BYTES, self.vocabulary, "vocabulary of BPE")
 
 
 EARLIER: dict[str, dict[str, Any]] = {"ImageData": {"fit": "squash-unturned"}}

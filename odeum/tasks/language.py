@@ -14,7 +14,7 @@ from odeum.data import corpora
 from odeum.data.tokens import LONGEST, Bpe, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
-from odeum.settings.data import Data, LanguageData
+from odeum.settings.data import SHORTEST, Data, LanguageData
 from odeum.settings.model import Language
 from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Task, evaluating, even_batches, generator, move, perplexity
@@ -28,7 +28,6 @@ RECIPES: dict[str, Training] = {
 ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
 CHUNK = 16  # windows of an evaluation at once
-SHORTEST = 8  # tokens of a window
 IGNORE = -100
 
 
@@ -67,8 +66,6 @@ class LanguageTask(Task):
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
-        if options.length < SHORTEST:
-            raise OdeumError(f"length of the windows should be at least {SHORTEST} tokens, not {options.length}")
         length = min(options.length, len(streams["train"]) // 16)
         if length < SHORTEST or any(len(stream) < 2 for stream in streams.values()):
             counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())

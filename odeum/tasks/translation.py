@@ -72,8 +72,6 @@ class TranslationTask(Task):
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
-        if options.length < 4:
-            raise OdeumError(f"length of the sentences should be at least 4 tokens, not {options.length}")
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
         texts, languages = pairs.named(str(data), options.test) if known else pairs.files(paths)

@@ -36,6 +36,12 @@ SMALL_STEP = 1e9
 """multiply–adds of a step below which threads wait for each other longer than they work"""
 
 
+def check_seed(seed: int) -> None:
+    """Refuse what no random stream begins with."""
+    if not 0 <= seed < 2**63:
+        raise OdeumError(f"the seed should be a number from 0 to 2⁶³ − 1, not {seed}")
+
+
 @dataclass(frozen=True)
 class Job:
     """All that decides a run."""
@@ -57,8 +63,7 @@ class Job:
     """what `describe` says of the model, if it has been asked already"""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise OdeumError(f"the seed should be a number from 0 to 2⁶³ − 1, not {self.seed}")
+        check_seed(self.seed)
 
 
 def macs_per_step(job: Job, macs: int) -> float:
