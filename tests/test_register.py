@@ -258,3 +258,47 @@ def test_a_class_without_a_builder_says_what_it_needs() -> None:
 def test_names_and_tableaux_agree() -> None:
     assert all(tableau.name == name for name, tableau in tableaux().items())
     assert all(make_method(name) is not None for name in METHODS)
+
+
+class Back(Field):
+    """The mean of what has been; it keeps no cache."""
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        count = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)
+        return x.cumsum(dim=1) / count[:, None] - x if context.own.causal else x.mean(dim=1, keepdim=True) - x
+
+
+TINY = {"width": 8, "heads": 2, "depth": 2, "hidden": 16, "vocabulary": 11, "length": 12}
+
+
+@pytest.mark.parametrize("kind", [odeum.Language, odeum.Translation])
+def test_a_field_that_looks_ahead_is_refused_in_a_causal_model(kind: Any) -> None:
+    register.field("ahead", lambda shape: ToMean())
+    register.field("back", lambda shape: Back())
+    before = torch.random.get_rng_state()
+    with pytest.raises(OdeumError, match=r"ToMean cannot stand in a causal model: a later position changes an earlier"):
+        build("parallel:attention=ahead", kind(**TINY))
+    torch.random.set_rng_state(before)
+    ours = build("rk4", kind(**TINY))
+    torch.random.set_rng_state(before)
+    assert build("rk4:feedforward=back", kind(**TINY)).training and ours.training
+    build("parallel:attention=ahead", odeum.Classification(**TINY))  # where all may be seen
+
+
+def test_a_field_without_a_cache_decodes_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from odeum.decode import generate
+
+    register.field("back", lambda shape: Back())
+    torch.manual_seed(0)
+    model: Any = build("parallel:feedforward=back,steps=2", odeum.Language(**TINY)).eval()
+    for weight in model.parameters():
+        if weight.dim() > 1:  # fresh weights would repeat the last token whatever came before
+            torch.nn.init.normal_(weight)
+    ids = torch.randint(11, (8, 4))
+    expected = ids
+    for _ in range(5):
+        scores = model(input_ids=expected).logits[:, -1]
+        expected = torch.cat((expected, scores.argmax(dim=-1, keepdim=True)), dim=1)
+    assert torch.equal(generate(model, ids, max_new_tokens=5, temperature=0.0), expected)
+    monkeypatch.setattr(Back, "cached", True)  # a field that promises what it does not keep is heard on its promise
+    assert not torch.equal(generate(model, ids, max_new_tokens=5, temperature=0.0), expected)

@@ -8,13 +8,20 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.fields.base import foreign
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
+from odeum.models.base import OdeumModel
 
 
 def cacheable(module: object) -> bool:
-    """Whether each pass evaluates the same fields in the same order; an adaptive solver's steps depend on the data."""
-    return not (isinstance(module, nn.Module) and any(isinstance(part, Adaptive) for part in module.modules()))
+    """Whether a pass over the newest positions is enough: it must evaluate the same fields in the same order as those
+    before it, but an adaptive solver's steps depend on the data; and each field must know its past."""
+    if not isinstance(module, nn.Module):
+        return True
+    if any(isinstance(part, Adaptive) for part in module.modules()):
+        return False
+    return all(getattr(part, "cached", False) for part in foreign(module) if not isinstance(part, OdeumModel))
 
 
 @contextmanager

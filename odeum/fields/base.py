@@ -61,6 +61,10 @@ class Field(nn.Module):
 
     role: str | None = None
     """what it is called in a Sum, if not after its class"""
+    cached: bool = False
+    """whether the newest positions alone give the same as all of them: because the field looks at no other position, or
+    keeps what it needs in `context.own.cache`. Asked of fields from outside Odeum; without it decoding computes the
+    whole prefix again"""
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define forward(t, x, context)")
@@ -86,6 +90,11 @@ class Field(nn.Module):
     def formula(self, x: str) -> str:
         """The field as people write it."""
         return f"{type(self).__name__}({x})"
+
+
+def foreign(module: nn.Module) -> list[nn.Module]:
+    """The modules inside that come from neither Odeum nor torch: what they do with positions is not known."""
+    return [part for part in module.modules() if type(part).__module__.partition(".")[0] not in ("odeum", "torch")]
 
 
 def lands(field: Field) -> bool:

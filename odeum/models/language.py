@@ -12,6 +12,7 @@ from odeum.errors import choose
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Language
@@ -39,6 +40,7 @@ class LanguageModel(OdeumModel):
             self.embedding = AdaptiveEmbedding(settings.vocabulary, settings.width, settings.cutoffs)
         self.positions = Positions(settings.positions, settings.width, settings.length)
         self.stack = make_stack(architecture, settings)
+        refuse_looking_ahead(self.stack, settings.width, settings.length)
 
     @property
     def particles(self) -> int:

@@ -12,6 +12,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
@@ -33,6 +34,7 @@ class TranslationModel(OdeumModel):
         self.encoder = make_stack(architecture, settings)
         decoder = architecture if settings.decoder is None else parse(settings.decoder)
         self.decoder = make_stack(decoder, decoder_shape, cross=True)
+        refuse_looking_ahead(self.decoder, settings.width, settings.length, cross=True)
 
     @property
     def particles(self) -> int:
