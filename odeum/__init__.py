@@ -6,9 +6,44 @@ Names are loaded when first used, so that the command line answers before torch 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
+
+if TYPE_CHECKING:  # what editors and type checkers see; the table below is what happens
+    from odeum import register as register
+    from odeum.architectures import terms as terms
+    from odeum.errors import OdeumError as OdeumError
+    from odeum.fields import Context as Context
+    from odeum.fields import Field as Field
+    from odeum.fields import Scaled as Scaled
+    from odeum.fields import Source as Source
+    from odeum.fields import Sum as Sum
+    from odeum.flow import Flow as Flow
+    from odeum.flow import Stack as Stack
+    from odeum.flow import set_solver as set_solver
+    from odeum.flow import set_steps as set_steps
+    from odeum.integrators import Method as Method
+    from odeum.models import Decoder as Decoder
+    from odeum.models import Encoder as Encoder
+    from odeum.models import build as build
+    from odeum.settings.architecture import Architecture as Architecture
+    from odeum.settings.architecture import Continuous as Continuous
+    from odeum.settings.architecture import Evolved as Evolved
+    from odeum.settings.architecture import Layered as Layered
+    from odeum.settings.architecture import OdeTransformer as OdeTransformer
+    from odeum.settings.architecture import Sandwich as Sandwich
+    from odeum.settings.architecture import Stepped as Stepped
+    from odeum.settings.checks import Range as Range
+    from odeum.settings.model import Classification as Classification
+    from odeum.settings.model import Language as Language
+    from odeum.settings.model import Shape as Shape
+    from odeum.settings.model import Translation as Translation
+    from odeum.settings.model import Vision as Vision
+    from odeum.tableaux import Tableau as Tableau
+    from odeum.tasks.run import Run as Run
+    from odeum.tasks.run import load as load
 
 _HOMES = {
     "odeum.errors": ["OdeumError"],
@@ -29,16 +64,23 @@ _HOMES = {
     "odeum.architectures": ["terms"],
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
     "odeum.models": ["Decoder", "Encoder", "build"],
-    "odeum.tasks.run": ["load"],
+    "odeum.tasks.run": ["Run", "load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = sorted([*_HOME_OF, "__version__"])
+_ROOMS = ("odeum.integrators", "odeum.tableaux", "odeum.fields", "odeum.models", "odeum.decode", "odeum.tasks")
+__all__ = sorted([*_HOME_OF, "__version__", "register"])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'odeum' has no attribute '{name}'")
-    return getattr(import_module(_HOME_OF[name]), name)
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    hint = ""
+    if (
+        not name.startswith("_") and find_spec(f"odeum.{name}") is None
+    ):  # else `from odeum import report` looks here first
+        room = next((room for room in _ROOMS if hasattr(import_module(room), name)), None)
+        hint = f"; it is in {room}: `from {room} import {name}`" if room else ""
+    raise AttributeError(f"module 'odeum' has no attribute '{name}'{hint}")
 
 
 def __dir__() -> list[str]:

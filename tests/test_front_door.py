@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import subprocess
+import sys
 from dataclasses import fields
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import odeum
+from odeum.kinds import MODELS
+from odeum.models import ClassificationName, LanguageName, TranslationName, VisionName
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_the_encoder_says_all_settings_of_a_shape_with_their_defaults() -> None:
@@ -42,3 +51,59 @@ def test_a_layer_says_its_equation_method_and_sizes() -> None:
         "hidden=32",
     ):
         assert part in shown
+
+
+def test_editors_see_the_names_that_there_are() -> None:
+    tree = ast.parse(inspect.getsource(odeum))
+    seen = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    shown = {
+        alias.asname: node.module
+        for node in ast.walk(seen[0])
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert shown.pop("register") == "odeum"
+    assert shown == odeum._HOME_OF
+
+
+def test_a_name_from_another_room_is_told_where_it_lives() -> None:
+    with pytest.raises(AttributeError, match="from odeum.integrators import RK4"):
+        odeum.RK4  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (VisionName, odeum.Vision),
+        (LanguageName, odeum.Language),
+        (ClassificationName, odeum.Classification),
+        (TranslationName, odeum.Translation),
+    ],
+)
+def test_build_promises_the_models_that_it_gives(names: object, settings: type) -> None:
+    assert set(get_args(names)) == {name for name, model in MODELS.items() if type(model) is settings}
+
+
+def test_type_checkers_know_what_is_built(tmp_path: Path) -> None:
+    """ty, on a file of a user: right use passes, wrong use is an error."""
+    ty = Path(sys.executable).with_name("ty")
+    if not ty.exists():
+        pytest.skip("ty is not installed beside this Python")
+    right = (
+        "import odeum\n"
+        "from odeum.models import VisionModel\n"
+        "model: VisionModel = odeum.build('rk4', 'deit_tiny')\n"
+        "odeum.Encoder(width=8, heads=2, depth=1).shape.width\n"
+    )
+    wrong = "import odeum\nodeum.Encoder(width='no', heads=2, depth=1)\n"
+    for text, code in ((right, 0), (wrong, 1)):
+        (tmp_path / "use.py").write_text(text)
+        command = [str(ty), "check", "--python", sys.prefix, "--extra-search-path", str(ROOT), "use.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stdout
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    for name in odeum.__all__:
+        if name != "__version__":
+            assert inspect.getdoc(getattr(odeum, name)), f"odeum.{name} has no docstring"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from odeum.errors import OdeumError
-from odeum.launch.choice import launcher
 from odeum.launch.inline import Inline
+from odeum.launch.launcher import launcher
 from odeum.launch.local import Local
 from odeum.launch.spec import RunSpec
 from odeum.launch.worker import Event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Literal, overload
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
 from odeum.settings.architecture import Architecture
 from odeum.settings.limits import check_size
-from odeum.settings.model import Shape
+from odeum.settings.model import Classification, Language, Shape, Translation, Vision
 from odeum.settings.spelling import parse
 
 __all__ = [
@@ -35,8 +35,45 @@ __all__ = [
 ]
 
 
+VisionName = Literal["deit_tiny", "deit_small", "deit_base", "vit_32", "vit_8"]
+LanguageName = Literal["language_small", "language_base"]
+ClassificationName = Literal["classification_small", "classification_base"]
+TranslationName = Literal["translation_small", "translation_base"]
+
+
+@overload
+def build(
+    architecture: str | Architecture, model: VisionName | Vision = "deit_tiny", **changes: Any
+) -> VisionModel: ...
+@overload
+def build(architecture: str | Architecture, model: LanguageName | Language, **changes: Any) -> LanguageModel: ...
+@overload
+def build(
+    architecture: str | Architecture, model: ClassificationName | Classification, **changes: Any
+) -> ClassificationModel: ...
+@overload
+def build(
+    architecture: str | Architecture, model: TranslationName | Translation, **changes: Any
+) -> TranslationModel: ...
+@overload
+def build(architecture: str | Architecture, model: str, **changes: Any) -> OdeumModel: ...
+@overload
+def build(architecture: str | Architecture, model: Shape, **changes: Any) -> nn.Module: ...
 def build(architecture: str | Architecture, model: str | Shape = "deit_tiny", **changes: Any) -> nn.Module:
-    """A model (or, from a bare Shape, a stack of layers) of that architecture.
+    """A model or, from a bare `Shape`, a stack of layers of that architecture.
+
+    Args:
+        architecture: a name such as `"rk4"`, a spelling with options such as `"parallel:independent=6"`, or an
+            architecture's dataclass such as `Layered(form="macaron", method="heun")`. `odeum list` shows the names.
+        model: a name such as `"deit_tiny"`, or settings: `Vision(…)`, `Language(…)`, `Classification(…)`,
+            `Translation(…)` for a whole model, `Shape(…)` for a stack over [batch, length, width].
+        **changes: settings that differ from the named model's: width, heads, depth, hidden, activation, norm_kind,
+            norm_eps, bias, dropout, stochastic_depth; classes, image_size, patch_size, channels, pooling, stem of
+            images; vocabulary, length, positions of texts.
+
+    Returns:
+        A VisionModel, LanguageModel, ClassificationModel or TranslationModel, whose output has `logits` and, where
+        labels were given, `loss`; or a Stack.
 
     >>> build("parallel:independent=6", "deit_tiny", classes=100)
     >>> build(Layered(form="macaron", method="heun"), Shape(width=64, heads=4, depth=12, norm_kind="rms"))
