@@ -67,7 +67,7 @@ def test_editors_see_the_names_that_there_are() -> None:
 
 
 def test_a_name_from_another_room_is_told_where_it_lives() -> None:
-    with pytest.raises(AttributeError, match="from odeum.integrators import RK4"):
+    with pytest.raises(AttributeError, match=r"from odeum.integrators import RK4"):
         odeum.RK4  # noqa: B018
 
 
