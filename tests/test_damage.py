@@ -70,6 +70,14 @@ def test_a_flipped_result_is_noticed(copy: Path) -> None:
         run(copy, steps=3)
 
 
+def test_a_result_without_its_numbers_is_a_sentence(copy: Path) -> None:
+    result = read_json(copy / "result.json")
+    for change in ({"test": None}, {"valid": {"loss": "low"}}):
+        write_json(copy / "result.json", result | change)
+        with pytest.raises(Damaged, match=r"result\.json' is damaged: it has no numbers of the (test|valid) part"):
+            run(copy, steps=3)
+
+
 def test_a_tokenizer_of_another_run_is_noticed(tmp_path: Path) -> None:
     from odeum.tasks import load_task, open_task
 

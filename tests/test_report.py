@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from synthetic_runs import digits, write_plan, write_run
+from test_training import files_up_to
 
 from odeum import report
-from odeum.errors import OdeumError
+from odeum.errors import Notice, OdeumError
 from odeum.report.notes import notes, warnings
 from odeum.report.prose import Scale, count, duration
 
@@ -309,3 +310,27 @@ def test_reporting_needs_no_torch(tmp_path: Path) -> None:
     if subprocess.run([sys.executable, "-c", probe]).returncode:
         pytest.skip("the package itself imports torch")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("content", ['{"a":' * 200_000 + "1" + "}" * 200_000, "[]", "\x00", '{"test": 1'])
+def test_a_damaged_result_is_named_and_left_out(tmp_path: Path, content: str) -> None:
+    digits(tmp_path)
+    (tmp_path / "rk4" / "seed-0" / "result.json").write_text(content)
+    with pytest.warns(Notice, match=r"rk4/seed-0/result\.json' is damaged.*it is left out"):
+        report.write(tmp_path)
+
+
+def test_a_disk_that_takes_no_report_is_a_sentence(tmp_path: Path) -> None:
+    digits(tmp_path)
+    for size in (0, 3000):
+        with files_up_to(size), pytest.raises(OdeumError, match="cannot write"):
+            report.write(tmp_path)
+
+
+def test_numbers_that_no_sum_holds(tmp_path: Path) -> None:
+    digits(tmp_path)
+    for path in tmp_path.glob("rk4/*/result.json"):
+        result = json.loads(path.read_text())
+        result["test"]["accuracy"], result["steps"] = 1e308, 10**400
+        path.write_text(json.dumps(result))
+    report.write(tmp_path)

@@ -7,10 +7,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from odeum.errors import OdeumError
+from odeum import storage
+from odeum.errors import OdeumError, notice
+
+LARGEST = 1e300
+"""numbers above this are no measurement, and their sums would be no numbers"""
 
 
 @dataclass(frozen=True)
@@ -102,25 +107,33 @@ def read(directory: str | Path) -> ComparisonRecord:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; none if the file is missing, half-written or something else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """The object in a file; none if the file is missing or is not what was written, which is said."""
+    if not path.exists():
         return None
-    return value if isinstance(value, dict) else None
+    try:
+        return storage.read_json(path)
+    except storage.Damaged as error:
+        _remark(f"{error}; it is left out")
+        return None
+
+
+@cache
+def _remark(sentence: str) -> None:
+    """Once, however often a report reads the file."""
+    notice(sentence)
 
 
 def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
     """The whole records of metrics.jsonl; a torn line, last or in the middle after a resumed kill, is skipped."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines() if path.is_file() else []
     except OSError:
         return ()
     records: dict[tuple[str, int], dict[str, Any]] = {}
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and (step := whole(record.get("step"))) is not None:
             records[str(record.get("split", "train")), step] = record
@@ -176,7 +189,11 @@ def _words(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    if abs(value) > LARGEST:
+        return math.inf if value > 0 else -math.inf
+    return float(value)
 
 
 def whole(value: Any) -> int | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from odeum.errors import OdeumError
 from odeum.report import plots
 from odeum.report.formats import table
 from odeum.report.notes import notes, warnings
@@ -13,6 +13,7 @@ from odeum.report.page import page
 from odeum.report.prose import headline
 from odeum.report.records import read
 from odeum.report.row import rows
+from odeum.storage import write_bytes
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ def write(directory: str | Path) -> Report:
     """Write report.html, table.md, table.csv and plots/ into a comparison's directory, over what was there."""
     comparison = read(directory)
     made, root = rows(comparison), comparison.directory
-    figures = plots.draw(comparison, made, root / "plots")
+    try:
+        figures = plots.draw(comparison, made, root / "plots")
+    except OSError as error:
+        raise OdeumError(f"cannot write '{root / 'plots'}': {error.strerror or error}") from None
     answer = headline(made, comparison.data)
     remarks = "".join(f"- {text}\n" for text in [*warnings(comparison, made), *notes(comparison, made)])
     report = Report(
@@ -48,6 +52,4 @@ def write(directory: str | Path) -> Report:
 
 def _replace(path: Path, text: str) -> None:
     """A reader never sees half a file."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    write_bytes(path, text.encode(errors="replace"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from odeum.distributed.world import join
 from odeum.settings.spelling import spell
 from odeum.settings.training import Training
-from odeum.storage import alone_in, make_directory, read_json
+from odeum.storage import Damaged, alone_in, make_directory, read_json
 from odeum.train.checkpoints import Checkpoints
 from odeum.train.interrupt import Interrupted
 from odeum.train.job import Job, holds, macs_per_step, open_run, plan_run, refuse_another
@@ -34,9 +35,19 @@ def train(job: Job, progress: Listener | None = None) -> dict[str, Any]:
         if not world.agree(result.exists()):
             Trainer(job, world, run, progress).run()
             world.wait()
-        found = read_json(result)
+        found = read_result(result)
         if world.main and "failed" not in found:
             Checkpoints(job.directory).clear()  # of a run that was killed when it was done
+    return found
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """result.json: numbers of the valid and of the test part, among others."""
+    found = read_json(path)
+    for split in ("valid", "test"):
+        values = found.get(split)
+        if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
+            raise Damaged(f"'{path}' is damaged: it has no numbers of the {split} part; --overwrite begins again")
     return found
 
 
