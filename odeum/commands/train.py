@@ -32,6 +32,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="begin again where there is a run")
     parser.add_argument(
         "--resume_from",
+        "--resume-from",
         type=str,
         default=None,
         metavar="STATE",
