@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_runs import digits, write_plan, write_run
@@ -23,7 +24,7 @@ from odeum.report.prose import Scale, count, duration
 BASE = (0.90, 0.92, 0.91)
 
 
-def compared(root: Path, *others: tuple[str, tuple[float, ...], float], **plan: str) -> tuple[str, list[report.Row]]:
+def compared(root: Path, *others: tuple[str, tuple[float, ...], float], **plan: Any) -> tuple[str, list[report.Row]]:
     """A baseline and others: (name, scores, step seconds) -> headline and rows."""
     for seed, score in enumerate(BASE):
         write_run(root, "sequential", seed, score)
@@ -48,11 +49,12 @@ def test_rows_hold_what_the_runs_hold(tmp_path: Path) -> None:
     assert late.seeds == (0, 1) and late.unfinished == ("seed 2: at step 500",)
     assert [rows[name].verdict for name in rows] == [
         "baseline",
-        "no difference shown",
-        "no difference shown",
-        "better",
+        "practically equal",
+        "open",
+        "better by more than the margin",
         "worse",
     ]
+    assert rk4.answer is not None and rk4.answer.more is not None and 0 < rk4.answer.more < 20
 
 
 def test_without_a_plan_rows_are_in_order_of_name_and_sequential_is_the_baseline(tmp_path: Path) -> None:
@@ -115,18 +117,128 @@ def test_better_is_said_with_its_price(tmp_path: Path) -> None:
     assert "2.50× the time a step" in told
 
 
-def test_no_difference_is_not_called_equal_and_a_saving_is_named(tmp_path: Path) -> None:
+def test_open_is_not_called_equal_and_a_saving_is_named(tmp_path: Path) -> None:
+    told, rows = compared(tmp_path, ("parallel", (0.905, 0.914, 0.913), 0.016))
+    assert told.startswith("Nothing was shown to be better than `sequential` on digits yet.")
+    assert "`parallel` needs 0.80× its step time, but whether it is as good is open (at worst" in told
+    assert "more seeds would decide" in told and rows[1].verdict == "open"
+
+
+def test_equal_within_the_margin_is_said_and_the_price_decides(tmp_path: Path) -> None:
     told, rows = compared(tmp_path, ("parallel", (0.901, 0.918, 0.912), 0.016))
-    assert told.startswith("Nothing was shown to be better than `sequential`")
-    assert "`parallel` needs 0.80× its step time" in told and "at worst" in told
-    assert rows[1].verdict == "no difference shown"
+    assert rows[1].verdict == "practically equal" and rows[1].margin == 0.01
+    assert told == (
+        "`parallel` is practically equal to `sequential` on digits (within 1 point) and needs 0.80× its step time."
+    )
+
+
+@pytest.mark.parametrize("times", [(0.0195, 0.0194, 0.0194), (0.012, 0.015, 0.021)])
+def test_a_small_or_shaky_gap_of_step_times_is_a_tie(tmp_path: Path, times: tuple[float, ...]) -> None:
+    """3 % in every seed, or much in two and the opposite in the third: no reason to change a layer."""
+    for seed, score in enumerate(BASE):
+        write_run(tmp_path, "sequential", seed, score)
+        write_run(tmp_path, "parallel", seed, score + (0.001, -0.002, 0.002)[seed], step_seconds=times[seed])
+    write_plan(tmp_path, ["sequential", "parallel"])
+    told = report.headline(report.rows(report.read(tmp_path)), "digits")
+    assert told.startswith("Stay with `sequential`") and told.endswith("and no cheaper.")
+
+
+def test_the_margin_of_the_plan_decides_what_is_equal(tmp_path: Path) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.901, 0.918, 0.912), 0.05), margin={"value": 0.001, "relative": False})
+    assert rows[1].verdict == "open" and rows[1].margin_text == "0.1 points"
+
+
+def test_better_by_less_than_the_margin_is_no_more_than_better(tmp_path: Path) -> None:
+    told, rows = compared(tmp_path, ("rk4", (0.910, 0.932, 0.921), 0.02))
+    assert rows[1].verdict == "better"
+    assert told.startswith("`rk4` is better on digits, perhaps by less than the margin of 1 point")
+
+
+def test_intervals_are_shown_within_what_is_possible_and_words_are_not_touched_by_it(tmp_path: Path) -> None:
+    for seed, (base, ours) in enumerate([(0.97, 0.999), (0.99, 0.985), (0.95, 0.99)]):
+        write_run(tmp_path, "sequential", seed, base)
+        write_run(tmp_path, "rk4", seed, ours)
+    rows = report.rows(report.read(tmp_path))
+    row = next(row for row in rows if row.architecture == "rk4")
+    assert row.difference is not None and row.difference.high is not None and row.ends is not None
+    assert row.difference.high > 0.03 and row.ends[1] == pytest.approx(0.03) and row.ends[0] == row.difference.low
+    assert row.verdict == "open"
+    assert "+3.0]" in report.table(rows, "md") and float(row.as_dict()["difference_high"]) == pytest.approx(0.03)
+
+
+def test_the_metric_that_decides_is_the_declared_one(tmp_path: Path) -> None:
+    _, rows = compared(tmp_path / "a", ("rk4", (0.950, 0.971, 0.961), 0.05))
+    assert rows[1].metric == "accuracy" and rows[1].other is not None and rows[1].other[0] == "loss"
+    assert "loss difference (not judged)" in report.table(rows, "md")
+    _, rows = compared(tmp_path / "b", ("rk4", (0.950, 0.971, 0.961), 0.05), judge="loss")
+    assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "1 %"
+    assert rows[1].other is not None and rows[1].other[0] == "accuracy"
+    assert "accuracy difference (not judged)" in report.table(rows, "md") and "+5.07 [" in report.table(rows, "md")
+    assert "Accuracy is shown with its interval" in " ".join(notes(report.read(tmp_path / "b"), rows))
+
+
+def test_without_a_baseline_rows_are_ranked_with_letters(tmp_path: Path) -> None:
+    told, rows = compared(
+        tmp_path, ("rk4", (0.971, 0.990, 0.981), 0.05), ("parallel", (0.902, 0.921, 0.909), 0.02), baseline="none"
+    )
+    assert rows[0].architecture == "rk4"
+    assert {row.architecture: row.group for row in rows} == {"rk4": "a", "parallel": "b", "sequential": "b"}
+    assert told == "`rk4` leads on digits (test accuracy 98.1 %), ahead of all others."
+    assert "| group |" in report.table(rows, "md") and "difference to" not in report.table(rows, "md")
+    text = report.write(tmp_path).page.read_text()
+    assert "share a letter" in text and "<b>a</b>" in text and "Difference to" not in text
+
+
+def test_a_ranking_names_those_who_cannot_be_told_from_the_first(tmp_path: Path) -> None:
+    told, _ = compared(
+        tmp_path, ("rk4", (0.70, 0.72, 0.711), 0.05), ("parallel", (0.902, 0.921, 0.909), 0.02), baseline="none"
+    )
+    assert told.endswith("but cannot be told apart from `sequential`; `rk4` is worse than `parallel`.")
+
+
+def test_looks_are_told_and_a_stopped_row_is_no_gap(tmp_path: Path) -> None:
+    for seed in range(12):
+        luck = (0.004, -0.003, 0.0, 0.002, -0.005, 0.003)[seed % 6]
+        write_run(tmp_path, "sequential", seed, 0.90 + luck)
+        write_run(tmp_path, "near", seed, 0.9035 + 1.5 * luck + (seed % 3) / 400)
+        if seed < 3:
+            write_run(tmp_path, "far", seed, 0.70 + luck * 1.1)
+    write_plan(tmp_path, ["sequential", "near", "far"], seeds="auto:12")
+    comparison = report.read(tmp_path)
+    rows = report.rows(comparison)
+    assert rows[2].answer is not None and rows[2].answer.look == 3
+    assert "worse by more than 1 point (3 seeds)" in report.table(rows, "md")
+    assert rows[2].as_dict()["decided_at"] == 3
+    assert "after 3, 6 and 12 seeds, as planned" in " ".join(notes(comparison, rows))
+    assert warnings(comparison, rows) == []
+
+
+def test_seeds_added_after_a_look_are_pointed_out(tmp_path: Path) -> None:
+    _, rows = compared(tmp_path, ("rk4", BASE[::-1], 0.02), looked=[3], seeds=6)
+    assert any("Seeds were added after the results of 3" in text for text in warnings(report.read(tmp_path), rows))
+
+
+def test_a_collapsed_run_is_pointed_out(tmp_path: Path) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.91, 0.31, 0.92), 0.02))
+    told = " ".join(warnings(report.read(tmp_path), rows))
+    assert "Seed 1 of `rk4` is far off its other seeds (31.0 %)" in told
+
+
+@pytest.mark.parametrize(
+    "damage", [{"margin": "x"}, {"seeds": "often"}, {"looked": "x"}, {"judge": 3}, {"overlap": []}]
+)
+def test_a_damaged_plan_falls_back_to_the_defaults(tmp_path: Path, damage: dict) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05), **damage)
+    assert rows[1].verdict == "better by more than the margin" and rows[1].margin == 0.01
 
 
 def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:
     told, _ = compared(tmp_path / "a", ("rk4", (0.80, 0.821, 0.811), 0.05))
     assert told == "Stay with `sequential` on digits: the other architecture is worse."
     told, _ = compared(tmp_path / "b", ("rk4", (0.901, 0.918, 0.912), 0.05))
-    assert told.endswith("nothing was cheaper: stay with `sequential`.")
+    assert told == (
+        "Stay with `sequential` on digits: `rk4` is practically equal to it (within 1 point) and no cheaper."
+    )
 
 
 def test_one_seed_has_no_verdict_and_says_so(tmp_path: Path) -> None:
@@ -142,7 +254,8 @@ def test_lower_is_better(tmp_path: Path) -> None:
         write_run(tmp_path, "sequential", seed, 120 + luck, metric="perplexity", higher_is_better=False)
         write_run(tmp_path, "rk4", seed, 100 + luck + seed / 10, metric="perplexity", higher_is_better=False)
     rows = report.rows(report.read(tmp_path))
-    assert rows[0].verdict == "better" and "19.9 lower" in report.headline(rows, "text")
+    assert rows[0].verdict == "better by more than the margin" and "19.9 lower" in report.headline(rows, "text")
+    assert rows[0].margin == pytest.approx(0.01 * (120 + 2 / 3)) and rows[0].margin_text == "1 %"
 
 
 def test_a_diverged_seed_takes_the_verdict_away(tmp_path: Path) -> None:
@@ -214,11 +327,11 @@ def test_markdown_and_text(tmp_path: Path) -> None:
     rows = report.rows(report.read(digits(tmp_path)))
     lines = report.table(rows, "md").splitlines()
     assert len(lines) == 7 and len({line.count("|") for line in lines}) == 1
-    assert "+1.7 [+1.3, +2.1]" in lines[5] and "| better |" in lines[5]
+    assert "+1.7 [+1.3, +2.2]" in lines[5] and "| better by more than 1 point |" in lines[5]
     for width in (80, 120, 200):
         text = report.table(rows, "text", width)
         assert max(map(len, text.splitlines())) <= width
-        assert "no difference shown" in text and "transevolve:full-1" in text
+        assert "better by more than 1 point" in text and "transevolve:full-1" in text
     with pytest.raises(OdeumError, match="unknown format 'markdown'"):
         report.table(rows, "markdown")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from odeum.commands.options import Parser, model_names
 from odeum.commands.request import command_line, folder_name, open_words, print_config, read_words
+from odeum.compare.plan import began_by, check_plan
+from odeum.compare.seeds import NO_BASELINE, Seeds
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import choose
 from odeum.settings.architecture import ARCHITECTURES
@@ -28,7 +30,22 @@ def run(argv: list[str]) -> int:
         default=DEFAULT,
         help=f"names with commas between; the first is the baseline; known: {', '.join(ARCHITECTURES)}",
     )
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each architecture")
+    parser.add_argument(
+        "--seeds",
+        type=int | str,
+        default=3,
+        help="runs of each architecture; auto: as many as it takes, at most 12 (auto:24: at most 24)",
+    )
+    parser.add_argument(
+        "--margin",
+        type=str,
+        default=None,
+        help="the difference that matters, said before the run: 0.5 (points of accuracy, BLEU …) or 2 % of the "
+        "baseline's value (none: 1 point, 0.5 BLEU, 1 % of a loss)",
+    )
+    parser.add_argument(
+        "--judge", type=str, default=None, help="what decides: metric or loss; the other is shown (none: metric)"
+    )
     parser.add_argument(
         "--match",
         type=str,
@@ -38,7 +55,9 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: epochs)"
     )
-    parser.add_argument("--baseline", type=str, default=None, help="what others are compared with (none: the first)")
+    parser.add_argument(
+        "--baseline", type=str, default=None, help="what others are compared with: the first, or `none`: each with each"
+    )
     parser.add_argument(
         "--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA-SETTINGS)"
     )
@@ -52,20 +71,22 @@ def run(argv: list[str]) -> int:
         said["train"] = {**said.get("train", {}), "budget": said["budget"]}
     names = split_spellings(said.get("architectures", DEFAULT))
     architectures = {name: parse(name) for name in names}
+    seeds = Seeds.parse(said.get("seeds", 3))
     baseline = said.get("baseline")
-    first = None if baseline is None else architectures.get(baseline) or parse(baseline)
+    first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
-    from odeum.compare.comparison import Comparison, began_by, check_plan, compare
+    from odeum.compare.comparison import Comparison, compare
     from odeum.report import data_notes, read, rows, table, write
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted
 
-    check_plan(match, said.get("seeds", 3), names, said.get("train", {}).get("budget"))
+    check_plan(match, names, said.get("train", {}).get("budget"))
     task, model, training = open_words(words)
     if said.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
-        print_config(words, task, model, training, {**chosen, "seeds": said.get("seeds", 3)})
+        chosen |= {"seeds": said.get("seeds", 3), "margin": said.get("margin"), "judge": said.get("judge")}
+        print_config(words, task, model, training, chosen)
         return 0
     directory = out_directory(said.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
     earlier = Path("runs") / f"compare-{slug(task.name)}"  # where any settings went once
@@ -76,12 +97,15 @@ def run(argv: list[str]) -> int:
         model,
         training,
         list(architectures.values()),
-        said.get("seeds", 3),
+        seeds,
         match,
         directory,
         first,
         command_line(),
         said.get("overwrite", False),
+        baseline == NO_BASELINE,
+        said.get("judge"),
+        said.get("margin"),
     )
     try:
         failures = compare(job, after_seed=lambda: _show(directory))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odeum.report.formats import FORMATS, rich_table, table
+from odeum.report.headline import headline
 from odeum.report.notes import data_notes
-from odeum.report.prose import headline
 from odeum.report.records import ComparisonRecord, RunRecord, read
 from odeum.report.row import Row, rows
 from odeum.report.writing import Report, write

@@ -11,28 +11,34 @@ WIDTH, HEIGHT = 150, 22
 
 
 def forest(row: Row, rows: Sequence[Row], look: Look) -> str:
-    """The difference and its interval on an axis that all rows share; right is better, whatever the metric."""
+    """The difference and its interval on an axis that all rows share; right is better, whatever the metric;
+    the band is the margin."""
     middle, y = WIDTH / 2, HEIGHT / 2
     zero = f'<line x1="{middle}" x2="{middle}" y1="0" y2="{HEIGHT}" stroke="var(--grid)" stroke-width="1.5"/>'
-    found, colour = row.difference, css_colour(look)
-    marks = ""
+    found, ends, colour = row.difference, row.ends, css_colour(look)
+    place = _scale(rows, 1 if row.higher_is_better else -1)
+    margin = max((other.margin or 0.0 for other in rows), default=0.0)
+    left, right = sorted((place(-margin), place(margin)))
+    marks = (
+        f'<rect class="margin" x="{left:.1f}" y="0" width="{right - left:.1f}" height="{HEIGHT}"/>' if margin else ""
+    )
+    marks += zero
     if row.is_baseline:
-        marks = f'<circle cx="{middle}" cy="{y}" r="3.5" fill="{colour}"/>'
+        marks += f'<circle cx="{middle}" cy="{y}" r="3.5" fill="{colour}"/>'
     elif found and found.mean == found.mean:
-        place = _scale(rows, 1 if row.higher_is_better else -1)
-        if found.low is not None and found.high is not None:
-            left, right = sorted((place(found.low), place(found.high)))
-            marks = f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>'
+        if ends is not None:
+            left, right = sorted(map(place, ends))
+            marks += f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>'
             marks += _arrow(left, 2, 6, y, colour) + _arrow(right, WIDTH - 2, WIDTH - 6, y, colour)
         marks += f'<circle cx="{place(found.mean):.1f}" cy="{y}" r="4.5" fill="{colour}"/>'
-    return f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{zero}{marks}</svg>'
+    return f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{marks}</svg>'
 
 
 def _scale(rows: Sequence[Row], sign: int):
     """Room for every interval, unless one is so wide that it would hide the others: then it is cut at an arrow."""
     found = [row.difference for row in rows if row.difference and row.difference.mean == row.difference.mean]
     means = max((abs(f.mean) for f in found), default=0.0)
-    ends = max((abs(end) for f in found for end in (f.low, f.high) if end is not None), default=0.0)
+    ends = max((abs(end) for row in rows for end in row.ends or ()), default=0.0)
     reach = max(min(ends, 4 * means) if means else ends, means * 1.1) or 1.0
     half = WIDTH / 2 - 8
     return lambda value: WIDTH / 2 + min(max(sign * value / reach, -1 - 6 / half), 1 + 6 / half) * half

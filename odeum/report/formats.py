@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from odeum.errors import choose
-from odeum.report.prose import NONE, Scale, count, memory, ratio
+from odeum.report.prose import NONE, Scale, count, memory, ratio, verdict
 from odeum.report.row import Row
+from odeum.settings.metric import metric_named
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,18 +35,19 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     metric = rows[0].metric if rows else "metric"
     split = rows[0].split if rows else "test"
     unit = f" ({scale.unit.strip()})" if scale.unit else ""
-    base = next((row.architecture for row in rows if row.is_baseline), "baseline")
     judged, other = (split, "valid") if split == "test" else (split, "test")
 
     def score(part: str) -> Column:
         return Column(f"{part} {metric}{unit}", lambda row: scale.summary(row.test if part == "test" else row.valid))
 
     known = [score(other)] if any(row.test if other == "test" else row.valid for row in rows) else []
+    unjudged = next((row.other[0] for row in rows if row.other), None)
+    if unjudged:
+        known.append(Column(f"{unjudged} difference (not judged)", lambda row: not_judged(row)))
     return [
         Column("architecture", lambda row: row.architecture, numeric=False),
         score(judged),
-        Column(f"difference to {base}{f' ({scale.points.strip()})' if scale.points else ''}", scale.difference),
-        Column("verdict", lambda row: row.verdict, numeric=False),
+        *_compared(rows, scale),
         Column("step time", lambda row: ratio(row.step_ratio)),
         Column("parameters", lambda row: count(row.parameters)),
         Column("multiply–adds an example", lambda row: count(row.macs)),
@@ -55,6 +58,29 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         Column("multiply–adds of training", lambda row: count(row.training_macs)),
         Column("steps", lambda row: NONE if row.steps is None else f"{row.steps:.0f}"),
     ]
+
+
+def _compared(rows: Sequence[Row], scale: Scale) -> list[Column]:
+    """Differences to a baseline, or letters where there is none."""
+    base = next((row.architecture for row in rows if row.is_baseline), None)
+    if base is None and any(row.group for row in rows):
+        return [Column("group", lambda row: row.group or NONE, numeric=False)]
+    unit = f" ({scale.points.strip()})" if scale.points else ""
+    return [
+        Column(f"difference to {base or 'baseline'}{unit}", scale.difference),
+        Column("verdict", verdict, numeric=False),
+    ]
+
+
+def not_judged(row: Row) -> str:
+    """−0.012 [−0.031, +0.007] of the metric that does not decide."""
+    if row.other is None:
+        return NONE
+    name, found = row.other
+    share = metric_named(name).share
+    spread = (found.spread or 0.0) * (100 if share else 1)
+    digits = min(max(-math.floor(math.log10(spread)), 1), 4) if spread else 2
+    return Scale(100.0 if share else 1.0, digits, "", "").interval(found.mean, found.low, found.high)
 
 
 def seeds(row: Row) -> str:
@@ -95,7 +121,6 @@ def rich_table(rows: Sequence[Row], width: int = 120) -> Table:
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    colours = {"better": "green", "worse": "red"}
     room, shown = width, []
     for column in columns(rows):
         cells = [column.write(row) for row in rows]
@@ -108,8 +133,12 @@ def rich_table(rows: Sequence[Row], width: int = 120) -> Table:
         justify = "right" if column.numeric else "left"
         made.add_column(Text(column.head), justify=justify, overflow="fold", width=needed)
     for line in zip(*shown, strict=True):
-        made.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in line))
+        made.add_row(*(Text(cell, style=_colour(cell)) for cell in line))
     return made
+
+
+def _colour(cell: str) -> str:
+    return "green" if cell.startswith("better") else "red" if cell.startswith("worse") else ""
 
 
 def _markdown(rows: Sequence[Row]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from odeum.compare.statistics import t_quantile
-from odeum.report.prose import count, duration, interval_note, listing
+from odeum.compare.intervals import ERROR
+from odeum.compare.outliers import far_runs
+from odeum.report.prose import Scale, count, duration, interval_note, listing, percent
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
 
@@ -36,11 +36,7 @@ LENGTH = frozenset({"steps", "macs", "epochs", "budget"})
 
 def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """Sentences, the most important first."""
-    out = [*_equal(comparison, rows), *data_notes(comparison), interval_note(rows)]
-    out.append(
-        "“No difference shown” means that the interval contains zero; it does not prove two architectures equal."
-    )
-    out += _power(rows)
+    out = [*_equal(comparison, rows), *data_notes(comparison), *_verdicts(comparison, rows)]
     out.append(
         "± is the sample standard deviation over seeds: the luck of initial weights and batch order. "
         "It does not cover the choice of the data, its split, or the recipe."
@@ -73,10 +69,17 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         if row.diverged:
             seeds = ", ".join(map(str, row.diverged))
             out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
+    out += _far(comparison, rows)
+    if comparison.looked:
+        seen = " and ".join(map(str, comparison.looked))
+        out.append(
+            f"Seeds were added after the results of {seen} had been seen; the verdicts promise less than they say "
+            "(--seeds auto plans its looks beforehand)."
+        )
     out += _unequal(comparison.match, rows)
     most = max((len(row.seeds) for row in rows if row.is_baseline), default=0)
     uneven = [row.architecture for row in rows if row.difference and row.difference.n < max(len(row.seeds), most)]
-    if uneven:
+    if uneven and not (comparison.seeds and comparison.seeds.auto):
         out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
     runs = [run.info for run in comparison.runs if run.result is not None]
     for key, words in (("fingerprint", "data"), ("device", "device")):
@@ -127,16 +130,41 @@ def _span(values: Sequence[float | None], write: Any) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _power(rows: Sequence[Row]) -> list[str]:
-    """How large a difference must be to be shown, and what more seeds would change."""
-    judged = [row.difference for row in rows if row.difference and row.difference.n > 1]
-    if not judged:
-        return ["With one seed nothing can be told from luck; three seeds or more allow a verdict."]
-    level, n = judged[0].level, max(found.n for found in judged)
-    if n > 5:
-        return []
-    now, then = (t_quantile((1 + level) / 2, k - 1) / math.sqrt(k) for k in (n, 2 * n))
+def _verdicts(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
+    """What the words mean, and what they promise."""
+    margin = comparison.facts.spell_margin(comparison.margin)
+    if comparison.baseline is None:
+        out = [
+            "Architectures that share a letter could not be told apart: the intervals of all pairs, paired by seed, "
+            f"hold together at {percent(1 - ERROR)}."
+        ]
+    else:
+        out = [
+            interval_note(rows),
+            f"Verdicts are read off the intervals, with a margin of {margin} said before the run: “practically equal” "
+            "lies within it altogether, “better” or “worse” leaves out zero, “open” does neither. The number of seeds "
+            "that would decide an open one supposes that difference and spread stay what they are.",
+        ]
+    if comparison.seeds and comparison.seeds.auto:
+        looks = [str(look.seeds) for look in comparison.seeds.looks]
+        out.append(
+            f"Results were looked at after {', '.join(looks[:-1])} and {looks[-1]} seeds, as planned; an architecture "
+            f"that was decided got no more. The error of {percent(ERROR)} is spent over all looks together."
+        )
+    if not any(row.judged or row.group for row in rows):
+        out.append("With one seed nothing can be told from luck; three seeds or more allow a verdict.")
+    if other := next((row.other[0] for row in rows if row.other), None):
+        out.append(
+            f"{other.capitalize()} is shown with its interval, but was not declared to decide: it has no verdict."
+        )
+    return out
+
+
+def _far(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
+    """Runs that no interval of a few seeds can bear."""
+    scores, scale = comparison.scores(comparison.metric), Scale.of(rows)
     return [
-        f"With {n} seeds a difference must be {now:.1f} times its own spread over seeds to be shown; "
-        f"with {2 * n} it would be {then:.1f} times."
+        f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): where "
+        "runs collapse now and then, a few seeds cannot tell how often, and the intervals promise less than they say."
+        for name, seed in far_runs(scores)
     ]

@@ -9,15 +9,16 @@ from typing import Any
 
 from odeum.report import plots
 from odeum.report.forest import forest, key
-from odeum.report.formats import seeds
+from odeum.report.formats import not_judged, seeds
+from odeum.report.headline import groups, headline
 from odeum.report.notes import differing, notes, warnings
-from odeum.report.prose import NONE, Scale, count, duration, groups, headline, memory, ratio
+from odeum.report.prose import NONE, Scale, count, duration, memory, ratio, verdict
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
 from odeum.report.style import CSS
-from odeum.report.svg import looks
+from odeum.report.svg import Look, looks
 
-SIGNS = {"better": "▲ ", "worse": "▼ "}
+AXIS = "Worse ← 0 → better"
 
 
 def page(comparison: ComparisonRecord, rows: Sequence[Row], figures: Sequence[plots.Figure]) -> str:
@@ -64,9 +65,10 @@ def _marked(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<strong>\1</strong>", _text(text))
 
 
-def _pill(verdict: str) -> str:
-    kind = verdict if verdict in SIGNS else "even"
-    return f'<span class="pill {kind}">{SIGNS.get(verdict, "")}{_text(verdict)}</span>'
+def _pill(word: str) -> str:
+    kind = next((kind for kind in ("better", "worse") if word.startswith(kind)), "even")
+    sign = {"better": "▲ ", "worse": "▼ "}.get(kind, "")
+    return f'<span class="pill {kind}">{sign}{_text(word)}</span>'
 
 
 def _groups(rows: Sequence[Row]) -> str:
@@ -81,46 +83,68 @@ def _warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
 
 def _results(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
     scale, look = Scale.of(rows), looks(comparison)
-    metric, split = _text(comparison.metric), comparison.split
-    other = "valid" if split == "test" else "test"
-    unit = f", {scale.unit.strip()}" if scale.unit else ""
-    judged, change_head = f"{split.capitalize()} {metric}{unit}", f"Difference to {_text(comparison.baseline)}"
-    heads = [
-        ("Architecture", ""),
-        (judged, ""),
-        (change_head + (f", {scale.points.strip()}" if scale.points else ""), ""),
-        ('<span class="ends"><span>← worse</span><span>better →</span></span>', "words"),
-        ("Verdict", "words"),
-        ("Step time", ""),
-        ("Parameters", ""),
-        ("Multiply–adds an example; in training", ""),
-        ("Peak memory", ""),
-    ]
+    head = (
+        f"{comparison.split.capitalize()} {_text(comparison.metric)}{f', {scale.unit.strip()}' if scale.unit else ''}"
+    )
     body = []
     for row in rows:
-        summary, second = row.score, row.valid if other == "valid" else row.test
-        spread = f" <span>± {scale.number(summary.spread)}</span>" if summary and summary.spread is not None else ""
-        change, _, interval = scale.difference(row).partition(" ")
-        total = count(row.training_macs) if row.training_macs else ""
-        mean = f"{scale.number(summary.mean) if summary else NONE}{spread}"
         name = f"{key(look[row.architecture])}<div>{_breakable(row.architecture)}<small>{_seeds(row)}</small></div>"
+        total = count(row.training_macs) if row.training_macs else ""
         cells = [
-            ("name", "", f'<div class="named">{name}</div>'),
-            ("main", judged, _two(mean, f"{other} {scale.number(second.mean)}" if second else "")),
-            ("", change_head, _two(change, interval)),
-            ("words", "Worse ← 0 → better", forest(row, rows, look[row.architecture])),
-            ("words", "Verdict", _pill(row.verdict)),
+            ("name", "Architecture", f'<div class="named">{name}</div>'),
+            ("main", head, _quality(row, scale)),
+            *_compared(comparison, row, rows, scale, look[row.architecture]),
             ("", "Step time", _two(ratio(row.step_ratio), duration(row.step_seconds) if row.step_seconds else "")),
             ("", "Parameters", count(row.parameters)),
             ("", "Multiply–adds an example; in training", _two(count(row.macs), total)),
             ("", "Peak memory", memory(row.peak_memory)),
         ]
-        body.append("<tr>" + "".join(_cell(*cell) for cell in cells) + "</tr>")
-    head = "".join(f'<th class="{kind}">{text}</th>' for text, kind in heads)
-    body_text = "\n".join(body)
+        body.append(cells)
+    heads = "".join(f'<th class="{kind if kind == "words" else ""}">{text}</th>' for kind, text, _ in body[0])
+    heads = heads.replace(AXIS, '<span class="ends"><span>← worse</span><span>better →</span></span>')
+    lines = "\n".join("<tr>" + "".join(_cell(*cell) for cell in cells) + "</tr>" for cells in body)
     return (
-        f'<div class="card wide"><table class="results"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body_text}\n</tbody></table></div>"
+        f'<div class="card wide"><table class="results"><thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{lines}\n</tbody></table></div>{_legend(rows)}"
+    )
+
+
+def _quality(row: Row, scale: Scale) -> str:
+    summary, (other, second) = row.score, ("valid", row.valid) if row.split == "test" else ("test", row.test)
+    spread = f" <span>± {scale.number(summary.spread)}</span>" if summary and summary.spread is not None else ""
+    mean = f"{scale.number(summary.mean) if summary else NONE}{spread}"
+    return _two(mean, f"{other} {scale.number(second.mean)}" if second else "")
+
+
+def _compared(
+    comparison: ComparisonRecord, row: Row, rows: Sequence[Row], scale: Scale, look: Look
+) -> list[tuple[str, str, str]]:
+    """Difference, drawing and verdict; without a baseline, letters."""
+    if comparison.baseline is None:
+        return [("words", "Group", f"<b>{row.group}</b>" if row.group else _pill(row.verdict))]
+    change, _, interval = scale.difference(row).partition(" ")
+    unit = f", {scale.points.strip()}" if scale.points else ""
+    cells = [
+        ("", f"Difference to {_text(comparison.baseline)}{unit}", _two(change, interval)),
+        ("words", AXIS, forest(row, rows, look)),
+        ("words", "Verdict", _pill(verdict(row))),
+    ]
+    if any(other.other for other in rows):
+        cells.append(("", f"{_text(comparison.other).capitalize()} difference, not judged", _small(not_judged(row))))
+    return cells
+
+
+def _small(text: str) -> str:
+    first, _, second = text.partition(" ")
+    return _two(first, second)
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    if not any(row.margin for row in rows):
+        return ""
+    return (
+        f'<p class="soft">The grey band is the margin of ± {_text(rows[0].margin_text)}: inside it architectures are '
+        "practically equal. An arrow is an interval that goes on.</p>"
     )
 
 
@@ -135,7 +159,7 @@ def _seeds(row: Row) -> str:
 
 
 def _cell(kind: str, head: str, content: str) -> str:
-    label = f' data-head="{head}"' if head else ""
+    label = f' data-head="{head}"' if kind != "name" else ""
     return f'<td class="{kind}"{label}>{content}</td>' if kind else f"<td{label}>{content}</td>"
 
 
@@ -195,7 +219,8 @@ def _facts(comparison: ComparisonRecord) -> str:
             for part in (comparison.data, str(first.get("kind") or ""), _mark(first)) if part
         ),
         "Judged by": f"{comparison.metric} on the {comparison.split} part, "
-        f"{'higher' if comparison.higher_is_better else 'lower'} is better",
+        f"{'higher' if comparison.higher_is_better else 'lower'} is better; "
+        f"a difference matters from {comparison.facts.spell_margin(comparison.margin)} on",
         "Recipe": _settings([info.get("training") for info in infos]),
         "Model": _settings([info.get("model") for info in infos]),
         "Seeds": ", ".join(map(str, sorted({run.seed for run in comparison.runs}))),

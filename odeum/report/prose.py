@@ -1,4 +1,4 @@
-"""Numbers as a person reads them, and the sentences that answer the question: which layer is worth it here?
+"""Numbers and verdicts as a person reads them.
 
 Names stand between backticks, which Markdown shows as code, the page as bold, and the terminal drops.
 """
@@ -9,12 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from odeum.compare.statistics import Summary, level_for
+from odeum.compare.intervals import ERROR
+from odeum.compare.statistics import Summary
+from odeum.compare.verdicts import MANY
 from odeum.report.row import Row
+from odeum.settings.metric import metric_named
 
 NONE = "–"
-NOTICEABLE = 0.03
-"""Costs within 3 % of the baseline's are called about the same."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Scale:
         """As many decimals as the smallest spread needs for one digit, between one and three, but three digits at least
         of the smallest mean: an error may be measured in millionths."""
         scores = [s for row in rows for s in (row.test, row.valid) if s]
-        share = bool(rows) and rows[0].metric in ("accuracy", "top5") and all(abs(s.mean) <= 1 for s in scores)
+        share = bool(rows) and metric_named(rows[0].metric).share and all(abs(s.mean) <= 1 for s in scores)
         factor = 100.0 if share else 1.0
         smallest = min((s.spread * factor for s in scores if s.spread), default=0.0)
         decimals = min(max(-math.floor(math.log10(smallest)), 1), 3) if smallest > 0 else 2
@@ -58,10 +59,29 @@ class Scale:
         found = row.difference
         if found is None or not math.isfinite(found.mean):
             return NONE
-        text = self.number(found.mean, signed=True)
-        if found.low is None or found.high is None:
-            return text
-        return f"{text} [{self.number(found.low, True)}, {self.number(found.high, True)}]"
+        low, high = row.ends or (None, None)
+        return self.interval(found.mean, low, high)
+
+    def interval(self, mean: float, low: float | None, high: float | None) -> str:
+        text = self.number(mean, signed=True)
+        return text if low is None or high is None else f"{text} [{self.number(low, True)}, {self.number(high, True)}]"
+
+
+def verdict(row: Row) -> str:
+    """The word with its number: better by more than 1 point, open: about 9 more seeds."""
+    answer = row.answer
+    if answer is None:
+        return row.verdict
+    word = answer.word.replace("the margin", row.margin_text)
+    if answer.word == "open":
+        return f"open: {more(row)}"
+    return word if answer.look is None else f"{word} ({answer.look} seeds)"
+
+
+def more(row: Row) -> str:
+    """How many more seeds an open row needs."""
+    seeds = row.answer.more if row.answer else None
+    return f"over {MANY} more seeds" if seeds is None else f"about {seeds} more seed{'' if seeds == 1 else 's'}"
 
 
 def count(value: float | None) -> str:
@@ -103,131 +123,15 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else "".join(quoted)
 
 
-def headline(rows: Sequence[Row], data: str) -> str:
-    """One or two sentences that answer the question, no stronger than the verdicts allow."""
-    base = next(row for row in rows if row.is_baseline)
-    done = [row for row in rows if row.score]
-    others = [row for row in done if not row.is_baseline]
-    scale = Scale.of(rows)
-    if not done and any(row.diverged for row in rows):
-        return f"Every run on {data} diverged, so nothing can be said; a smaller learning rate may help."
-    if not done:
-        return f"No run on {data} has finished yet, so nothing can be said."
-    if not base.score:
-        return f"The baseline `{base.architecture}` has no finished run on {data}, so there is nothing to compare with."
-    if not others:
-        told = f"{scale.value(base.score)} {base.metric}"
-        return f"Only `{base.architecture}` has finished on {data}, with {told}: nothing to compare it with yet."
-    judged = [row for row in others if row.verdict in ("better", "worse", "no difference shown")]
-    if not judged:
-        return _too_few(done, base, data, scale)
-    better = sorted((row for row in judged if row.verdict == "better"), key=_gain, reverse=True)
-    if better:
-        return _worth_it(better[0], base, data, scale)
-    equal = [row for row in judged if row.verdict == "no difference shown"]
-    if not equal:
-        stay = f"Stay with `{base.architecture}` on {data}:"
-        if left := [row.architecture for row in rows if row not in judged and not row.is_baseline]:
-            worse = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'} worse"
-            return f"{stay} {worse}. Of {listing(left)} nothing can be said yet."
-        return f"{stay} {'the' if len(judged) == 1 else 'every'} other architecture is worse."
-    return _cheapest(equal, judged, base, data, scale)
-
-
-def groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """Verdict -> names, in the order in which a reader asks for them; only those that occur."""
-    order = ["better", "no difference shown", "worse"]
-    found = [row.verdict for row in rows if not row.is_baseline]
-    kinds = [*order, *dict.fromkeys(v for v in found if v not in order)]
-    named = [
-        (kind, [row.architecture for row in rows if row.verdict == kind and not row.is_baseline]) for kind in kinds
-    ]
-    return [(kind, names) for kind, names in named if names]
-
-
-def _gain(row: Row) -> float:
-    """The difference in the good direction."""
-    mean = row.difference.mean if row.difference else 0.0
-    return mean if row.higher_is_better else -mean
-
-
-def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
-    if any(row.diverged for row in done):
-        return f"No verdict on {data}: runs diverged (their {base.metric} is not a finite number)."
-    if not any(row.difference for row in done):
-        return f"No verdict on {data}: no architecture shares a seed with the baseline `{base.architecture}`."
-    key = (lambda row: row.score.mean) if base.higher_is_better else (lambda row: -row.score.mean)
-    best = max(done, key=key)
-    told = f"{best.split} {best.metric} {scale.value(best.score)}" if best.score else ""
-    ties = [row.architecture for row in done if row.score and best.score and row.score.mean == best.score.mean]
-    if len(ties) > 1:
-        return (
-            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} came out alike ({told}); three "
-            "seeds or more allow a verdict."
-        )
-    versus = f" against {scale.value(base.score)} of `{base.architecture}`" if best is not base and base.score else ""
-    return (
-        f"One seed cannot tell which layer is worth it on {data}. `{best.architecture}` came out ahead "
-        f"({told}{versus}); three seeds or more allow a verdict."
-    )
-
-
-def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
-    found = best.difference
-    assert found is not None and found.low is not None and found.high is not None and best.score is not None
-    ends = sorted((abs(found.low), abs(found.high)))
-    way = "higher" if found.mean > 0 else "lower"
-    return (
-        f"`{best.architecture}` is worth it on {data}: its {best.split} {best.metric} of {scale.value(best.score)} is "
-        f"{scale.number(abs(found.mean))}{scale.points} {way} than that of `{base.architecture}` (interval "
-        f"{scale.number(ends[0])} to {scale.number(ends[1])}), {_cost(best, base)}."
-    )
-
-
-def _cheapest(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
-    start = f"Nothing was shown to be better than `{base.architecture}` on {data}"
-    for name, cost in (("step time", _time), ("parameters", _size)):
-        saving = [(value, row) for row in equal if (value := cost(row, base)) is not None and value < 1 - NOTICEABLE]
-        if saving:
-            value, row = min(saving, key=lambda pair: pair[0])
-            return f"{start}, but `{row.architecture}` needs {ratio(value)} its {name} and {_bound(row, scale)}."
-    costs = [cost(row, base) or 1.0 for row in judged for cost in (_time, _size)]
-    rest = "what was cheaper is worse" if min(costs) < 1 - NOTICEABLE else "nothing was cheaper"
-    return f"{start}, and {rest}: stay with `{base.architecture}`."
-
-
-def _bound(row: Row, scale: Scale) -> str:
-    """What the interval still allows: the honest reading of `no difference shown`."""
-    found = row.difference
-    end = None if found is None else found.low if row.higher_is_better else found.high
-    if end is None:
-        return "no difference was shown"
-    way = "lower" if row.higher_is_better else "higher"
-    return f"shows no difference in {row.metric} (at worst {scale.number(abs(end))}{scale.points} {way})"
-
-
-def _cost(row: Row, base: Row) -> str:
-    parts = [
-        f"{ratio(value)} {name}"
-        for name, value in (("the time a step", _time(row, base)), ("the parameters", _size(row, base)))
-        if value is not None and abs(value - 1) > NOTICEABLE
-    ]
-    return "at " + " and ".join(parts) if parts else "at about the same time a step and parameters"
-
-
-def _time(row: Row, base: Row) -> float | None:
-    return row.step_ratio
-
-
-def _size(row: Row, base: Row) -> float | None:
-    return row.parameters / base.parameters if row.parameters and base.parameters else None
-
-
 def interval_note(rows: Sequence[Row]) -> str:
     """How the intervals are made: a footnote wherever they are shown."""
-    compared = sum(row.judged for row in rows)
+    found = [row.difference for row in rows if row.difference and row.judged]
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
-    if compared < 2:
-        return f"{note} at {percent(level_for(1))}."
-    each = next(row.difference.level for row in rows if row.difference and row.judged)
-    return f"{note} at {percent(each)} each, so that all {compared} hold together at 95 % (Bonferroni)."
+    if len(found) < 2:
+        return f"{note} at {percent(found[0].level if found else 1 - ERROR)}."
+    levels = sorted({each.level for each in found})
+    told = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
+    lent = any(each.degrees > each.n - 1 for each in found)
+    return f"{note} at {told} each, so that all {len(found)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
+        "; rows lend each other part of what they know of the spread." if lent else "."
+    )

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from odeum import storage
+from odeum.compare.intervals import all_pairs, to_baseline
+from odeum.compare.seeds import NO_BASELINE, Seeds
 from odeum.errors import OdeumError, notice
+from odeum.settings.metric import Margin, Metric, metric_named, read_margin
 
 LARGEST = 1e300
 """numbers above this are no measurement, and their sums would be no numbers"""
@@ -54,14 +57,42 @@ class ComparisonRecord:
     runs: tuple[RunRecord, ...]
     architectures: tuple[str, ...]
     """in the order in which they are shown"""
-    baseline: str
+    baseline: str | None
+    """what the others are compared with (none: all with each other)"""
     metric: str
+    """the one that decides, declared beforehand"""
+    other: str | None
+    """shown beside it, not judged"""
     higher_is_better: bool
+    margin: Margin
+    seeds: Seeds | None
+    """how many were planned (none: not recorded)"""
+    looked: tuple[int, ...]
+    """numbers of seeds after which results had been seen and more were added, where that was no plan"""
+    overlap: float
     split: str
     """where the architectures are judged: test, or valid where there is no test"""
     data: str
     match: str | None
     command: str | None
+
+    @property
+    def facts(self) -> Metric:
+        """What is known of the metric that decides."""
+        return metric_named(self.metric, self.higher_is_better)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The family: each against the baseline or, without one, every two."""
+        names = self.architectures
+        return all_pairs(names) if self.baseline is None else to_baseline(names, self.baseline)
+
+    def scores(self, metric: str) -> dict[str, dict[int, float]]:
+        """A metric where it is judged, by architecture and seed; of a diverged run it is not finite."""
+        return {
+            name: {run.seed: x for run in self.finished(name) if (x := run.score(self.split, metric)) is not None}
+            for name in self.architectures
+        }
 
     def of(self, architecture: str) -> list[RunRecord]:
         return [run for run in self.runs if run.architecture == architecture]
@@ -85,25 +116,48 @@ def read(directory: str | Path) -> ComparisonRecord:
     runs = _unique(_run(folder, folders, wanted) for folder in folders)
     names = sorted({run.architecture for run in runs})
     order = tuple(dict.fromkeys([*wanted, *names]))
-    baseline = str(plan.get("baseline") or ("sequential" if "sequential" in order else order[0]))
-    if baseline not in order:
-        raise OdeumError(f"the baseline '{baseline}' of '{root}' has no runs there; it has: {', '.join(order)}")
+    baseline = _baseline(plan, order, root)
     facts: dict[str, Any] = next((run.info for run in runs if run.info.get("metric")), {})
-    metric = str(facts.get("metric") or "loss")
+    own = str(facts.get("metric") or "loss")
+    metric, other = ("loss", own) if plan.get("judge") == "loss" else (own, "loss")
+    higher = bool(facts.get("higher_is_better", own != "loss")) if metric == own else False
     done = [run for run in runs if run.result is not None]
     tested = bool(done) and all(run.score("test", metric) is not None for run in done)
+    overlap = plan.get("overlap")
     return ComparisonRecord(
         directory=root,
         runs=runs,
         architectures=order,
         baseline=baseline,
         metric=metric,
-        higher_is_better=bool(facts.get("higher_is_better", metric != "loss")),
+        other=other if other != metric else None,
+        higher_is_better=higher,
+        margin=read_margin(plan.get("margin"), metric_named(metric, higher)),
+        seeds=_seeds(plan),
+        looked=tuple(n for n in _list(plan.get("looked")) if isinstance(n, int)),
+        overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
         split="test" if tested or not done else "valid",
         data=_words(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
         match=str(plan["match"]) if plan.get("match") else None,
         command=str(plan["command"]) if plan.get("command") else None,
     )
+
+
+def _baseline(plan: Mapping[str, Any], order: tuple[str, ...], root: Path) -> str | None:
+    if plan.get("baseline") == NO_BASELINE:
+        return None
+    baseline = str(plan.get("baseline") or ("sequential" if "sequential" in order else order[0]))
+    if baseline not in order:
+        raise OdeumError(f"the baseline '{baseline}' of '{root}' has no runs there; it has: {', '.join(order)}")
+    return baseline
+
+
+def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
+    """The plan's seeds; of a damaged plan none, and what is there is looked at once."""
+    try:
+        return Seeds.parse(plan["seeds"]) if "seeds" in plan else None
+    except OdeumError:
+        return None
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -186,6 +240,10 @@ def _seed(folder: Path) -> int:
 
 def _words(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _number(value: Any) -> float | None:

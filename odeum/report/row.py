@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from odeum.compare.statistics import Difference, Summary, paired_difference, paired_ratio, summarise
+from odeum.compare.intervals import Difference, differences
+from odeum.compare.ranking import letters
+from odeum.compare.seeds import Answer, Question, decide
+from odeum.compare.statistics import Ratio, Summary, paired_ratio, summarise
+from odeum.compare.verdicts import Verdict
 from odeum.report.records import ComparisonRecord, RunRecord, whole
 
 MEASURED = (
@@ -39,9 +43,21 @@ class Row:
     diverged: tuple[int, ...]
     """seeds whose metric is not finite; the means are over the others"""
     difference: Difference | None
-    """to the baseline, paired by seed (none: the baseline itself, or no seed in common)"""
-    step_ratio: float | None
-    """step time over the baseline's: median over the seeds"""
+    """to the baseline, paired by seed (none: the baseline itself, no baseline, or no seed in common)"""
+    possible: tuple[float, float]
+    """least and greatest difference that there can be; intervals are shown within it"""
+    margin: float | None
+    """what matters, in the unit of the difference"""
+    margin_text: str
+    """as it was said: 1 point, 1 %"""
+    answer: Verdict | None
+    """on `difference`"""
+    group: str
+    """without a baseline: letters that it shares with those it could not be told apart from"""
+    other: tuple[str, Difference] | None
+    """the difference in the metric that is not judged, and its name"""
+    step: Ratio | None
+    """step time over the baseline's (without one: the fastest one's)"""
     step_seconds: float | None
     parameters: int | None
     macs: int | None
@@ -66,9 +82,23 @@ class Row:
         return self.test if self.split == "test" else self.valid
 
     @property
+    def step_ratio(self) -> float | None:
+        """The median over the seeds of the step time over the baseline's."""
+        return self.step.middle if self.step else None
+
+    @property
     def judged(self) -> bool:
-        """Whether there is a verdict: more than one seed shared with the baseline, and none diverged."""
-        return self.difference is not None and self.difference.n > 1 and math.isfinite(self.difference.mean)
+        """Whether it is one of the family: more than one seed shared with the baseline, and none diverged."""
+        return self.difference is not None and self.difference.counts
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The interval as it is shown: within what is possible. Words are read off the whole one."""
+        found = self.difference
+        if found is None or found.low is None or found.high is None:
+            return None
+        least, most = self.possible
+        return max(found.low, min(least, found.mean)), min(found.high, max(most, found.mean))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words, unscaled, for csv and json."""
@@ -78,54 +108,110 @@ class Row:
             flat[f"{split}_spread"] = summary.spread if summary else None
         flat["seeds"] = len(self.seeds)
         flat["diverged"] = len(self.diverged)
-        for key, name in (("mean", ""), ("low", "_low"), ("high", "_high"), ("level", "_level"), ("p", "_p")):
-            flat["difference" + name] = getattr(self.difference, key, None)
-        flat["difference_seeds"] = self.difference.n if self.difference else None
-        flat["verdict"] = self.verdict
+        low, high = self.ends or (None, None)
+        found, answer = self.difference, self.answer
+        flat |= {"difference": found.mean if found else None, "difference_low": low, "difference_high": high}
+        flat |= {"difference_level": found.level if found else None, "difference_p": found.p if found else None}
+        flat |= {"difference_seeds": found.n if found else None, "margin": self.margin, "verdict": self.verdict}
+        flat |= {"more_seeds": answer.more if answer else None, "decided_at": answer.look if answer else None}
+        flat["group"] = self.group
+        name, other = self.other or (None, None)
+        flat |= {"not_judged": name, "not_judged_difference": other.mean if other else None}
+        flat |= {"not_judged_low": other.low if other else None, "not_judged_high": other.high if other else None}
         flat |= {key: getattr(self, key) for key in MEASURED}
         flat["unfinished"] = "; ".join(self.unfinished)
         return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in flat.items()}
 
     @property
     def verdict(self) -> str:
-        if self.difference:
-            return self.difference.verdict
+        """The word, or why there is none."""
+        if self.answer:
+            return self.answer.word
         if not self.seeds:
             return "unfinished" if self.unfinished else "no run yet"
+        if self.group:
+            return f"group {self.group}"
         return "baseline" if self.is_baseline else "no seed in common with the baseline"
 
 
 def rows(comparison: ComparisonRecord) -> list[Row]:
-    """One row an architecture, in the comparison's order."""
-    base = comparison.finished(comparison.baseline)
-    found = [_row(comparison, name, base, 1) for name in comparison.architectures]
-    judged = sum(row.judged for row in found)
-    return found if judged < 2 else [_row(comparison, name, base, judged) for name in comparison.architectures]
+    """One row an architecture: in the comparison's order or, without a baseline, the best first."""
+    scores = comparison.scores(comparison.metric)
+    question = Question(comparison.higher_is_better, comparison.margin, comparison.seeds, comparison.overlap)
+    answers = decide(scores, comparison.pairs, question)
+    names, groups = list(comparison.architectures), {}
+    if comparison.baseline is None:
+        names = sorted(names, key=lambda name: _rank(scores[name], comparison.higher_is_better))
+        groups = _groups(names, scores, answers)
+    others = {}
+    if comparison.other:
+        others = differences(comparison.scores(comparison.other), comparison.pairs, overlap=comparison.overlap)
+    against = comparison.baseline or _fastest(comparison)
+    return [_row(comparison, name, against, answers, groups.get(name, ""), others) for name in names]
 
 
-def _row(comparison: ComparisonRecord, name: str, base: list[RunRecord], comparisons: int) -> Row:
-    runs, done = comparison.of(name), comparison.finished(name)
-    metric, split, is_baseline = comparison.metric, comparison.split, name == comparison.baseline
-    scores = _by_seed(done, lambda run: run.score(split, metric))
-    difference = None
-    if not is_baseline:
-        theirs = _by_seed(base, lambda run: run.score(split, metric))
-        difference = paired_difference(scores, theirs, comparison.higher_is_better, comparisons)
+def _rank(row: dict[int, float], higher_is_better: bool) -> tuple[bool, float]:
+    summary = summarise(x for x in row.values() if math.isfinite(x))
+    return (summary is None, 0.0 if summary is None else -summary.mean if higher_is_better else summary.mean)
+
+
+def _groups(
+    names: list[str], scores: dict[str, dict[int, float]], answers: dict[tuple[str, str], Answer]
+) -> dict[str, str]:
+    """Letters of the rows that can be compared with others; a row that diverged or has one seed has none."""
+    counted = {name for pair, found in answers.items() if found.difference.counts for name in pair}
+    ends = {pair: (found.difference.low, found.difference.high) for pair, found in answers.items()}
+    apart = [
+        pair for pair, (low, high) in ends.items() if low is not None and high is not None and (low > 0 or high < 0)
+    ]
+    return letters([name for name in names if name in counted], apart) if counted else {}
+
+
+def _fastest(comparison: ComparisonRecord) -> str:
+    """What step times are compared with where there is no baseline."""
+    times = {
+        name: _mean([run.measured("step_seconds") for run in comparison.finished(name)])
+        for name in comparison.architectures
+    }
+    known = {name: x for name, x in times.items() if x}
+    return min(known, key=lambda name: known[name]) if known else comparison.architectures[0]
+
+
+def _row(
+    comparison: ComparisonRecord,
+    name: str,
+    against: str,
+    answers: dict[tuple[str, str], Answer],
+    group: str,
+    others: dict[tuple[str, str], Difference],
+) -> Row:
+    runs, done, base = comparison.of(name), comparison.finished(name), comparison.finished(against)
+    metric, split = comparison.metric, comparison.split
+    scores = comparison.scores(metric)
+    pair = (name, comparison.baseline or "")
+    answer, other = answers.get(pair), others.get(pair)
+    centre = summarise(x for x in scores.get(comparison.baseline or "", {}).values() if math.isfinite(x))
     times = _by_seed(done, lambda run: run.measured("step_seconds"))
     memory = [run.measured("peak_memory") for run in done]
     facts: dict[str, Any] = next((run.info for run in runs if run.info), {})
     return Row(
         architecture=name,
-        is_baseline=is_baseline,
+        is_baseline=name == comparison.baseline,
         metric=metric,
         higher_is_better=comparison.higher_is_better,
         split=split,
         test=_summary(done, "test", metric),
         valid=_summary(done, "valid", metric),
         seeds=tuple(sorted(run.seed for run in done)),
-        diverged=tuple(sorted(seed for seed, x in scores.items() if not math.isfinite(x))),
-        difference=difference,
-        step_ratio=paired_ratio(times, _by_seed(base, lambda run: run.measured("step_seconds"))),
+        diverged=tuple(sorted(seed for seed, x in scores[name].items() if not math.isfinite(x))),
+        difference=answer.difference if answer else None,
+        possible=comparison.facts.possible(centre.mean) if centre else (-math.inf, math.inf),
+        margin=answer.margin if answer else None,
+        margin_text=comparison.facts.spell_margin(comparison.margin),
+        answer=answer.verdict if answer else None,
+        group=group,
+        other=(comparison.other, other) if comparison.other and other and math.isfinite(other.mean) else None,
+        step=paired_ratio(times, _by_seed(base, lambda run: run.measured("step_seconds"))),
         step_seconds=_mean(list(times.values())),
         parameters=whole(facts.get("parameters")),
         macs=whole(facts.get("macs")),

@@ -47,6 +47,7 @@ td.main span, td small { font-weight: 400; color: var(--soft); font-size: 13px; 
 td small { display: block; font-size: 12.5px; }
 .key { width: 26px; height: 14px; margin-right: 9px; flex: none; position: relative; top: 2px; }
 .forest { display: block; width: 136px; height: 20px; }
+.forest .margin { fill: var(--even-bg); }
 .ends { display: flex; justify-content: space-between; width: 136px; font-size: 12px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 18px; }
 figure { margin: 0; padding: 16px 16px 14px; min-width: 0; }

@@ -57,8 +57,8 @@ class Look:
 
 
 def looks(comparison: ComparisonRecord) -> dict[str, Look]:
-    """The baseline in ink, the others in the comparison's order."""
-    out = {comparison.baseline: Look(INK, "-", MARKERS[0], True)}
+    """The baseline, if there is one, in ink, the others in the comparison's order."""
+    out = {} if comparison.baseline is None else {comparison.baseline: Look(INK, "-", MARKERS[0], True)}
     for i, name in enumerate(name for name in comparison.architectures if name != comparison.baseline):
         turn = i // len(PALETTE)
         marker = MARKERS[(i + 1) % len(MARKERS)]

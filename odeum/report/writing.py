@@ -8,9 +8,9 @@ from pathlib import Path
 from odeum.errors import OdeumError
 from odeum.report import plots
 from odeum.report.formats import table
+from odeum.report.headline import headline
 from odeum.report.notes import notes, warnings
 from odeum.report.page import page
-from odeum.report.prose import headline
 from odeum.report.records import read
 from odeum.report.row import rows
 from odeum.storage import write_bytes

@@ -1,0 +1,310 @@
+"""What the words of a comparison are worth: simulated tables, their family-wise error, power, and the price of looks.
+
+    python benchmarks/intervals.py            # some minutes on one core; writes benchmarks/results/intervals.json
+    python benchmarks/intervals.py --show     # prints the tables of docs/statistics.md from that file
+
+A table is rows × seeds of noise; row 0 is the baseline. `intervals` is `odeum.compare.intervals` for many tables at
+once (a test holds them equal); an error is an interval that leaves out the truth, a wrong word one that the truth
+contradicts, each counted once a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from scipy.special import stdtrit
+
+from odeum.compare.intervals import ERROR, FROM, LENT, MOST, all_pairs, to_baseline
+from odeum.compare.seeds import Question, Seeds, decide
+from odeum.settings.metric import Margin
+
+RESULT = Path(__file__).parent / "results" / "intervals.json"
+TABLES = 40_000
+SYMMETRIC = ("normal", "laplace", "t3")
+OTHERS = ("skewed", "collapsing")
+SPREADS = ("equal", "unequal", "one row 10 ×", "half 10 ×", "baseline 3 ×", "baseline 10 ×")
+ROWS = (2, 3, 4, 5, 8, 12, 20)
+SEEDS = (2, 3, 4, 6, 12)
+
+Array = Any
+
+
+def noise(kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Draws whose centre is zero and whose size is about one."""
+    if kind == "laplace":
+        return random.laplace(size=shape)
+    if kind == "t3":
+        return random.standard_t(3, shape)
+    if kind == "skewed":
+        return np.sqrt(np.e) - random.lognormal(size=shape)
+    if kind == "collapsing":  # one run in twenty ends far below the others; the mean is taken out
+        return random.standard_normal(shape) - 20 * ((random.random(shape) < 0.05) - 0.05)
+    return random.standard_normal(shape)
+
+
+def spreads(kind: str, rows: int) -> Array:
+    """The size of each row's noise; the baseline comes first."""
+    size = np.ones(rows)
+    if kind == "unequal":
+        size = np.roll(np.geomspace(0.5, 2, rows), rows // 2)
+    elif kind == "one row 10 ×":
+        size[-1] = 10
+    elif kind == "half 10 ×":
+        size[-max(1, (rows - 1) // 2) :] = 10
+    elif kind.startswith("baseline"):
+        size[0] = float(kind.split()[1])
+    return size
+
+
+def tables(kind: str, spread: str, rows: int, seeds: int, count: int, random: np.random.Generator) -> Array:
+    """(count, rows, seeds); what seeds share is taken out by pairing, so it is left out here."""
+    values = noise(kind, (count, rows, seeds), random)
+    if kind in OTHERS:  # of noise that all share the difference would be symmetric again
+        values[:, 0] = 0.3 * noise("normal", (count, seeds), random)
+    return values * spreads(spread, rows)[:, None]
+
+
+def intervals(values: Array, pairs: Sequence[tuple[int, int]], error: float = ERROR, lend: bool = True) -> Array:
+    """Low and high, (2, tables, pairs); what is missing is NaN, and so is the interval of fewer than two seeds."""
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    difference = values[:, first] - values[:, second]
+    there = np.isfinite(difference)
+    count = there.sum(-1)
+    filled = np.where(there, difference, 0.0)
+    mean = filled.sum(-1) / np.maximum(count, 1)
+    degrees = np.maximum(count - 1.0, 1.0)
+    own = (np.where(there, difference - mean[..., None], 0.0) ** 2).sum(-1) / degrees
+    lends = np.where((count >= FROM) & lend, degrees, 0.0)
+    total = lends.sum(-1, keepdims=True)
+    shared = (lends * own).sum(-1, keepdims=True) / np.maximum(total, 1.0)
+    lent = np.minimum(MOST * lends, LENT * (total - lends))
+    variance = np.maximum(own, (degrees * own + lent * shared) / (degrees + lent))
+    family = np.maximum((count > 1).sum(-1, keepdims=True), 1) + np.zeros_like(count)
+    keys = np.rint(4 * (degrees + lent)).astype(int) + 4096 * family  # degrees are quarters: few different quantiles
+    known, where = np.unique(keys, return_inverse=True)
+    quantile = stdtrit(known % 4096 / 4, 1 - error / (2 * (known // 4096)))[where].reshape(keys.shape)
+    half = np.where(count > 1, quantile * np.sqrt(variance / np.maximum(count, 1)), np.nan)
+    return np.stack([mean - half, mean + half])
+
+
+def error_of(values: Array, pairs: Sequence[tuple[int, int]], lend: bool = True) -> float:
+    """The share of tables in which any interval leaves out its truth, zero."""
+    low, high = intervals(values, pairs, lend=lend)
+    return float(((low > 0) | (high < 0)).any(-1).mean())
+
+
+def missing(values: Array, random: np.random.Generator) -> Array:
+    """A fifth of the runs did not end; every row keeps two seeds at least."""
+    gone = random.random(values.shape) < 0.2
+    gone[..., :2] = False
+    return np.where(gone, np.nan, values)
+
+
+def decided(values: Array, pairs: Sequence[tuple[int, int]], plan: Sequence[Any], margin: float) -> tuple[Array, Array]:
+    """The intervals at the look that decided, (2, tables, pairs), NaN where none did; and the runs taken, a table."""
+    going = np.ones(values.shape[:2], bool)
+    kept = np.full((2, len(values), len(pairs)), np.nan)
+    seen = np.full_like(values, np.nan)
+    runs = np.zeros(len(values))
+    before = 0
+    for look in plan:
+        seen[..., before : look.seeds] = np.where(going[..., None], values[..., before : look.seeds], np.nan)
+        runs += going.sum(-1) * (look.seeds - before)
+        found = intervals(seen, pairs, look.error)
+        word = (found[0] > 0) | (found[1] < 0) | ((found[0] > -margin) & (found[1] < margin))
+        fresh = word & np.isnan(kept[0])
+        kept = np.where(fresh, found, kept)
+        for row in range(values.shape[1]):
+            going[:, row] = np.isnan(kept[0][:, [row in pair for pair in pairs]]).any(-1)
+        before = look.seeds
+    return kept, runs
+
+
+def wrong(kept: Array, truth: Array, margin: float) -> Array:
+    """Whether a word contradicts the truth, a table."""
+    low, high = kept
+    equal = (low > -margin) & (high < margin)
+    above = (low > margin) & (truth <= margin) | (low > 0) & ~equal & (truth <= 0)
+    below = (high < -margin) & (truth >= -margin) | (high < 0) & ~equal & (truth >= 0)
+    return (above | below | equal & (abs(truth) >= margin)).any(-1)
+
+
+def measure(count: int, seed: int) -> dict[str, Any]:
+    """Every figure of docs/statistics.md, from one seed."""
+    random = np.random.default_rng(seed)
+    cells = []
+    for kind in SYMMETRIC:
+        for spread in SPREADS:
+            for rows in ROWS:
+                pairs = to_baseline(range(rows), 0)
+                for seeds in SEEDS:
+                    values = tables(kind, spread, rows, seeds, count, random)
+                    cells.append(_cell("baseline", kind, spread, rows, seeds, error_of(values, pairs)))
+                    if seeds in (3, 4, 6) and rows in (3, 5, 8, 20):
+                        error = error_of(missing(values, random), pairs)
+                        cells.append(_cell("missing runs", kind, spread, rows, seeds, error))
+                    if seeds in (3, 6) and 3 <= rows <= 8:
+                        error = error_of(values, all_pairs(range(rows)))
+                        cells.append(_cell("all pairs", kind, spread, rows, seeds, error))
+    return {
+        "symmetric": cells,
+        "others": [
+            _cell("baseline", kind, "equal", rows, seeds, error_of(values, pairs), error_of(values, pairs, lend=False))
+            for kind in OTHERS
+            for rows in (2, 5, 20)
+            for seeds in (3, 6, 12)
+            for pairs in [to_baseline(range(rows), 0)]
+            for values in [tables(kind, "equal", rows, seeds, count, random)]
+        ],
+        "power": [power(rows, seeds, size, count, random) for rows, seeds, size in POWER],
+        "looks": [
+            looks(kind, spread, rows, truth, margin, count, random)
+            for kind in SYMMETRIC
+            for spread in SPREADS
+            for rows in (2, 3, 5, 20)
+            for truth, margin in ((0.0, 1.0), (1.0, 1.0), (3.0, 3.0))
+        ],
+        "thrift": [thrift(size, count, random) for size in (0.35, 0.7)],
+        "estimate": estimate(count, random),
+    }
+
+
+POWER = ((5, 3, 3.0), (2, 3, 3.0), (3, 3, 3.0), (8, 3, 3.0), (20, 3, 3.0), (5, 6, 1.5), (5, 12, 1.0))
+
+
+def _cell(family: str, kind: str, spread: str, rows: int, seeds: int, error: float, plain: float | None = None) -> dict:
+    cell = {"family": family, "noise": kind, "spreads": spread, "rows": rows, "seeds": seeds, "error": error}
+    return cell if plain is None else {**cell, "plain": plain}
+
+
+def power(rows: int, seeds: int, size: float, count: int, random: np.random.Generator) -> dict[str, Any]:
+    """How often a true difference of `size` spreads of a run is shown; plain is each pair's own variance."""
+    values = tables("normal", "equal", rows, seeds, count, random)
+    values[:, 1:] += size
+    pairs = to_baseline(range(rows), 0)
+    shown = [float((intervals(values, pairs, lend=lend)[0] > 0).mean()) for lend in (True, False)]
+    return {"rows": rows, "seeds": seeds, "difference": size, "power": shown[0], "plain": shown[1]}
+
+
+def looks(
+    kind: str, spread: str, rows: int, truth: float, margin: float, count: int, random: np.random.Generator
+) -> dict[str, Any]:
+    """Wrong words over all looks of --seeds auto, where every true difference is `truth`."""
+    plan = Seeds.parse("auto")
+    values = tables(kind, spread, rows, plan.limit, count, random)
+    values[:, 1:] += truth
+    kept, _ = decided(values, to_baseline(range(rows), 0), plan.looks, margin)
+    error = float(wrong(kept, np.full(rows - 1, truth), margin).mean())
+    return {**_cell("looks", kind, spread, rows, plan.limit, error), "truth": truth, "margin": margin}
+
+
+def thrift(size: float, count: int, random: np.random.Generator) -> dict[str, Any]:
+    """Runs that --seeds auto takes and rows that it decides, for differences of 0, +0.5, +1.5 and −2.5 margins."""
+    plan, truth = Seeds.parse("auto"), np.array([0.0, 0.5, 1.5, -2.5])
+    values = size * tables("normal", "equal", 5, plan.limit, count, random)
+    values[:, 1:] += truth[:, None]
+    kept, runs = decided(values, to_baseline(range(5), 0), plan.looks, 1.0)
+    share = (~np.isnan(kept[0])).mean(0)
+    return {
+        "spread": size,
+        "runs": float(runs.mean()),
+        "of": 5 * plan.limit,
+        "decided": dict(zip(map(str, truth), map(float, share), strict=True)),
+        "wrong": float(wrong(kept, truth, 1.0).mean()),
+    }
+
+
+def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
+    """Of open rows after three seeds: how often the estimated number of seeds did decide (at most 60 more)."""
+    names = list(range(5))
+    pairs, question = to_baseline(names, 0), Question(True, Margin(1.0))
+    truth = np.array([0.0, 0.0, 0.5, 1.0, 2.0])
+    asked = hit = 0
+    for _ in range(max(count // 40, 1)):
+        values = random.standard_normal((5, 63)) * 0.7 + truth[:, None]
+        rows = {name: dict(enumerate(row.tolist())) for name, row in enumerate(values)}
+        first = {name: {seed: row[seed] for seed in range(3)} for name, row in rows.items()}
+        for pair, answer in decide(first, pairs, question).items():
+            more = answer.verdict.more
+            if answer.verdict.word == "open" and more is not None and more <= 60:
+                later = {name: {seed: row[seed] for seed in range(3 + more)} for name, row in rows.items()}
+                asked, hit = asked + 1, hit + (not decide(later, pairs, question)[pair].verdict.open)
+    return {"asked": asked, "decided": hit / max(asked, 1)}
+
+
+def show(found: dict[str, Any]) -> str:
+    """The tables of docs/statistics.md."""
+    three = [c for c in found["symmetric"] if c["family"] == "baseline" and c["seeds"] == 3]
+    lines = [_line(["spreads", *(f"{rows} rows" for rows in ROWS)]), _line([":--", *["--:"] * len(ROWS)])]
+    for spread in SPREADS:
+        lines.append(
+            _line([spread, *(_worst(c for c in three if (c["spreads"], c["rows"]) == (spread, r)) for r in ROWS)])
+        )
+    families: dict[str, list[dict[str, Any]]] = {}
+    for cell in [c for c in found["symmetric"] if c["seeds"] >= FROM] + found["looks"]:
+        families.setdefault(cell["family"], []).append(cell)
+    names = {"baseline": "each against a baseline", "looks": "`--seeds auto`, any wrong word over all looks"}
+    lines += ["", _line(["family, 3 seeds or more", "cells", "largest error"]), _line([":--", "--:", "--:"])]
+    lines += [_line([names.get(name, name), str(len(group)), _worst(group)]) for name, group in families.items()]
+    lines += ["", _line(["rows", "seeds", "true difference", "power", "without lending"]), _line(["--:"] * 5)]
+    for c in found["power"]:
+        size = f"{c['difference']:g} σ"
+        lines.append(_line([str(c["rows"]), str(c["seeds"]), size, f"{c['power']:.2f}", f"{c['plain']:.2f}"]))
+    lines += [
+        "",
+        _line(["spread over δ", "runs, of 60", *(f"decided at {t} δ" for t in found["thrift"][0]["decided"])]),
+    ]
+    lines.append(_line(["--:"] * 6))
+    for c in found["thrift"]:
+        lines.append(_line([f"{c['spread']:g}", f"{c['runs']:.0f}", *map(_percent, c["decided"].values())]))
+    lines += ["", _line(["noise", "rows", "seeds", "error", "without lending"]), _line([":--", *["--:"] * 4])]
+    for c in found["others"]:
+        lines.append(_line([c["noise"], str(c["rows"]), str(c["seeds"]), _percent(c["error"]), _percent(c["plain"])]))
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _worst(cells: Any) -> str:
+    return _percent(max(cell["error"] for cell in cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", type=int, default=TABLES, help="simulated for each cell")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", action="store_true", help="print the tables of the committed file")
+    asked = parser.parse_args()
+    if not asked.show:
+        start = time.process_time()
+        found = measure(asked.tables, asked.seed)
+        facts = {
+            "command": " ".join(["python", "benchmarks/intervals.py", *sys.argv[1:]]),
+            "date": datetime.date.today().isoformat(),
+            "seed": asked.seed,
+            "tables": asked.tables,
+            "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
+            "cpu_seconds": round(time.process_time() - start),
+        }
+        RESULT.write_text(json.dumps({**facts, **found}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(show(json.loads(RESULT.read_text(encoding="utf-8"))), end="")
+
+
+if __name__ == "__main__":
+    main()

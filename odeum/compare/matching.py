@@ -1,0 +1,84 @@
+"""What is held equal: the length of each architecture's training, or the size of its model."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from odeum.models.description import describe
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Model
+from odeum.settings.spelling import spell
+from odeum.settings.training import Training, seconds_of
+from odeum.storage import slug
+from odeum.train import Job, macs_per_step, train
+from odeum.train.progress import Progress
+
+if TYPE_CHECKING:
+    from odeum.compare.comparison import Comparison
+
+
+def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: Architecture) -> Job:
+    """A run of the architecture, described once for all seeds: what cannot be built is refused before any training."""
+    model = _matched_size(job, architecture, baseline)
+    facts = describe(architecture, model, detail=False)
+    return Job(job.task, model, architecture, job.training, 0, job.directory / slug(name), job.command, facts=facts)
+
+
+def recipes(job: Comparison, plans: dict[str, Job], baseline: str) -> dict[str, Training]:
+    """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
+    training = job.training
+    if job.match == "time":
+        return dict.fromkeys(plans, training)
+    if training.budget is not None:
+        # The baseline's own speed says how many steps fit into the time; all others take their number from it.
+        training = replace(training, budget=None, steps=_steps_within(job, plans[baseline]))
+    if training.macs is not None:  # and so are theirs for a number of multiply–adds
+        each = _macs_per_step(plans[baseline])
+        training = replace(training, macs=None, steps=max(1, round(training.macs / each)))
+    if job.match != "macs":
+        return dict.fromkeys(plans, training)
+    macs = {name: _macs_per_step(plan) for name, plan in plans.items()}
+    steps = training.steps or round(training.epochs * job.task.steps_per_epoch(training.batch_size))
+    return {name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name]))) for name in plans}
+
+
+def _macs_per_step(plan: Job) -> float:
+    assert plan.facts is not None
+    return macs_per_step(plan, plan.facts["macs"])
+
+
+def _steps_within(job: Comparison, plan: Job) -> int:
+    """Steps of the baseline in the budget: its first seed is trained by the clock, once, in a folder of its own."""
+    assert job.training.budget is not None
+    seconds = seconds_of(job.training.budget)
+    short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
+    what = f"{plan.model} {spell(plan.architecture)} {short} {job.task.fingerprint()}"
+    key = hashlib.blake2b(what.encode(), digest_size=8).hexdigest()
+    result = train(replace(plan, training=short, directory=job.directory / ".pace" / key), Progress("pace", quiet=True))
+    return max(1, int(seconds / result["step_seconds"]))
+
+
+def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:
+    """To match parameters: the width (a multiple of the heads, even a head) whose count comes nearest."""
+    if job.match != "params" or architecture == baseline:
+        return job.model
+    wanted = describe(baseline, job.model, detail=False)["parameters"]
+    unit = 2 * job.model.heads
+    ratio = (job.model.hidden or 4 * job.model.width) / job.model.width
+
+    def sized(width: int) -> Model:
+        return replace(job.model, width=width, hidden=round(ratio * width))
+
+    def count(width: int) -> int:
+        return describe(architecture, sized(width), detail=False)["parameters"]
+
+    low, high = 1, 1
+    while count(high * unit) < wanted:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle * unit) < wanted else (low, middle)
+    best = min((low, high), key=lambda n: abs(count(n * unit) - wanted))
+    return sized(best * unit)

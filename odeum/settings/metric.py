@@ -1,0 +1,91 @@
+"""Metrics: which way is better, what values are possible, and what difference between two of them matters to anyone."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from odeum.errors import OdeumError
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A difference below which two architectures are as good as equal; said before the run."""
+
+    value: float
+    """in the metric's own unit (0.01 of an accuracy is one point), or a share of the baseline's mean"""
+    relative: bool = False
+
+    def size(self, baseline: float) -> float:
+        """The margin beside a baseline of this mean."""
+        return self.value * abs(baseline) if self.relative else self.value
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What the numbers of one name mean."""
+
+    name: str
+    higher_is_better: bool = False
+    margin: Margin = Margin(0.01, relative=True)
+    """what --margin is unless the user says"""
+    low: float = -math.inf
+    high: float = math.inf
+    share: bool = False
+    """a share of the examples: shown in percent, differences in points"""
+
+    def possible(self, baseline: float) -> tuple[float, float]:
+        """The least and the greatest difference to a baseline of this mean."""
+        return self.low - baseline, self.high - baseline
+
+    def parse_margin(self, text: str) -> Margin:
+        """`0.5` is half a point of accuracy, half a BLEU, 0.5 of a loss; `2%` is two percent of the baseline's mean."""
+        found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(%|points?)?\s*", str(text))
+        if not found or float(found[1]) <= 0:
+            example = "1 (a point) or 0.5" if self.share else "0.5, or 2% of the baseline's"
+            raise OdeumError(f"the margin '{text}' of {self.name} should be a positive number such as {example}")
+        if found[2] == "%" and self.share:
+            raise OdeumError(f"a margin of {self.name} is said in points, not in percent: --margin {found[1]}")
+        if found[2] and found[2] != "%" and not self.share:
+            raise OdeumError(f"{self.name} is not counted in points: say --margin {found[1]} or --margin {found[1]}%")
+        scale = 100.0 if self.share or found[2] == "%" else 1.0
+        return Margin(float(found[1]) / scale, found[2] == "%")
+
+    def spell_margin(self, margin: Margin) -> str:
+        """`1 point`, `1 %`, `0.5`: the inverse of `parse_margin`, for people."""
+        if margin.relative:
+            return f"{100 * margin.value:g} %"
+        return (
+            f"{100 * margin.value:g} point{'' if margin.value == 0.01 else 's'}" if self.share else f"{margin.value:g}"
+        )
+
+
+POINT = Margin(0.01)
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", True, POINT, 0.0, 1.0, share=True),
+        Metric("top5", True, POINT, 0.0, 1.0, share=True),
+        Metric("bleu", True, Margin(0.5), 0.0, 100.0),
+        Metric("r2", True, POINT, high=1.0),
+        Metric("loss", low=0.0),
+        Metric("perplexity", low=1.0),
+        Metric("rmse", low=0.0),
+        Metric("mae", low=0.0),
+    )
+}
+"""the metrics of Odeum's own tasks; of any other one percent matters, and every value is possible"""
+
+
+def metric_named(name: str, higher_is_better: bool | None = None) -> Metric:
+    """What is known of a metric; of a stranger's, which way is better as its run says."""
+    return METRICS.get(name) or Metric(name, bool(higher_is_better))
+
+
+def read_margin(written: Any, metric: Metric) -> Margin:
+    """The margin of a plan, or the metric's own where an older plan has none."""
+    if not isinstance(written, dict) or not isinstance(written.get("value"), int | float) or written["value"] <= 0:
+        return metric.margin
+    return Margin(float(written["value"]), bool(written.get("relative")))

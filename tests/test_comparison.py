@@ -1,0 +1,106 @@
+"""A comparison asks one question, fixed before its first run, and trains as many seeds as the answer takes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from odeum.cli import main
+from odeum.compare.plan import make_plan
+from odeum.compare.seeds import Seeds
+from odeum.errors import OdeumError
+from odeum.settings.metric import METRICS, Margin
+
+TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "2", "--train.steps", "12"]
+AUTO = ["compare", "digits", *TINY, "--architectures", "sequential,parallel,transevolve", "--seeds", "auto:6"]
+
+
+def table(out: Path) -> dict[str, dict[str, str]]:
+    with (out / "table.csv").open(encoding="utf-8") as file:
+        return {row["architecture"]: row for row in csv.DictReader(file)}
+
+
+def runs(out: Path) -> dict[str, int]:
+    return {folder.name: len(list(folder.glob("seed-*/result.json"))) for folder in out.iterdir() if folder.is_dir()}
+
+
+def test_rows_stop_when_they_are_decided_and_the_same_command_adds_nothing(tmp_path: Path) -> None:
+    """By a loss that twelve steps hardly move: some rows are within 3.4 % after three seeds, some are not."""
+    words = [*AUTO, "--judge", "loss", "--margin", "3.4%", "--out", str(tmp_path)]
+    assert main(words) == 0
+    found, there = table(tmp_path), runs(tmp_path)
+    others = ("parallel", "transevolve")
+    for name in others:
+        assert there[name] == int(found[name]["decided_at"] or 6), name
+        assert found[name]["decided_at"] or found[name]["verdict"] == "open"
+    assert there["sequential"] == max(there[name] for name in others)
+    assert found["parallel"]["metric"] == "loss" and found["parallel"]["not_judged"] == "accuracy"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-*/result.json")}
+    assert main(words) == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-*/result.json")} == before
+    assert table(tmp_path) == found
+
+
+def test_all_decided_at_the_first_look_ends_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*AUTO, "--out", str(tmp_path)]
+    assert main([*words, "--margin", "99"]) == 0
+    assert runs(tmp_path)["sequential"] == 3 and "practically equal" in capsys.readouterr().err
+    plan = json.loads((tmp_path / "comparison.json").read_text())
+    assert plan["margin"] == {"value": 0.99, "relative": False} and plan["judge"] == "metric"
+    assert plan["seeds"] == "auto:6"
+    for change, told in (
+        (["--margin", "2"], "with a margin of 99 points, not 2 points"),
+        (["--judge", "loss"], "judged by its metric, not by its loss"),
+        (["--seeds", "6"], "with --seeds auto:6, not 6"),
+        (["--seeds", "auto"], "with --seeds auto:6, not auto:12"),
+        (["--baseline", "parallel"], "with the baseline sequential"),
+        (["--baseline", "none"], "with the baseline sequential"),
+    ):
+        assert main([*words, *change]) == 2
+        assert told in capsys.readouterr().err
+    assert main(words) == 0  # what is not said again stays as it was planned
+    assert json.loads((tmp_path / "comparison.json").read_text())["margin"] == plan["margin"]
+
+
+def planned(directory: Path, **changes):
+    words = {"baseline": "a", "data": "digits", "match": "steps", "budget": None, "seeds": Seeds(3)}
+    return make_plan(directory, ["a", "b"], **{**words, "metric": METRICS["accuracy"], **changes})
+
+
+def test_an_old_plan_has_the_default_margin_and_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "comparison.json").write_text(json.dumps({"architectures": ["a", "c"], "match": "steps", "seeds": 3}))
+    plan = planned(tmp_path)
+    assert plan.margin == Margin(0.01) and plan.judge == "metric" and plan.architectures == ("a", "b", "c")
+    assert planned(tmp_path, margin="1").margin == Margin(0.01)
+    with pytest.raises(OdeumError, match="with a margin of 1 point, not 2 points"):
+        planned(tmp_path, margin="2")
+    with pytest.raises(OdeumError, match="with --seeds 3, not auto:12"):
+        planned(tmp_path, seeds=Seeds.parse("auto"))
+
+
+def test_seeds_that_are_added_are_remembered(tmp_path: Path) -> None:
+    planned(tmp_path).write(tmp_path)
+    assert planned(tmp_path).looked == ()
+    more = planned(tmp_path, seeds=Seeds(6))
+    assert more.looked == (3,) and more.seeds == Seeds(6)
+    more.write(tmp_path)
+    assert planned(tmp_path).seeds == Seeds(6) and planned(tmp_path).looked == (3,)
+    assert planned(tmp_path, seeds=Seeds(9)).looked == (3, 6)
+
+
+def test_the_judge_brings_its_own_margin(tmp_path: Path) -> None:
+    plan = planned(tmp_path, judge="loss")
+    assert plan.metric.name == "loss" and plan.margin == Margin(0.01, relative=True)
+    assert not plan.question.higher_is_better
+    with pytest.raises(OdeumError, match="unknown judge 'luck'"):
+        planned(tmp_path, judge="luck")
+
+
+def test_without_a_baseline_every_two_are_the_family(tmp_path: Path) -> None:
+    plan = planned(tmp_path, baseline=None)
+    assert plan.pairs == [("a", "b")]
+    plan.write(tmp_path)
+    assert json.loads((tmp_path / "comparison.json").read_text())["baseline"] == "none"

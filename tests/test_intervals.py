@@ -1,0 +1,162 @@
+"""Intervals: scipy's where rows stand alone, as simulated where they lend, and never silent about a lost run."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from odeum.compare.intervals import Difference, all_pairs, differences, to_baseline
+
+stats = pytest.importorskip("scipy.stats")
+ROOT = Path(__file__).parent.parent
+
+
+def load_benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("intervals_benchmark", ROOT / "benchmarks" / "intervals.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+simulation = load_benchmark()
+
+
+def seeds(*values: float) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def one(ours: dict[int, float], base: dict[int, float]) -> Difference | None:
+    return differences({"ours": ours, "base": base}, [("ours", "base")]).get(("ours", "base"))
+
+
+def test_two_rows_are_scipys_paired_t_test() -> None:
+    ours, base = seeds(0.91, 0.93, 0.95, 0.92), seeds(0.90, 0.91, 0.91, 0.92)
+    found = one(ours, base)
+    test = stats.ttest_rel(list(ours.values()), list(base.values()))
+    interval = test.confidence_interval(0.95)
+    assert found is not None and found.p == pytest.approx(test.pvalue) and found.degrees == 3
+    assert (found.low, found.high) == (pytest.approx(interval.low), pytest.approx(interval.high))
+
+
+def test_pairing_removes_what_the_seeds_share() -> None:
+    ours, base = seeds(0.51, 0.711, 0.909), seeds(0.50, 0.70, 0.90)
+    found = one(ours, base)
+    assert found is not None and found.low is not None and found.low > 0
+    assert stats.ttest_ind(list(ours.values()), list(base.values())).pvalue > 0.9
+
+
+def test_only_shared_seeds_count() -> None:
+    found = one({0: 1.0, 1: 2.0, 7: 99.0}, {0: 0.5, 1: 1.0, 3: -99.0})
+    assert found is not None and found.n == 2 and found.mean == pytest.approx(0.75)
+    assert one({0: 1.0}, {1: 1.0}) is None
+
+
+def test_rows_lend_by_the_rule() -> None:
+    """By hand: four pairs of three seeds; each takes 3/4 of its two degrees, and the family's pooled variance."""
+    rows = {"base": seeds(0.0, 0.0, 0.0), "a": seeds(1.0, 2.0, 3.0), "b": seeds(1.0, 3.0, 5.0)}
+    rows |= {"c": seeds(0.0, 1.0, 2.0), "d": seeds(4.0, 4.1, 4.2)}
+    found = differences(rows, to_baseline(list(rows), "base"))
+    pooled = (1 + 4 + 1 + 0.01) / 4
+    own = {"a": 1.0, "b": 4.0, "c": 1.0, "d": 0.01}
+    for name, variance in own.items():
+        each = found[name, "base"]
+        mixed = max(variance, (2 * variance + 1.5 * pooled) / 3.5)
+        half = stats.t.ppf(1 - 0.05 / 8, 3.5) * math.sqrt(mixed / 3)
+        assert each.degrees == 3.5 and each.level == pytest.approx(1 - 0.05 / 4)
+        assert each.high == pytest.approx(each.mean + half) and each.low == pytest.approx(each.mean - half)
+
+
+def test_two_seeds_neither_lend_nor_borrow() -> None:
+    rows = {"base": seeds(0.0, 0.0, 0.0), "a": seeds(1.0, 2.0, 4.0), "b": seeds(1.0, 9.0)}
+    found = differences(rows, to_baseline(list(rows), "base"))
+    assert found["a", "base"].degrees == 2 and found["b", "base"].degrees == 1
+    half = stats.t.ppf(1 - 0.05 / 4, 1) * 4.0
+    assert found["b", "base"].high == pytest.approx(5.0 + half)
+
+
+def test_more_pairs_widen_an_interval_of_the_same_spread() -> None:
+    ours = seeds(1.0, 1.1, 1.3)
+    widths = []
+    for others in (3, 6, 11):
+        rows = {"base": seeds(0.5, 0.5, 0.5), **{f"row {i}": ours for i in range(others)}}
+        each = differences(rows, to_baseline(list(rows), "base"))["row 0", "base"]
+        assert each.high is not None and each.level == pytest.approx(1 - 0.05 / others)
+        widths.append(each.high - each.mean)
+    assert widths == sorted(widths)
+
+
+def test_one_seed_has_no_interval_and_is_none_of_the_family() -> None:
+    rows = {"base": seeds(0.1, 0.2, 0.4), "a": seeds(0.9), "b": seeds(0.4, 0.6, 0.7)}
+    found = differences(rows, to_baseline(list(rows), "base"))
+    assert found["a", "base"].problem == "one seed" and found["a", "base"].low is None
+    assert found["b", "base"].level == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.01])
+def test_identical_differences_prove_and_lend_nothing(shift: float) -> None:
+    base = seeds(0.95, 0.96, 0.97)
+    rows = {"base": base, "same": {s: x + shift for s, x in base.items()}, "other": seeds(0.9, 0.93, 0.91)}
+    found = differences(rows, to_baseline(list(rows), "base"))
+    same, other = found["same", "base"], found["other", "base"]
+    assert same.problem == "same in every seed" and same.p is None and same.low is None
+    assert other.degrees == 2 and other.level == pytest.approx(0.975)
+
+
+def test_a_diverged_run_is_not_dropped_in_silence() -> None:
+    found = one(seeds(1.0, math.nan, 1.1), seeds(2.0, 2.1, 2.0))
+    assert found is not None and found.problem == "diverged" and math.isnan(found.mean) and found.low is None
+
+
+def test_overlapping_training_parts_widen_by_nadeau_and_bengio() -> None:
+    rows = {"base": seeds(0.0, 0.0, 0.0, 0.0), "a": seeds(1.0, 2.0, 4.0, 3.0)}
+    plain, wide = (differences(rows, [("a", "base")], overlap=x)["a", "base"] for x in (0.0, 0.25))
+    assert plain.high is not None and wide.high is not None
+    assert (wide.high - wide.mean) / (plain.high - plain.mean) == pytest.approx(math.sqrt(2))
+
+
+@pytest.mark.parametrize("declare", [lambda names: to_baseline(names, 0), all_pairs])
+def test_the_simulation_makes_the_same_intervals(declare) -> None:
+    """Whole tables and tables with missing runs; what is simulated is what is shipped."""
+    random = np.random.default_rng(1)
+    for rows, count in ((2, 3), (3, 3), (5, 3), (5, 6), (8, 4)):
+        values = simulation.missing(simulation.tables("t3", "unequal", rows, count, 20, random), random)
+        pairs = declare(range(rows))
+        low, high = simulation.intervals(values, pairs)
+        for table in range(len(values)):
+            scores = {r: {s: float(x) for s, x in enumerate(values[table, r]) if x == x} for r in range(rows)}
+            found = differences(scores, pairs)
+            assert [found[p].low for p in pairs] == pytest.approx(low[table].tolist())
+            assert [found[p].high for p in pairs] == pytest.approx(high[table].tolist())
+
+
+CELLS = [
+    ("normal", "equal", 5, 3),
+    ("normal", "one row 10 ×", 5, 3),
+    ("normal", "half 10 ×", 12, 3),
+    ("normal", "baseline 3 ×", 3, 3),
+    ("normal", "baseline 3 ×", 3, 4),
+    ("normal", "baseline 10 ×", 4, 3),
+    ("normal", "baseline 10 ×", 5, 3),
+    ("t3", "unequal", 8, 6),
+    ("laplace", "baseline 3 ×", 20, 3),
+]
+
+
+@pytest.mark.parametrize(("kind", "spread", "rows", "count"), CELLS)
+def test_the_family_wise_error_is_kept(kind: str, spread: str, rows: int, count: int) -> None:
+    """4,000 tables of a fixed seed, in the cells that come nearest to the limit; 20,000 in the committed file."""
+    values = simulation.tables(kind, spread, rows, count, 4000, np.random.default_rng(5))
+    assert simulation.error_of(values, to_baseline(range(rows), 0)) <= 0.06
+
+
+def test_lending_is_worth_it() -> None:
+    found = simulation.power(5, 3, 3.0, 4000, np.random.default_rng(5))
+    assert found["power"] > 2.1 * found["plain"] and found["plain"] > 0.15
