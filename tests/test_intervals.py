@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import sys
 from pathlib import Path
@@ -160,3 +161,21 @@ def test_the_family_wise_error_is_kept(kind: str, spread: str, rows: int, count:
 def test_lending_is_worth_it() -> None:
     found = simulation.power(5, 3, 3.0, 4000, np.random.default_rng(5))
     assert found["power"] > 2.1 * found["plain"] and found["plain"] > 0.15
+
+
+def test_the_committed_simulation_keeps_its_promises() -> None:
+    found = json.loads(simulation.RESULT.read_text(encoding="utf-8"))
+    assert found["tables"] >= 20_000 and found["command"] == "python benchmarks/intervals.py"
+    known = [cell for cell in found["symmetric"] if cell["seeds"] >= 3]
+    assert {cell["noise"] for cell in known} == {"normal", "laplace", "t3"}
+    assert {cell["rows"] for cell in known} >= {2, 3, 4, 5, 8, 12, 20} and len(known) > 800
+    assert max(cell["error"] for cell in known) <= 0.055
+    assert max(cell["error"] for cell in found["looks"]) <= 0.05
+    assert found["power"][0]["power"] > 2.1 * found["power"][0]["plain"]
+    assert found["estimate"]["decided"] > 0.5
+
+
+def test_the_tables_of_the_docs_are_those_of_the_file() -> None:
+    text = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+    for table in simulation.show(json.loads(simulation.RESULT.read_text(encoding="utf-8"))).strip().split("\n\n"):
+        assert table in text, table
