@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Carry, Context, Field
+from odeum.fields.base import Carry, Context, Field, knows_past
 from odeum.fields.roles import find
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
+from odeum.integrators.gradients import GradientSolver
+from odeum.integrators.splitting import Splitting
 
 
 class Layer(Protocol):
@@ -52,6 +55,11 @@ class Flow(nn.Module):
         start = self.t0 if t0 is None else t0
         for source in (context.own, context.other):
             if source.cache is not None:
+                if not source.cache.length and not knows_past(self.field):
+                    raise OdeumError(
+                        f"{self.field.formula('x')} does not say that new positions alone give what the whole sequence "
+                        "gives; decode without a cache, or let the field say so (cached = True)"
+                    )
                 source.cache.enter(self.solver)
         method = self.remembering
         if method is None:
@@ -133,17 +141,37 @@ class Stack(nn.Module):
         return f"schedule={self.schedule}"
 
 
-def set_solver(model: nn.Module, solver: Solver) -> None:
-    """Integrate a trained model in another way: every flow inside gets this solver, or a sentence says why not."""
+def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) -> None:
+    """Integrate a trained model in another way, or a sentence says why not and nothing is changed.
+
+    Every flow inside gets a copy of its own, so that what is learned in a solver is learned for each. The kind of
+    gradient stays (`Checkpointed`, `Adjoint`) unless the solver brings one, or `keep_gradient` is false, as for a model
+    that is only evaluated. A splitting takes attention and feed-forward in the order that its name stands for.
+    """
     if not isinstance(solver, Solver):
         raise OdeumError(f"a solver is an object such as FixedSteps(RungeKutta(RK4)), not {solver!r}")
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     if not flows:
         raise OdeumError(f"{type(model).__name__} has no flows whose solver could be set")
-    for flow in flows:
-        solver.check(flow.field)
-    for flow in flows:
-        flow.solver = solver
+    made = [_solver_for(flow, solver, keep_gradient) for flow in flows]
+    for flow, own in zip(flows, made, strict=True):
+        flow.solver = own
+
+
+def _solver_for(flow: Flow, solver: Solver, keep_gradient: bool) -> Solver:
+    if lost := sum(parameter.numel() for parameter in flow.solver.parameters()):
+        raise OdeumError(
+            f"the solver of this model has {lost} learned coefficients a layer, which another solver would drop; "
+            "set flow.solver of each layer yourself if they are not needed"
+        )
+    own = copy.deepcopy(solver)
+    for part in own.modules():
+        if isinstance(part, Splitting):
+            part.arrange(flow.field)
+    if keep_gradient and isinstance(flow.solver, GradientSolver) and not isinstance(own, GradientSolver):
+        own = type(flow.solver)(own)
+    own.check(flow.field)
+    return own.train(flow.training)
 
 
 def set_steps(model: nn.Module, steps: int) -> None:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from odeum.decode import generate, stream
 from odeum.decode.choice import Choice
+from odeum.decode.common import cacheable
 from odeum.errors import OdeumError
-from odeum.fields import Cache, Context, Source
+from odeum.fields import Cache, Context, Field, PreNorm, Scaled, Source, Sum
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import EULER, RK4, RK4_38, Adaptive, FixedSteps, RungeKutta
@@ -133,6 +134,54 @@ def test_adaptive_solvers_are_decoded_without_a_cache() -> None:
         for _ in range(4):
             text = torch.cat((text, model(text).logits[:, -1:].argmax(dim=-1)), dim=1)
         assert torch.equal(generate(model, ids, max_new_tokens=4, temperature=0), text)
+
+
+class Convolution(Field):
+    """A causal convolution: a position sees those before it, in no cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taps = nn.Conv1d(16, 16, 3, groups=16)
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.taps(nn.functional.pad(x.transpose(1, 2), (2, 0))).transpose(1, 2)
+
+
+class Tilt(Field):
+    """A user's field that moves each position alone."""
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return x.roll(1, dims=-1).tanh()
+
+
+class SaysSo(Tilt):
+    cached = True
+
+
+@pytest.mark.parametrize(("field", "exact"), [(Convolution, False), (Tilt, False), (SaysSo, True)])
+def test_a_cache_serves_only_fields_that_say_it_is_exact(field: type[Field], exact: bool, float64: None) -> None:
+    model, ids = lively("rk4"), torch.randint(0, VOCABULARY, (2, 5))
+    for flow in model.stack.flows:
+        flow.field = Sum(*flow.field.terms, Scaled(3.0, PreNorm(nn.LayerNorm(16), field())))
+    assert cacheable(model) == exact
+    texts = [generate(model, ids, max_new_tokens=12, temperature=0, use_cache=use) for use in (True, False)]
+    assert torch.equal(*texts)
+    if not exact:
+        with pytest.raises(OdeumError, match="decode without a cache, or let the field say so"):
+            model(ids, cache=Cache())
+
+
+def test_a_layer_of_ones_own_is_decoded_without_a_cache() -> None:
+    class Reversed(nn.Module):
+        duration = 1.0
+
+        def forward(self, x: Tensor, context: Context, t0: float) -> Tensor:
+            return x.cumsum(dim=1)
+
+    model = lively("rk4")
+    assert cacheable(model)
+    model.stack.flows[1] = Reversed()
+    assert not cacheable(model)
 
 
 def test_a_seed_repeats_a_sample_and_another_does_not() -> None:

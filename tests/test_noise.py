@@ -24,7 +24,18 @@ from odeum.fields import (
 )
 from odeum.fields.noise import Dropout, drop_mask
 from odeum.flow import Flow
-from odeum.integrators import HEUN, MIDPOINT, RK4, Checkpointed, FixedSteps, LieTrotter, Method, RungeKutta, Strang
+from odeum.integrators import (
+    EULER,
+    HEUN,
+    MIDPOINT,
+    RK4,
+    Checkpointed,
+    FixedSteps,
+    LieTrotter,
+    Method,
+    RungeKutta,
+    Strang,
+)
 from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -252,3 +263,42 @@ def test_impossible_rates_are_refused(rate: float) -> None:
         Dropout(rate)
     with pytest.raises(OdeumError, match=f"a probability from 0 to below 1, not {rate}"):
         StochasticDepth(FeedForward(8), rate)
+
+
+class Theirs(Field):
+    """A user's field around a module of torch.nn that draws."""
+
+    def __init__(self, drawing: nn.Module) -> None:
+        super().__init__()
+        self.drawing = drawing
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.drawing(x)
+
+
+DRAWING = [nn.Dropout(0.5), nn.AlphaDropout(0.5), nn.Sequential(nn.Tanh(), nn.Dropout1d(0.5)), nn.RReLU()]
+REPEATING = [RungeKutta(HEUN), RungeKutta(RK4), Strang(), Strang(RungeKutta(MIDPOINT)), LieTrotter(RungeKutta(RK4))]
+
+
+@pytest.mark.parametrize("method", REPEATING, ids=lambda m: f"{type(m).__name__} {getattr(m, 'part', m).tableau.name}")
+@pytest.mark.parametrize("drawing", DRAWING, ids=lambda m: type(m).__name__)
+def test_torchs_dropout_is_refused_where_a_step_repeats(drawing: nn.Module, method: Method) -> None:
+    """Each stage would see another field: refused when it is made, and when training wakes it up later."""
+    sentence = "a step of several stages evaluates one field, but .* draws anew at each; draw by odeum.fields.Dropout"
+    field = Sum(Theirs(drawing).train(), FeedForward(8, 16))
+    with pytest.raises(OdeumError, match=sentence):
+        Flow(field, FixedSteps(method))
+    flow, x = Flow(field.eval(), FixedSteps(method)), torch.randn(2, 3, 8)
+    torch.testing.assert_close(flow(x), flow(x), rtol=0, atol=0)
+    flow.train()
+    with pytest.raises(OdeumError, match=sentence):
+        flow(x)
+
+
+def test_torchs_dropout_is_taken_where_a_step_does_not_repeat() -> None:
+    field, x = Sum(Theirs(nn.Dropout(0.5)), FeedForward(8, 16)), torch.randn(2, 3, 8)
+    for method in (RungeKutta(EULER), LieTrotter()):
+        flow = Flow(field, FixedSteps(method, 2))
+        assert not torch.equal(flow(x), flow(x))
+    with pytest.raises(OdeumError, match="draws anew at each"):
+        Flow(Increment(LieTrotter(), field), FixedSteps(RungeKutta(HEUN)))

@@ -5,13 +5,14 @@ from odeum.fields.attention import CrossAttention, SelfAttention
 from odeum.fields.base import Carry, Context, Field, Rotary, Source
 from odeum.fields.cache import Cache
 from odeum.fields.feedforward import FeedForward
-from odeum.fields.noise import Noise
+from odeum.fields.noise import Dropout, Noise
 
 __all__ = [
     "Cache",
     "Carry",
     "Context",
     "CrossAttention",
+    "Dropout",
     "FeedForward",
     "Field",
     "Increment",

@@ -208,11 +208,33 @@ def by_name(*fields: Field, **named: Field) -> dict[str, Field]:
 def randomness(field: nn.Module) -> str | None:
     """A part that draws random numbers (it is in training mode), in words, or None: some solvers need a fixed field."""
     for name, module in field.named_modules():
+        if isinstance(module, Dropout | StochasticDepth) and module.rate > 0.0 and module.training:
+            return f"{type(module).__name__}({module.rate:g}) at {name or 'the root'}"
+    return torchs_randomness(field)
+
+
+def torchs_randomness(field: nn.Module) -> str | None:
+    """A part of torch.nn that draws new random numbers each time it is called, in words, or None.
+
+    What a field draws itself, by nn.functional.dropout or torch.rand, cannot be seen from outside.
+    """
+    for name, module in field.named_modules():
         rate = 0.0
-        if isinstance(module, Dropout | StochasticDepth):
-            rate = module.rate
-        elif isinstance(module, _DropoutNd):
+        if isinstance(module, _DropoutNd):
             rate = module.p
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            rate = module.dropout
+        elif isinstance(module, nn.RReLU):
+            rate = module.upper - module.lower
         if rate > 0.0 and module.training:
             return f"{type(module).__name__}({rate:g}) at {name or 'the root'}"
     return None
+
+
+def refuse_new_draws(field: nn.Module) -> None:
+    """For a step that evaluates the field, or a term of it, several times: it must be one field."""
+    if noisy := torchs_randomness(field):
+        raise OdeumError(
+            f"a step of several stages evaluates one field, but {noisy} draws anew at each; draw by "
+            "odeum.fields.Dropout(rate) as dropout(x, context.noise), whose mask is kept for the step"
+        )

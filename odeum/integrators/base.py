@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Carry, Context, Field, lands
 from odeum.fields.noise import Noise
 
@@ -76,7 +78,11 @@ def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
     """
     if context.noise is not None:
         return context._replace(noise=context.noise.step(field))
-    return context._replace(noise=Noise()) if repeats and field.training else context
+    if not repeats or not field.training:
+        return context
+    if not torch.compiler.is_compiling():
+        refuse_new_draws(field)
+    return context._replace(noise=Noise())
 
 
 def within_evaluation(field: Field, context: Context) -> Context:

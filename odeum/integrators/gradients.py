@@ -66,12 +66,16 @@ class _Recomputed:
         return out
 
 
-class Checkpointed(Solver):
-    """Keep only the state at each evaluation; recompute the rest when the gradient passes."""
+class GradientSolver(Solver):
+    """A solver that solves by another one, and says how the gradient passes."""
 
     def __init__(self, solver: Solver) -> None:
         super().__init__()
         self.solver = solver
+
+
+class Checkpointed(GradientSolver):
+    """Keep only the state at each evaluation; recompute the rest when the gradient passes."""
 
     @property
     def remembering(self) -> Method | None:
@@ -90,12 +94,8 @@ class Checkpointed(Solver):
         return self.solver(_Recomputed(field), t0, t1, x, context)
 
 
-class Adjoint(Solver):
+class Adjoint(GradientSolver):
     """Forget the forward solve; solve the adjoint equation backwards: gradient of state, weights and context."""
-
-    def __init__(self, solver: Solver) -> None:
-        super().__init__()
-        self.solver = solver
 
     def check(self, field: Field) -> None:
         self.solver.check(field)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from odeum.errors import OdeumError
+from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
 from odeum.integrators.mixes import Gated, Mix, combination, combine
@@ -29,6 +30,8 @@ class RungeKutta(Method):
 
     def check(self, field: Field) -> None:
         refuse_projecting_terms(field, self.tableau.name)
+        if self.mix.used > 1:
+            refuse_new_draws(field)
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         used = self.mix.used

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from odeum.errors import OdeumError
+from odeum.fields.algebra import Sum, Wrapper, refuse_new_draws
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
@@ -14,8 +15,12 @@ from odeum.tableaux import EULER, MIDPOINT
 class Splitting(Method):
     """What the splittings share: a method for each term, and a field with terms to split."""
 
+    begins_alone = False
+    """whether a layer that is known by this name begins with the feed-forward"""
+
     def __init__(self, part: Method | None = None) -> None:
         super().__init__()
+        self.order_of_terms: tuple[int, ...] | None = None
         self.part = part or RungeKutta(EULER)
         self.history = self.part.history
         self.splits = self.part.splits
@@ -33,6 +38,25 @@ class Splitting(Method):
             )
         for term in field.terms:
             self.part.check(term)
+        if len(self.stages(field)) > len(field.terms):
+            refuse_new_draws(field)
+
+    def arrange(self, field: Field) -> None:
+        """Take attention and feed-forward in the order of the layer that is known by this splitting's name.
+
+        For a field that was made for another method: its sum may have them the other way round. A sum of other terms
+        keeps its order.
+        """
+        names = list(field.fields) if isinstance(field, Sum) else []
+        alone = [place for place, name in enumerate(names) if _is_feed_forward(name, field.terms[place])]
+        rest = [place for place in range(len(names)) if place not in alone]
+        if len(alone) == 1:
+            self.order_of_terms = (*alone, *rest) if self.begins_alone else (*rest, *alone)
+
+    def arranged(self, field: Field) -> tuple[Field, ...]:
+        """The terms in the order in which they begin."""
+        terms = field.terms
+        return terms if self.order_of_terms is None else tuple(terms[place] for place in self.order_of_terms)
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
         """Which term moves from which share of the step on and by how much, in order."""
@@ -56,11 +80,18 @@ class Splitting(Method):
         return [line for term, _, part in self.stages(field) for line in self.part.scheme(term, share * part)]
 
 
+def _is_feed_forward(name: str, term: Field) -> bool:
+    """By its name in the sum, which a user's field in its place has too, or by its symbol in the equation."""
+    while isinstance(term, Wrapper):
+        term = term.field
+    return name.startswith("feedforward") or getattr(term, "symbol", None) == "F"
+
+
 class LieTrotter(Splitting):
     """Each term in turn for the whole step: order 1."""
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
-        return [(term, 0.0, 1.0) for term in field.terms]
+        return [(term, 0.0, 1.0) for term in self.arranged(field)]
 
 
 class Strang(Splitting):
@@ -69,12 +100,14 @@ class Strang(Splitting):
     The order is two if the part is of order two; with Euler parts (tied Macaron) it is one, with a smaller error.
     """
 
+    begins_alone = True
+
     def __init__(self, part: Method | None = None) -> None:
         super().__init__(part)
         self.order = min(2, self.part.order or 0) or None
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
-        *halves, whole = field.terms
+        *halves, whole = self.arranged(field)
         there = [(term, 0.0, 0.5) for term in halves]
         back = [(term, 0.5, 0.5) for term in reversed(halves)]
         return [*there, (whole, 0.0, 1.0), *back]

@@ -42,7 +42,8 @@ class Run:
         if steps is not None:
             check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))
         if solver is not None:
-            set_solver(self.model, FixedSteps(make_method(solver), 1 if steps is None else steps))
+            own = FixedSteps(make_method(solver), 1 if steps is None else steps)
+            set_solver(self.model, own, keep_gradient=False)  # a run is used, not trained
         elif steps is not None:
             set_steps(self.model, steps)
         return self
