@@ -22,7 +22,8 @@ class Held:
     def __init__(self, field: Field) -> None:
         self.field = field
         self.tensors = _tensors(field)
-        self.versions = {name: _version(x) for name, x in field.named_parameters()}
+        compiling = torch.compiler.is_compiling()  # a graph cannot look at versions, and keeps what it needs
+        self.versions = {} if compiling else {name: _version(x) for name, x in field.named_parameters()}
 
     @property
     def wanted(self) -> dict[str, Tensor]:
