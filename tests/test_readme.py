@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from registries import kept_registries
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,7 +32,8 @@ BLOCKS = blocks()
 @pytest.mark.parametrize("code", [code for _, code in BLOCKS], ids=[place for place, _ in BLOCKS])
 def test_the_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README", "exec"), {"__name__": "readme"})
+    with kept_registries():
+        exec(compile(code, "README", "exec", dont_inherit=True), {"__name__": "readme"})
 
 
 def test_the_readme_is_short() -> None:

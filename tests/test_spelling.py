@@ -60,6 +60,7 @@ def test_spellings_are_short() -> None:
     assert [spell(architecture) for architecture in ARCHITECTURES.values()] == list(ARCHITECTURES)
     assert spell(Layered(method="euler", independent=6)) == "parallel:independent=6"
     assert spell(Layered(norm="post", method="rk4")) == "rk4:norm=post"
+    assert spell(Layered(method="bosh3")) == "parallel:method=bosh3"  # shorter, but misleading: rk2:method=bosh3
     assert spell(Continuous(rtol=1e-2)) == "continuous:rtol=0.01"
     for variant in Evolved.variants:
         assert len(spell(parse(f"transevolve:{variant}"))) <= len(f"transevolve:{variant}")

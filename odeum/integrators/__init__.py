@@ -1,7 +1,7 @@
 """How: one step, then an interval, then its gradient."""
 
 from odeum.integrators.adaptive import Adaptive
-from odeum.integrators.base import Method, Solver
+from odeum.integrators.base import Method, Solver, remembered, within_evaluation, within_step
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
 from odeum.integrators.mixes import Gated, Learned, Mix
@@ -32,5 +32,8 @@ __all__ = [
     "Solver",
     "Strang",
     "Tableau",
+    "remembered",
     "strang_midpoint",
+    "within_evaluation",
+    "within_step",
 ]

@@ -22,7 +22,11 @@ class Method(nn.Module):
     """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
 
     def check(self, field: Field) -> None:
-        """Refuse, in words, a field that this method would silently turn into something else."""
+        """Refuse, in words, a field that this method would silently turn into something else.
+
+        Unless a method says otherwise its step is one sum, after which norms of single terms would be lost.
+        """
+        refuse_projecting_terms(field, self.history or type(self).__name__)
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define step(field, t, dt, x, context)")

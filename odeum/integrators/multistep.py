@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projecting_terms, remembered, within_step
+from odeum.integrators.base import Method, remembered, within_step
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, landing
 from odeum.tableaux import HEUN
@@ -30,9 +30,6 @@ class AdamsBashforth(Method):
     order = 2
     history = "adams-bashforth"
     splits = False
-
-    def check(self, field: Field) -> None:
-        refuse_projecting_terms(field, "adams-bashforth")
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         carry = remembered(context, "adams-bashforth")

@@ -67,7 +67,7 @@ def spell(architecture: Architecture) -> str:
     if not spellings:
         raise OdeumError(f"{type(architecture).__name__} has no name; give it one by odeum.register.architecture")
     # A run that Odeum's own names can spell should not need the plugin that has a shorter one.
-    return min(spellings, key=lambda spelling: (not _is_own(spelling), len(spelling)))
+    return min(spellings, key=lambda spelling: (not _is_own(spelling), _misleads(spelling), len(spelling)))
 
 
 def label(architecture: Architecture) -> str:
@@ -91,6 +91,13 @@ def _spellings(architecture: Architecture) -> Iterator[str]:
 
 def _is_own(spelling: str) -> bool:
     return ARCHITECTURES.entries[spelling.partition(":")[0]].module.startswith("odeum.")
+
+
+def _misleads(spelling: str) -> bool:
+    """Whether a name that promises a method is given another: rk2:method=ralston is parallel:method=ralston."""
+    name, _, items = spelling.partition(":")
+    plain = getattr(ARCHITECTURES[name], "method", None) in ("euler", "lie-trotter")
+    return not plain and "method=" in items
 
 
 def _text(value: Any) -> str:
