@@ -75,6 +75,13 @@ def test_rows_lend_by_the_rule() -> None:
         assert each.high == pytest.approx(each.mean + half) and each.low == pytest.approx(each.mean - half)
 
 
+@pytest.mark.parametrize(("others", "degrees"), [(1, 2.0), (2, 2.5), (3, 3.0), (4, 3.5), (8, 3.5), (19, 3.5)])
+def test_a_pair_borrows_from_three_others_at_most(others: int, degrees: float) -> None:
+    random = np.random.default_rng(others)
+    rows = {name: seeds(*random.standard_normal(3).tolist()) for name in range(others + 1)}
+    assert {found.degrees for found in differences(rows, to_baseline(list(rows), 0)).values()} == {degrees}
+
+
 def test_two_seeds_neither_lend_nor_borrow() -> None:
     rows = {"base": seeds(0.0, 0.0, 0.0), "a": seeds(1.0, 2.0, 4.0), "b": seeds(1.0, 9.0)}
     found = differences(rows, to_baseline(list(rows), "base"))

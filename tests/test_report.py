@@ -174,6 +174,7 @@ def test_the_metric_that_decides_is_the_declared_one(tmp_path: Path) -> None:
     assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "1 %"
     assert rows[1].other is not None and rows[1].other[0] == "accuracy"
     assert "accuracy difference (not judged)" in report.table(rows, "md") and "+5.07 [" in report.table(rows, "md")
+    assert "accuracy +5.07 [+4.92, +5.21],<br>not judged" in report.write(tmp_path / "b").page.read_text()
     assert "Accuracy is shown with its interval" in " ".join(notes(report.read(tmp_path / "b"), rows))
 
 

@@ -124,19 +124,16 @@ def _compared(
         return [("words", "Group", f"<b>{row.group}</b>" if row.group else _pill(row.verdict))]
     change, _, interval = scale.difference(row).partition(" ")
     unit = f", {scale.points.strip()}" if scale.points else ""
-    cells = [
+    return [
         ("", f"Difference to {_text(comparison.baseline)}{unit}", _two(change, interval)),
         ("words", AXIS, forest(row, rows, look)),
-        ("words", "Verdict", _pill(verdict(row))),
+        ("words", "Verdict", _two(_pill(verdict(row)), _beside(row))),
     ]
-    if any(other.other for other in rows):
-        cells.append(("", f"{_text(comparison.other).capitalize()} difference, not judged", _small(not_judged(row))))
-    return cells
 
 
-def _small(text: str) -> str:
-    first, _, second = text.partition(" ")
-    return _two(first, second)
+def _beside(row: Row) -> str:
+    """The metric that does not decide, small, below the verdict that it has no part in."""
+    return f"{_text(row.other[0])} {not_judged(row)},<br>not judged" if row.other else ""
 
 
 def _legend(rows: Sequence[Row]) -> str:
