@@ -18,7 +18,9 @@ def plain_autograd() -> bool:
 
 
 def transformed() -> bool:
-    """Whether `torch.func` (grad, vmap, jvp …) or forward mode is at work."""
+    """Whether `torch.func` (grad, vmap, jvp …) or forward mode is at work; a compiler traces them itself."""
+    if torch.compiler.is_compiling():
+        return False
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

@@ -21,6 +21,8 @@ class Held:
 
     def __init__(self, field: Field) -> None:
         self.field = field
+        if torch.compiler.is_compiling():  # a graph has the weights as its inputs
+            return
         self.tensors = _tensors(field)
         compiling = torch.compiler.is_compiling()  # a graph cannot look at versions, and keeps what it needs
         self.versions = {} if compiling else {name: _version(x) for name, x in field.named_parameters()}
