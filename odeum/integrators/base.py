@@ -18,6 +18,9 @@ class Method(nn.Module):
     """the error of a step is O(dt^(order + 1)); None where learned coefficients decide"""
     history: str | None = None
     """what the method remembers from layer to layer, in `context.carry`; neighbours that name the same one share it"""
+    cached: bool = False
+    """as of a field: whether it steps the newest positions alone as it steps all of them; asked of methods from outside
+    Odeum"""
     splits: bool = True
     """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
 
