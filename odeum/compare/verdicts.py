@@ -36,7 +36,7 @@ WORDS: tuple[Word, ...] = (*BETTER, "practically equal", "open", "worse", "worse
 MANY = 1000
 """more seeds than this are not estimated"""
 USUALLY = 0.84
-"""standard errors: with the estimated number of seeds four comparisons of five would be decided"""
+"""standard errors of room for the mean to move: four in five, were the spread known (docs/statistics.md: simulated)"""
 
 
 @dataclass(frozen=True)
