@@ -17,7 +17,7 @@ from test_readme import BLOCK, ROOT
 
 import odeum
 from odeum.cli import main
-from odeum.decode import generate
+from odeum.decode import beam_search, generate
 from odeum.decode.common import cacheable
 from odeum.errors import OdeumError
 from odeum.flow import Flow
@@ -121,6 +121,27 @@ def test_the_convolution_decodes_what_it_computes(method: str) -> None:
         torch.testing.assert_close(model(ids).logits, plain(ids).logits)
         assert torch.equal(generate(model, ids, max_new_tokens=9, temperature=0), expected)
         assert torch.equal(generate(model, padded, mask, max_new_tokens=9, temperature=0)[:, 4:], expected)
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_beam_carries_what_the_convolution_keeps() -> None:
+    from_page("CachedConvolution")
+    sizes = odeum.Translation(width=16, heads=2, depth=2, vocabulary=20, length=24)
+    model = odeum.build("parallel:attention=cached-convolution,method=rk4", sizes).eval()
+    source = torch.randint(3, 20, (3, 7))
+    found = [beam_search(model, source, beam=3, max_length=9, use_cache=kept) for kept in (True, False)]
+    assert cacheable(model) and found[0] == found[1]
+
+
+def test_ralston_steps_what_the_page_names() -> None:
+    load_plugin("ralston.py")
+    for name in ("macaron", "ode-transformer", "strang", "pull"):
+        if name == "pull":
+            load_plugin("pull.py")
+        stack = odeum.build(f"{name}:method=ralston", odeum.Shape(width=8, heads=2, depth=2))
+        assert stack(torch.randn(1, 3, 8)).isfinite().all()
+    with pytest.raises(OdeumError, match="claims order 3, but its numbers are of order 2"):
+        odeum.Tableau("ralston", order=3, c=(0, 2 / 3), a=((), (2 / 3,)), b=(1 / 4, 3 / 4))
 
 
 @pytest.mark.usefixtures("float64")
