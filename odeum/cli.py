@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import Notice, OdeumError, choose
 from odeum.plugins import load_installed, load_plugin
+from odeum.terminal import beneath, guarded, mute
 
 VERBS = {
     "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),
@@ -47,7 +47,7 @@ def _remark(message: Warning | str, category: type[Warning], *where: Any) -> Non
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), guarded():
         warnings.simplefilter("always", Notice)
         if not debug:
             warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
@@ -65,11 +65,23 @@ def _run(words: list[str], debug: bool) -> int:
         complain(error)
         return leave(2)
     except BrokenPipeError:  # who read the answers has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        mute(beneath(sys.stdout))
         return 0
+    except OSError as error:  # what no place below has a better sentence for: a disk that fails, a name too long
+        if debug:
+            raise
+        complain(OdeumError(_of_system(error)))
+        return leave(2)
     except KeyboardInterrupt:
         print("\nodeum: interrupted", file=sys.stderr)
         return 130
+
+
+def _of_system(error: OSError) -> str:
+    """What the system says, and of which file."""
+    name = "" if error.filename is None else str(error.filename)
+    shown = name if len(name) < 100 else f"{name[:80]}… ({len(name)} characters)"
+    return f"cannot use '{shown}': {error.strerror}" if name else f"the system says: {error.strerror or error}"
 
 
 def _act(words: list[str]) -> int:

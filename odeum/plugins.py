@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -63,6 +64,8 @@ def _load_module(name: str) -> ModuleType:
 
 def _load_file(path: Path) -> ModuleType:
     try:
+        if os.path.lexists(path) and not path.is_file():  # a folder, or what has no end
+            raise OdeumError(f"cannot read the plugin '{path}': it is no regular file")
         source, home = path.read_bytes(), path.resolve()
     except FileNotFoundError:
         raise OdeumError(f"there is no plugin '{path}'") from None

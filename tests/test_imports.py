@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    registry storage order_conditions
+    registry storage terminal order_conditions
     settings tableaux
     kinds
     register plugins
@@ -40,7 +40,7 @@ LAYERS = """
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LIGHT = (
-    *("errors", "registry", "storage", "settings", "kinds", "order_conditions", "tableaux"),
+    *("errors", "registry", "storage", "terminal", "settings", "kinds", "order_conditions", "tableaux"),
     *("register", "plugins", "builtin"),
 )
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from odeum.launch.spec import RunSpec
 from odeum.launch.worker import Event
+from odeum.terminal import beneath, readable
 from odeum.train.progress import duration
 
 MARKS = {"done": "✓", "diverged": "diverged", "failed": "failed", "interrupted": "stopped"}
@@ -40,7 +41,8 @@ class Board:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(file=self.stream), get_renderable=self._table, refresh_per_second=4)
+            console = Console(file=beneath(self.stream))
+            self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4)
             self._live.__enter__()
         return self
 
@@ -102,6 +104,7 @@ class Board:
         self._write(f"[{self.ended}/{len(self.specs)}] {text}")
 
     def _write(self, text: str) -> None:
+        text = readable(text, self.stream)
         try:
             if self._live is not None:
                 self._live.console.print(text, highlight=False, markup=False, overflow="ellipsis", no_wrap=True)

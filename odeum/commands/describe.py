@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from odeum.errors import choose
 from odeum.kinds import model_named
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.spelling import parse
+from odeum.terminal import beneath, readable, to_json
 
 FORMATS = ("text", "md", "json")
 
@@ -33,11 +34,14 @@ def run(argv: list[str]) -> int:
     from odeum.models.description import describe
 
     facts = describe(words, replace(settings, **said.get("model", {})))
-    print(json.dumps(facts, ensure_ascii=False, indent=1) if form == "json" else _table(facts, form))
+    if form == "json":
+        print(to_json(facts, indent=1))
+    else:
+        _print_table(facts, form)
     return 0
 
 
-def _table(facts: dict[str, Any], form: str) -> str:
+def _print_table(facts: dict[str, Any], form: str) -> None:
     rows = [
         ("equation", facts["equation"]),
         *(("one step" if i == 0 else "elsewhere", line.replace("; ", "\n")) for i, line in enumerate(facts["scheme"])),
@@ -58,8 +62,9 @@ def _table(facts: dict[str, Any], form: str) -> str:
     if form == "md":
         cells = [(name, value.replace("|", "\\|").replace("\n", "<br>")) for name, value in rows]
         body = "\n".join(f"| {name} | {value} |" for name, value in cells)
-        return f"| {facts['architecture']} | {facts['model']['kind']} |\n|---|---|\n{body}"
-    return _rich(facts, rows)
+        print(f"| {facts['architecture']} | {facts['model']['kind']} |\n|---|---|\n{body}")
+    else:
+        print(_rich(facts, rows), file=beneath(sys.stdout))  # which may be bold there
 
 
 def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
@@ -69,11 +74,15 @@ def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
     from rich.text import Text
 
     model = facts["model"]
-    title = f"{facts['architecture']}  ({model['kind']}, width {model['width']})"
+
+    def text(words: str, style: str = "") -> Text:
+        return Text(readable(words, sys.stdout), style)
+
+    title = text(f"{facts['architecture']}  ({model['kind']}, width {model['width']})", "table.title")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=False)
     for name, value in rows:
-        table.add_row(Text(name, style="bold"), Text(value))
-    console = Console(highlight=False)
+        table.add_row(text(name, "bold"), text(value))
+    console = Console(highlight=False, file=beneath(sys.stdout))
     with console.capture() as capture:
         console.print(table)
     return capture.get().rstrip()

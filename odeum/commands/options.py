@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from argparse import SUPPRESS, Action
 from collections.abc import Iterable
@@ -89,14 +90,22 @@ class Parser(ArgumentParser):
         words: list[str] = []
         options: list[str] = []
         value = False
-        for word in argv:
+        for place, word in enumerate(argv):
+            if word == "--" and not value:  # what follows it are words, whatever they begin with
+                return [*words, *argv[place + 1 :]], options
             is_option = word.startswith("--") or word in flags
+            if not value and not is_option and re.match("-.", word):
+                raise OdeumError(f"unknown option {word}; a file of this name is written ./{word}")
             (options if value or is_option else words).append(word)
             value = is_option and "=" not in word and word not in flags
         return words, options
 
     def check(self, said: dict[str, Any], where: str) -> dict[str, Any]:
         """The same check for what a file says."""
+        for name, action in self._option_string_actions.items():
+            value = said.get(name.removeprefix("--"))
+            if action.nargs == 0 and value is not None and not isinstance(value, bool):
+                raise OdeumError(f"{where}: {name.removeprefix('--')} is {value!r} but should be true or false")
         try:
             return self.parse_object(said, defaults=False).as_dict()
         except (argparse.ArgumentError, TypeError, KeyError) as error:
@@ -169,10 +178,16 @@ def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
 def read_config(path: str) -> dict[str, Any]:
     """A YAML file of options."""
     try:
+        if os.path.lexists(path) and not Path(path).is_file():  # what has no end, or nothing, is no configuration
+            raise OdeumError(f"cannot read the configuration '{path}': it is no regular file")
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OdeumError(f"there is no configuration file '{path}'") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except RecursionError:
+        raise OdeumError(f"cannot read the configuration '{path}': it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, OSError) as error:
+        if isinstance(error, OdeumError):
+            raise
         raise OdeumError(f"cannot read the configuration '{path}': {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise OdeumError(f"the configuration '{path}' should be a mapping of options")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from odeum.data.inputs import Question, decoded, image_paths, questions
 from odeum.distributed.ranks import complain
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, Answer, Kind
+from odeum.terminal import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,4 +106,4 @@ def _shown(task: Task, question: Question, answer: Any, form: str) -> str:
     if form == "text":
         return task.shown(question.text, answer)
     where = {} if question.row is None else {"file": question.file, "row": question.row}
-    return json.dumps({**where, "input": question.text, "output": task.plain(answer)}, ensure_ascii=False)
+    return to_json({**where, "input": question.text, "output": task.plain(answer)})

@@ -100,6 +100,9 @@ def open_words(words: Words) -> tuple[Task, Model, Training]:
 
     said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
     check_changes(type(words.preset) if words.preset else words.kind.settings, said)
+    budget = words.said.get("train", {}).get("budget")
+    if isinstance(budget, str) and budget.strip().replace(".", "").isdigit():
+        notice(f"the budget '{budget}' has no unit and is read as seconds; write {budget}s, {budget}m or {budget}h")
     with_changes(Training(), words.said.get("train", {}))  # what cannot be is refused before the data is read
     task = open_task(*words.source, kind=words.kind.name, **words.said.get("data", {}))
     for note in task.notes:

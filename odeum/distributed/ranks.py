@@ -36,7 +36,7 @@ def is_main() -> bool:
 def complain(error: BaseException) -> None:
     """Print `odeum: sentence`, once for all processes that have this to say."""
     if size() == 1 or _first(str(error), only_if_silent=isinstance(error, Lost)):
-        print(f"odeum: {error}", file=sys.stderr, flush=True)
+        print(f"odeum: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # what torchrun shows last
         sentence = {"py_callstack": str(error), "timestamp": str(int(time.time()))}
         with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:

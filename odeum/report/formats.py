@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.errors import choose
 from odeum.report.prose import NONE, Scale, count, memory, ratio, verdict
 from odeum.report.row import Row
 from odeum.settings.metric import metric_named
+from odeum.terminal import plain, to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,13 +97,13 @@ def table(rows: Sequence[Row], format: str = "text", width: int | None = None) -
     if format == "md":
         return _markdown(rows)
     if format == "json":
-        return json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False) + "\n"
+        return to_json([row.as_dict() for row in rows], indent=2) + "\n"
     if format == "csv":
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         dicts = [row.as_dict() for row in rows]
         writer.writerow(dicts[0] if dicts else [])
-        writer.writerows(["" if value is None else value for value in item.values()] for item in dicts)
+        writer.writerows([_spreadsheet(value) for value in item.values()] for item in dicts)
         return out.getvalue()
     from rich.console import Console
 
@@ -145,4 +145,16 @@ def _markdown(rows: Sequence[Row]) -> str:
     shown = columns(rows)
     lines = [[column.head for column in shown], ["--:" if column.numeric else ":--" for column in shown]]
     lines += [[column.write(row) for column in shown] for row in rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(markdown(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def markdown(text: str) -> str:
+    """Words from elsewhere in Markdown: one line, no tags, no links, no images."""
+    return plain(" ".join(text.splitlines())).replace("<", "&lt;").replace("](", "]\\(")
+
+
+def _spreadsheet(value: Any) -> Any:
+    """A cell that a spreadsheet shows and does not compute; numbers are numbers."""
+    if isinstance(value, str):
+        return f"'{plain(value)}" if value[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and value else plain(value)
+    return "" if value is None else value

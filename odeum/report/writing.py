@@ -7,7 +7,7 @@ from pathlib import Path
 
 from odeum.errors import OdeumError
 from odeum.report import plots
-from odeum.report.formats import table
+from odeum.report.formats import markdown, table
 from odeum.report.headline import headline
 from odeum.report.notes import notes, warnings
 from odeum.report.page import page
@@ -36,7 +36,7 @@ def write(directory: str | Path) -> Report:
     except OSError as error:
         raise OdeumError(f"cannot write '{root / 'plots'}': {error.strerror or error}") from None
     answer = headline(made, comparison.data)
-    remarks = "".join(f"- {text}\n" for text in [*warnings(comparison, made), *notes(comparison, made)])
+    remarks = "".join(f"- {markdown(text)}\n" for text in [*warnings(comparison, made), *notes(comparison, made)])
     report = Report(
         root / "report.html",
         root / "table.md",
@@ -44,7 +44,7 @@ def write(directory: str | Path) -> Report:
         tuple(f.svg for f in figures),
         answer.replace("`", ""),
     )
-    _replace(report.markdown, f"{answer}\n\n{table(made, 'md')}\n{remarks}")
+    _replace(report.markdown, f"{markdown(answer)}\n\n{table(made, 'md')}\n{remarks}")
     _replace(report.csv, table(made, "csv"))
     _replace(report.page, page(comparison, made, figures))
     return report

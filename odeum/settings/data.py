@@ -56,6 +56,7 @@ class LanguageData:
     def __post_init__(self) -> None:
         _at_least(SHORTEST, self.length, "length of the windows", " tokens")
         _at_least(BYTES if self.tokens == "bpe" else 2, self.vocabulary, f"vocabulary of {self.tokens}")
+        _at_least(0, self.context, "context", " tokens")
         if self.context is not None and not self.context < self.length:
             raise OdeumError(f"context should be below length {self.length}, not {self.context}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,21 @@ def load_task(directory: str | Path) -> Task:
     with _described(directory):
         _check_files(record, directory)
         kind, options = _options(record)
-        return kind.task_class.restore(record["name"], options, record, directory)
+        if (name := _not_finite(record)) is not None:
+            raise Damaged(f"'{directory / 'task.json'}' is damaged: its {name} holds numbers that are not finite")
+        task = kind.task_class.restore(record["name"], options, record, directory)
+        task.facts()  # they are needed later, where a mistake would not be the file's
+        return task
+
+
+def _not_finite(record: dict[str, Any]) -> str | None:
+    """The first entry with a number, at any depth, by which nothing can be computed."""
+
+    def bad(value: Any) -> bool:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return any(map(bad, inner)) if inner else isinstance(value, float) and not math.isfinite(value)
+
+    return next((name for name, value in record.items() if bad(value)), None)
 
 
 def reopen_task(directory: str | Path) -> Task:

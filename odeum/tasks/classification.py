@@ -131,6 +131,8 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
             "it does not look like classes, so name another with --data.label_column, or say --kind regression if they "
             "are numbers to predict"
         )
+    if not any(text.strip() for text, _ in parts["train"]):
+        raise OdeumError(f"no row of '{where}' has a text; name another column with --data.text_column")
     for part, rows in parts.items():
         if unseen := sorted({label for _, label in rows} - set(labels)):
             raise OdeumError(

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
+from odeum.terminal import beneath, columns, fitting, readable
+
 
 def duration(seconds: float) -> str:
     """75 -> 1m15s."""
@@ -63,10 +65,11 @@ class Progress:
 
     def _write(self, line: str, stay: bool) -> None:
         try:
-            if self.live:
-                self.stream.write("\r\x1b[2K" + line + ("\n" if stay else ""))
-            else:
-                self.stream.write(line + "\n")
-            self.stream.flush()
+            stream = beneath(self.stream)
+            line = readable(line, stream)
+            if self.live:  # a line that wraps could not be written over
+                line = "\r\x1b[2K" + (line if stay else fitting(line, columns(stream) - 1))
+            stream.write(line + ("\n" if stay or not self.live else ""))
+            stream.flush()
         except BrokenPipeError:  # nobody reads on; the work goes on
             self.quiet = True

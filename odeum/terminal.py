@@ -1,0 +1,152 @@
+"""The border to the terminal: what is printed cannot command it, and is readable in whatever encoding it has.
+
+Labels, file names, prompts and predictions come from anybody. While a verb runs, standard output and standard error are
+guarded, so that no call site has to think of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Generator
+from typing import Any, TextIO
+
+from odeum.errors import OdeumError
+
+# All controls but tab and line feed, the marks that reorder text (Unicode's embeddings, overrides and isolates), line
+# separators, and bytes of a file's name that are no text.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+PLAINER = {
+    **{"×": "x", "·": ".", "−": "-", "–": "-", "—": "-", "±": "+/-", "…": "...", "‑": "-"},
+    **{"←": "<-", "→": "->", "↦": "->", "≈": "~", "≤": "<=", "≥": ">=", "∈": "in", "√": "sqrt", "∞": "inf"},
+    **{"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "✓": "ok", "½": "1/2", "∘": "o", "⊙": "*", "∑": "sum"},
+    **{"─": "-", "━": "-", "│": "|", "╷": " ", "╵": " ", "•": "*", "ℝ": "R"},
+    **{"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "eps", "θ": "theta", "λ": "lambda", "μ": "mu"},
+    **{"σ": "sigma", "τ": "tau", "φ": "phi", "ψ": "psi", "ω": "omega", "Φ": "Phi"},
+    **{"Ψ": "Psi", "Σ": "Sum", "Δ": "Delta"},
+}
+"""what stands for a letter that an encoding does not have"""
+
+
+def plain(text: str) -> str:
+    """The text with its commands shown, as JSON would write them, instead of obeyed."""
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def degrade(text: str, encoding: str | None) -> str:
+    """The text in letters that the encoding has."""
+    try:
+        text.encode(encoding or "utf-8")
+        return text
+    except (UnicodeEncodeError, LookupError):
+        return "".join(_letter(letter, encoding or "ascii") for letter in text)
+
+
+def _letter(letter: str, encoding: str) -> str:
+    bare = "".join(c for c in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(c))
+    for wish in (letter, PLAINER.get(letter, bare), bare):
+        with contextlib.suppress(UnicodeEncodeError, LookupError):
+            wish.encode(encoding)
+            return wish
+    return "?"
+
+
+def readable(text: str, stream: TextIO) -> str:
+    """What may be written there: no commands, no letters that it does not have."""
+    return degrade(plain(text), getattr(stream, "encoding", None))
+
+
+def to_json(content: Any, indent: int | None = None) -> str:
+    """JSON for standard output: where letters would be lost they are escaped, so that nothing is."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    return json.dumps(content, indent=indent, ensure_ascii=encoding != "utf8")
+
+
+def fitting(line: str, columns: int) -> str:
+    """As much of a line as fits, so that a terminal need not wrap it."""
+    room, kept = columns, []
+    for letter in line:
+        room -= 0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if room < 0:
+            break
+        kept.append(letter)
+    return "".join(kept)
+
+
+def columns(stream: TextIO) -> int:
+    """How wide the terminal is that a stream writes to."""
+    with contextlib.suppress(OSError, ValueError):
+        if found := os.get_terminal_size(stream.fileno()).columns:
+            return found
+    return shutil.get_terminal_size().columns
+
+
+def beneath(stream: TextIO) -> TextIO:
+    """The stream itself, for whoever has commands of their own to send: a live line, a colour."""
+    return stream.stream if isinstance(stream, Guarded) else stream
+
+
+class Guarded:
+    """A stream that writes only what is readable, and says in a sentence what it could not write."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self.stream, self.title = stream, name
+
+    def write(self, text: str) -> int:
+        """Write what is readable of the text."""
+        with self._told():
+            self.stream.write(readable(text, self.stream))
+        return len(text)
+
+    def flush(self) -> None:
+        """Let what was written leave."""
+        with self._told():
+            self.stream.flush()
+
+    @contextlib.contextmanager
+    def _told(self) -> Generator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            mute(self.stream)
+            raise OdeumError(f"cannot write to {self.title}: {error.strerror}") from None
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the stream's: its encoding, its number, whether it is a terminal."""
+        return getattr(self.stream, name)
+
+
+def mute(stream: TextIO) -> None:
+    """Let what is still to be written there go nowhere, also when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def guarded() -> Generator[None]:
+    """Guard standard output and standard error; a process that was started without one has one that goes nowhere."""
+    before = sys.stdout, sys.stderr
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        out, err = (stream or nowhere for stream in before)
+        strict = [(stream, stream.errors) for stream in (out, err) if isinstance(stream, io.TextIOWrapper)]
+        for stream, _ in strict:
+            stream.reconfigure(errors="replace")  # also for what goes beneath
+        sys.stdout, sys.stderr = Guarded(out, "standard output"), Guarded(err, "standard error")
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            for stream, errors in strict:
+                with contextlib.suppress(ValueError, OSError):
+                    stream.reconfigure(errors=errors)

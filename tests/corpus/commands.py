@@ -1,0 +1,160 @@
+"""Command lines that cannot be meant: generated from the verbs, the registries and the dataclasses of the settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from corpus.case import Case, words
+from odeum.cli import VERBS
+from odeum.kinds import KINDS
+from odeum.settings.architecture import ARCHITECTURES
+from odeum.settings.checks import options
+from odeum.settings.training import Training
+
+OBJECT = {"compare": "digits", "train": "digits", "evaluate": "run", "predict": "run", "report": "dir"}
+OBJECT |= {"describe": "sequential", "list": ""}
+"""what a verb acts on"""
+ANY = {"seed", "length_penalty", "test", "text_column", "label_column", "decoder", "device", "budget"}
+"""settings of which any number, or any text, has a meaning or is judged later"""
+LATER = {"cutoffs"}
+"""settings that are lists"""
+
+
+def verbs() -> Iterator[Case]:
+    yield words("trian digits", "unknown verb 'trian'; did you mean 'train'?")
+    yield words("Train digits", "unknown verb 'Train'")
+    yield words("-x", "unknown verb '-x'")
+    yield words("--train", "unknown verb '--train'")
+    yield words("--plugin", "--plugin needs a value")
+    yield Case(("",), "unknown verb ''")
+    yield Case(("train digits",), "unknown verb 'train digits'")
+    for verb in VERBS:
+        start = f"{verb} {OBJECT[verb]}"
+        yield words(f"{start} --nonsense", "unknown option --nonsense")
+        yield words(f"{start} --nonsense=3", "unknown option --nonsense")
+        yield words(f"{start} -q", "unknown option -q; a file of this name is written ./-q")
+        yield words(f"{verb} -v {OBJECT[verb]}", "unknown option -v")
+        yield words(f"{start} --plugin", "--plugin needs a value")
+        yield words(f"{start} --plugin --debug0", "--plugin needs a value")
+        if verb not in ("train",):
+            yield words(f"{start} --format xml", "unknown format 'xml'")
+            yield words(f"{start} --format", "--format needs a value")
+            yield words(f"{start} --formt json", "unknown option --formt; did you mean --format?")
+        if OBJECT[verb]:
+            yield words(f"{verb}", "missing: ")
+        if verb in ("evaluate", "predict"):
+            yield words(f"{verb} nowhere", "nowhere")
+            yield words(f"{verb} nowhere --steps x", "--steps is 'x' but should be a whole number")
+            yield words(f"{verb} nowhere --solver", "--solver needs a value")
+            yield words(f"{verb} .", "")
+        if verb in ("compare", "train"):
+            yield words(f"{verb} nowhere", "nowhere")
+            yield words(f"{verb} digits digits", "digits")
+            yield words(f"{verb} digts", "digts")
+            yield words(f"{verb} digits --kind nonsense", "unknown kind of data 'nonsense'")
+            yield words(f"{verb} digits --kind", "--kind needs a value")
+            yield words(f"{verb} digits --config", "--config needs a value")
+            yield words(f"{verb} digits --config nowhere.yaml", "there is no configuration file 'nowhere.yaml'")
+            yield words(f"{verb} digits --model nonsense", "unknown model 'nonsense'")
+            yield words(f"{verb} digits --model", "--model needs a value")
+            yield words(f"{verb} digits --model.classes 5", "--model.classes is decided by the data")
+            yield words(f"{verb} digits --model.image_size 5", "--data.size may be what you look for")
+            yield words(f"{verb} digits --train.steps 3 --train.epochs 3", "the training ends once")
+            yield words(f"{verb} digits --out=", "--out '' names no directory")
+            yield Case((verb, "digits", "--out", "a\0b"), "names no directory")
+            yield words(f"{verb} digits --out {'x' * 300}", "(300 characters)': File name too long")
+            yield words(f"{verb} digits --out /dev/null", "'/dev/null' is a file")
+            yield words(f"{verb} digits --out /dev/null/run", "'/dev/null' is a file")
+            yield words(f"{verb} digits --out /proc/none", "cannot make the directory '/proc/none'")
+    yield words("describe sequential parallel", "'parallel' is one word too many")
+    yield words("list digits", "'digits' is one word too many")
+    yield words("report a b", "'b' is one word too many")
+    yield words("report nowhere", "'nowhere' holds no runs")
+    yield words("evaluate a b", "'b' is one word too many")
+    yield words("train digits --seed -1", "the seed should be a number from 0")
+    yield words("train digits --seed 1.5", "--seed is '1.5' but should be a whole number")
+    yield words("train digits --seed 99999999999999999999999", "the seed should be a number from 0")
+    yield words("train digits --resume_from nowhere", "'nowhere' is no state of a run")
+    yield words("train digits --resume_from .", "'.' is no state of a run")
+    yield words("train --architecture rk4", "missing: the data")
+    yield words("compare digits --seeds 0", "at least one seed")
+    yield words("compare digits --seeds -3", "-3")
+    yield words("compare digits --seeds many", "many")
+    yield words("compare digits --match time", "say how much: --budget 10m")
+    yield words("compare digits --match tim", "unknown match 'tim'")
+    yield words("compare digits --budget soon", "the budget 'soon' should be a positive time")
+    yield words("compare digits --baseline rk4 --architectures sequential,parallel", "the baseline 'rk4' must be one")
+    yield words("compare digits --baseline nonsense", "unknown architecture 'nonsense'")
+    yield words("compare digits --architectures ,", "at least one architecture")
+    yield words("compare digits --architectures sequential,nonsense", "unknown architecture 'nonsense'")
+    yield words("compare digits --architectures sequential;parallel", "unknown architecture 'sequential;parallel'")
+
+
+def spellings() -> Iterator[Case]:
+    """Of architectures: every option of every architecture with a value that it cannot have."""
+    for bad in ("", "RK4", "rk-4", "rk5", "sequentail", "sequential ", "parallel,", "a:b", ":", "=", "rk4=2", "∂"):
+        if bad.strip(" ,") != bad:
+            continue
+        yield Case(("describe", bad), "unknown architecture", title="spelled:")
+    yield words("describe rk4:steps", "should read key=value")
+    yield words("describe rk4:=2", "unknown option of rk4 ''")
+    yield words("describe rk4:steps=", "steps of rk4 should be a whole number, not ''")
+    yield words("describe rk4:steps=2,steps=2", "says steps of rk4 twice")
+    yield words("describe rk4:step=2", "unknown option of rk4 'step'; did you mean 'steps'?")
+    yield words("describe transevolve:full-9", "unknown variant of transevolve 'full-9'")
+    yield words("describe rk4:steps=1000000000", "more than the limit")
+    seen = set()
+    for name, base in ARCHITECTURES.items():
+        if type(base) in seen:
+            continue
+        seen.add(type(base))
+        yield words(f"describe {name}:nonsense=1", f"unknown option of {name} 'nonsense'")
+        for option in options(type(base)).values():
+            if option.hint is not str and str not in get_args(option.hint):
+                yield words(f"describe {name}:{option.name}=wrong", f"{option.name} of {name}")
+            if int in (option.hint, *get_args(option.hint)):
+                yield words(f"describe {name}:{option.name}=1.5", f"{option.name} of {name} should be a whole number")
+                yield words(f"describe {name}:{option.name}=-7", f"{option.name} of {name}")
+            if float in (option.hint, *get_args(option.hint)):
+                yield words(f"describe {name}:{option.name}=nan", f"{option.name} of {name}")
+                yield words(f"describe {name}:{option.name}=inf", f"{option.name} of {name}")
+
+
+def settings() -> Iterator[Case]:
+    """Each setting of the training, of each kind's data and of each kind's model: mistyped, empty, wrong, too small."""
+    yield from _section("train digits", "train", Training, set())
+    seen: dict[str, set[str]] = {"data": set(), "model": set()}  # what kinds share is tried once
+    for kind in KINDS.values():
+        if not kind.sets or not kind.presets:
+            continue
+        yield from _section(f"train {kind.sets[0]}", "data", kind.options, seen["data"])
+        preset = next(iter(kind.presets))
+        yield from _section(f"describe sequential --model {preset}", "model", kind.settings, seen["model"])
+
+
+def _section(start: str, name: str, settings: Any, seen: set[str]) -> Iterator[Case]:
+    hints = get_type_hints(settings)
+    for field in dataclasses.fields(settings):
+        if field.name in seen and name == "model":
+            continue
+        seen.add(field.name)
+        option = f"--{name}.{field.name}"
+        inner = [hint for hint in (get_args(hints[field.name]) or [hints[field.name]]) if hint is not type(None)]
+        yield words(f"{start} {option}", f"{option} needs a value")
+        yield words(f"{start} {option}x=1", f"unknown option {option}x; did you mean --{name}.")
+        if field.name in LATER:
+            continue
+        if inner[0] in (int, float, bool) or get_origin(hints[field.name]) is Literal:
+            yield words(f"{start} {option} wrong", f"{option} is 'wrong' but should be")
+        if inner[0] is int:
+            yield words(f"{start} {option} 1.5", f"{option} is '1.5' but should be a whole number")
+        if inner[0] in (int, float) and field.name not in ANY:
+            yield words(f"{start} {option}=-7", field.name)
+        if inner[0] is float:
+            yield words(f"{start} {option} nan", field.name)
+            yield words(f"{start} {option} inf", field.name)
+
+
+CASES = [*verbs(), *spellings(), *settings()]

@@ -1,0 +1,229 @@
+"""Data that is none: files and folders of every shape, configurations, plugins, places that cannot be written to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from corpus.case import Case
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x08\0\0\0\x08\x08\x02\0\0\0"
+"""how a picture of 8 × 8 begins"""
+PROSE = b"the cat sat on the mat and looked at the dog\n" * 60
+ROWS = b"text,label\n" + b"".join(b"film number %d,%s\n" % (i, b"pn"[i % 2 : i % 2 + 1]) for i in range(60))
+
+
+def file(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def link(name: str, to: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).symlink_to(to)
+
+
+def tree(**files: bytes) -> Callable[[Path], object]:
+    """Files by path, with `__` for the slash and `_dot_` for the dot."""
+
+    def prepare(folder: Path) -> None:
+        for name, content in files.items():
+            path = folder / name.replace("__", "/").replace("_dot_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.name.startswith("nothing"):
+                path.write_bytes(content)
+
+    return prepare
+
+
+FILES: list[tuple[str, bytes, str]] = [
+    ("empty.txt", b"", "empty"),
+    ("empty.csv", b"", "empty"),
+    ("empty.tsv", b"", "empty"),
+    ("blank.txt", b" \n\n \n" * 9, "blank.txt"),
+    ("blank.csv", b"\n\n\n", "blank.csv"),
+    ("short.txt", b"a word\n", "short.txt"),
+    ("bom.txt", b"\xef\xbb\xbf", "bom.txt"),
+    ("nul.txt", PROSE + b"\0" + PROSE, "nul.txt' is a binary file"),
+    ("wide.txt", PROSE.decode().encode("utf-16"), "UTF-16"),
+    ("wide.csv", ROWS.decode().encode("utf-16"), "UTF-16"),
+    ("latin.txt", b"caf\xe9 au lait\n" * 99, "latin.txt"),
+    ("latin.csv", ROWS + b"caf\xe9,p\n", "latin.csv"),
+    ("bytes.txt", bytes(range(256)) * 9, "bytes.txt"),
+    ("bytes.csv", bytes(range(256)) * 9, "bytes.csv"),
+    ("header.csv", b"text,label\n", "header.csv"),
+    ("header.tsv", b"text\tlabel\n", "header.tsv"),
+    ("one.csv", b"text,label\n" + b"film,p\n" * 60, "one.csv"),
+    ("row.csv", b"text,label\nfilm,p\n", "row.csv"),
+    ("two.csv", b"text,label\nfilm,p\nbook,n\n", "two.csv"),
+    ("ragged.csv", b"text,label\n" + b"a,b,c,d\n" * 30 + b"x\n" * 30, "ragged.csv"),
+    ("quote.csv", b'text,label\n"never closed,p\n' + b"film,p\n" * 60, "quote.csv"),
+    ("same.csv", b"text,text\n" + b"film,p\n" * 60, "same.csv"),
+    ("strange.csv", b"alpha,beta\n" + b"1,2\n3,4\n" * 30, "strange.csv"),
+    ("ids.csv", b"text,label\n" + b"".join(b"t %d,label %d\n" % (i, i) for i in range(300)), "ids.csv"),
+    ("notext.csv", b"text,label\n" + b",p\n,n\n" * 30, "notext.csv"),
+    ("page.pdf", b"%PDF-1.7\n%\xe2\xe3\n", "is a PDF"),
+    ("a.gz", b"\x1f\x8b\x08\0" + bytes(40), "compressed by gzip"),
+    ("a.zip", b"PK\x03\x04" + bytes(40), "ZIP archive"),
+    ("a.npy", b"\x93NUMPY\x01\0" + bytes(40), "array of NumPy"),
+    ("a.parquet", b"PAR1" + bytes(40), "Parquet"),
+    ("a.db", b"SQLite format 3\0", "SQLite"),
+    ("a.bz2", b"BZh91AY&SY" + bytes(40), "a.bz2"),
+    ("a.xz", b"\xfd7zXZ\0" + bytes(40), "a.xz"),
+    ("a.pkl", b"\x80\x04\x95" + bytes(40), "a.pkl"),
+    ("a.pt", b"PK\x03\x04" + bytes(40), "a.pt"),
+    ("a.safetensors", b"\x02\0\0\0\0\0\0\0{}", "a.safetensors"),
+    ("a.exe", b"MZ" + bytes(400), "a.exe"),
+    ("a.elf", b"\x7fELF" + bytes(400), "a.elf"),
+    ("photo.png", PNG, "photo.png"),
+    ("photo.jpg", b"\xff\xd8\xff\xe0" + bytes(90), "photo.jpg"),
+    ("photo.txt", PNG + bytes(90), "photo.txt"),
+]
+
+
+def files() -> Iterator[Case]:
+    for name, content, fragment in FILES:
+        yield Case(("train", name), fragment, file(name, content))
+    for kind in ("images", "translation", "listops", "regression"):
+        yield Case(("train", "prose.txt", "--kind", kind), "prose.txt", file("prose.txt", PROSE))
+    for kind in ("images", "listops"):
+        yield Case(("train", "rows.csv", "--kind", kind), "rows.csv", file("rows.csv", ROWS))
+    rows = file("rows.csv", ROWS)
+    yield Case(("train", "rows.csv", "--data.text_column", "txt"), "txt", rows)
+    yield Case(("train", "rows.csv", "--data.label_column", "lable"), "lable", rows)
+    yield Case(("train", "rows.csv", "--data.text_column", "text+nothing"), "nothing", rows)
+    yield Case(("train", "rows.csv", "--data.label_column", "text"), "text", rows)
+    yield Case(("train", "rows.csv", "rows.csv"), "'rows.csv' is given twice", rows)
+    yield Case(("train", "rows.csv", "--data.vocabulary", "1"), "vocabulary", rows)
+    yield Case(("train", "rows.csv", "--data.length", "0"), "length", rows)
+    yield Case(("train", "rows.csv", "--data.test_examples", "0"), "test_examples", rows)
+    yield Case(("train", "rows.csv", "--model", "vit_8"), "needs a Classification model, not a Vision one", rows)
+    yield Case(("train", "rows.csv", "--data.size", "8"), "unknown option --data.size", rows)
+    yield Case(("train", "prose.txt", "--data.tokens", "bytes"), "bytes", file("prose.txt", PROSE))
+    yield Case(("train", "prose.txt", "--data.length", "100000000"), "length", file("prose.txt", PROSE))
+
+
+def places() -> Iterator[Case]:
+    """What is no file: links, pipes, devices, folders."""
+    yield Case(("train", "gone.txt"), "gone.txt", link("gone.txt", "nowhere"))
+    yield Case(("train", "loop.txt"), "loop.txt", link("loop.txt", "loop.txt"))
+    yield Case(("train", "loop"), "loop", link("loop", "loop"))
+    yield Case(("train", "pipe.txt"), "pipe.txt", lambda folder: os.mkfifo(folder / "pipe.txt"))
+    yield Case(("train", "pipe.csv"), "pipe.csv", lambda folder: os.mkfifo(folder / "pipe.csv"))
+    yield Case(("train", "pipe"), "pipe", lambda folder: os.mkfifo(folder / "pipe"))
+    yield Case(("predict", "pipe"), "pipe", lambda folder: os.mkfifo(folder / "pipe"))
+    yield Case(("report", "pipe"), "pipe", lambda folder: os.mkfifo(folder / "pipe"))
+    yield Case(("train", "--config", "pipe"), "pipe", lambda folder: os.mkfifo(folder / "pipe"))
+    yield Case(("list", "--plugin", "pipe.py"), "pipe.py", lambda folder: os.mkfifo(folder / "pipe.py"))
+    for device in ("/dev/null", "/dev/zero", "/dev/full", "/dev/stdin/x"):
+        for verb in ("train", "evaluate", "report"):
+            yield Case((verb, device), device)
+        yield Case(("train", "--config", device), device)
+    yield Case(("train", "a\0b"), "a\\u0000b")
+    yield Case(("predict", "a\0b", "--text", "x"), "a\\u0000b")
+    yield Case(("train", "x" * 5000 + ".txt"), "xxx")
+    yield Case(("predict", "x" * 5000), "xxx")
+    yield Case(("report", "x" * 5000), "xxx")
+    yield Case(("train", "empty"), "empty", lambda folder: (folder / "empty").mkdir())
+    yield Case(("train", "."), "'.'")
+    yield Case(("train", "/"), "/")
+    yield Case(("train", "one"), "one", tree(one__a__x_dot_png=PNG))
+    yield Case(("train", "torn"), "torn", tree(torn__a__x_dot_png=PNG, torn__b__y_dot_png=PNG))
+    yield Case(("train", "lies"), "lies", tree(lies__a__x_dot_png=PROSE, lies__b__y_dot_png=PROSE))
+    yield Case(("train", "hollow"), "hollow", tree(hollow__a__nothing=b"", hollow__b__nothing=b""))
+    yield Case(("train", "mixed"), "mixed", tree(mixed__a__x_dot_txt=PROSE, mixed__b__y_dot_png=PNG))
+    yield Case(("train", "deep"), "deep", tree(deep__a__b__c__d__x_dot_bin=b"\0"))
+    yield Case(("train", "digits", "--out", "gone"), "'gone' is a link to nowhere", link("gone", "nowhere"))
+    yield Case(("train", "digits", "--out", "loop"), "loop", link("loop", "loop"))
+    yield Case(("train", "digits", "--out", "file"), "'file' is a file", file("file", b""))
+    yield Case(("train", "digits", "--out", "file/a/b"), "'file' is a file", file("file", b""))
+    yield Case(("compare", "digits", "--out", "file"), "'file' is a file", file("file", b""))
+    yield Case(("report", "file"), "file", file("file", b""))
+    yield Case(("evaluate", "file"), "file", file("file", b""))
+
+
+CONFIGS: list[tuple[bytes, str]] = [
+    (b"", "should be a mapping of options"),
+    (b"[]", "should be a mapping of options"),
+    (b"5", "should be a mapping of options"),
+    (b"digits", "should be a mapping of options"),
+    (b"source: [digits", "cannot read the configuration"),
+    (b"source: digits\n\tseed: 1", "cannot read the configuration"),
+    (b"\xff\xfe", "cannot read the configuration"),
+    (b"a: \0", "cannot read the configuration"),
+    (b"source: !!python/object/apply:os.getcwd []", "cannot read the configuration"),
+    (b"source: !!python/name:os.system", "cannot read the configuration"),
+    (b"source: &a [*a]", "source should be a named set"),
+    (b"a: &a [x,x]\nb: &b [*a,*a]\nsource: *b", "source should be a named set"),
+    (b"source: null", "source should be a named set"),
+    (b"source: 5", "source should be a named set"),
+    (b"source: {a: b}", "source should be a named set"),
+    (b"source: [digits, 3]", "source should be a named set"),
+    (b"seed: 3", "missing: the data"),
+    (b"source: digits\nnonsense: 3", "nonsense"),
+    (b"source: digits\ntrain: 5", "train should be a mapping of options, not 5"),
+    (b"source: digits\ntrain: []", "train should be a mapping of options, not []"),
+    (b"source: digits\nmodel: 5", "model should be a mapping of options, not 5"),
+    (b"source: digits\nmodel: nonsense", "unknown model 'nonsense'"),
+    (b"source: digits\ndata: null", "data should be a mapping of options, not None"),
+    (b"source: digits\ntrain: {nonsense: 3}", "nonsense"),
+    (b"source: digits\ntrain: {steps: x}", "steps"),
+    (b"source: digits\ntrain: {steps: [1]}", "steps"),
+    (b"source: digits\ntrain: {steps: -1}", "steps of the training should be positive"),
+    (b"source: digits\ntrain: {learning_rate: .nan}", "learning_rate of the training should be positive"),
+    (b"source: digits\ntrain: {steps: 1, budget: 1m}", "one of steps, budget or macs"),
+    (b"source: digits\ntrain: {1: 2}", "1"),
+    (b"source: digits\n1: 2", "1"),
+    (b"source: digits\nmodel: {classes: 3}", "--model.classes is decided by the data"),
+    (b"source: digits\narchitecture: 5", "5"),
+    (b"source: digits\narchitecture: [rk4]", "rk4"),
+    (b"source: digits\narchitecture: nonsense", "unknown architecture 'nonsense'"),
+    (b"source: digits\nseed: x", "seed"),
+    (b"source: digits\nkind: 5", "unknown kind of data '5'"),
+    (b"source: digits\nkind: [images]", "unknown kind of data"),
+    (b"source: digits\nout: 5", "5"),
+    (b"source: digits\noverwrite: 5", "overwrite"),
+    (b"a: " + b"[" * 5000, "options.yaml"),
+]
+
+
+def configs() -> Iterator[Case]:
+    for content, fragment in CONFIGS:
+        title = content[:60].decode("latin-1").encode("unicode_escape").decode()
+        yield Case(("train", "--config", "options.yaml"), fragment, file("options.yaml", content), title)
+
+
+PLUGINS: list[tuple[bytes, str]] = [
+    (b"def (", "idea.py"),
+    (b"\xff\xfe\0", "idea.py"),
+    (b"\0", "idea.py"),
+    (b"raise ValueError('no')", "idea.py"),
+    (b"raise SystemExit(0)", "idea.py"),
+    (b"import sys; sys.exit()", "idea.py"),
+    (b"1/0", "idea.py"),
+    (b"import nowhere_at_all", "nowhere_at_all"),
+    (b"from odeum import nothing_such", "nothing_such"),
+    (b"from odeum import register\nregister.tableau('rk4', None)", "idea.py"),
+    (b"from odeum import register\nregister.architecture('x', 5)", "idea.py"),
+    (b"def f(): f()\nf()", "idea.py"),
+]
+
+
+def plugins() -> Iterator[Case]:
+    for content, fragment in PLUGINS:
+        title = content.decode("latin-1").encode("unicode_escape").decode()
+        yield Case(("list", "--plugin", "idea.py"), fragment, file("idea.py", content), title)
+    yield Case(("list", "--plugin", "nowhere.py"), "nowhere.py")
+    yield Case(("list", "--plugin", "no.where"), "no.where")
+    yield Case(("list", "--plugin", "."), ".")
+    yield Case(("list", "--plugin", "a b"), "a b")
+    yield Case(("list", "--plugin", "os.path.join"), "os.path.join")
+    yield Case(
+        (
+            "list",
+            "--plugin=",
+        ),
+        "--plugin needs a value",
+    )
+
+
+CASES = [*files(), *places(), *configs(), *plugins()]

@@ -1,0 +1,106 @@
+"""What is printed cannot command a terminal, and is readable in whatever encoding it has."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odeum.cli import main
+from odeum.terminal import degrade, fitting, guarded, plain
+from odeum.train.progress import Progress
+
+EVIL = "\x1b]0;owned\x07\x1b[2Jred\rover\u202egnp.exe\x9b31m"
+
+
+def odeum(*words: str, encoding: str = "utf-8", **more: object) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "odeum", *words]
+    return subprocess.run(command, env=environment, capture_output=True, check=False, **more)  # ty: ignore
+
+
+def commands(text: str) -> list[str]:
+    """The characters that a terminal would obey."""
+    return [letter for letter in text if letter != "\n" and (ord(letter) < 32 or 127 <= ord(letter) < 160)]
+
+
+def test_commands_are_shown_and_text_is_left_alone() -> None:
+    assert plain("a\x1b[1mb\rc\u202ed") == "a\\u001b[1mb\\u000dc\\u202ed"
+    for text in ("plain\n\tüber → 日本 🙂", "a\u200db"):  # also what joins letters
+        assert plain(text) == text
+    assert json.loads(f'"{plain(chr(0x202E) + chr(0x9B))}"') == "\u202e\x9b"  # JSON stays what it was
+
+
+def test_names_and_sentences_cannot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / EVIL).write_text("a\n")
+    for words in (
+        ["train", str(tmp_path / EVIL)],
+        ["train", EVIL],
+        ["describe", EVIL],
+        ["predict", EVIL],
+        ["train", "digits", f"--{EVIL}"],
+        ["train", "digits", "--out", f"/dev/null/{EVIL}"],
+        ["train", "a\nb"],
+        ["train", os.fsdecode(b"a\xff")],
+        [EVIL],
+    ):
+        assert main(words) == 2
+        out, err = capsys.readouterr()
+        assert not commands(err) and not out and "\u202e" not in err and err.count("\n") == 1
+
+
+def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    with guarded():
+        assert sys.stdout is not before[0]
+        print(EVIL)
+    assert (sys.stdout, sys.stderr) == before and not commands(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_letters_that_a_terminal_does_not_have(encoding: str) -> None:
+    assert degrade("x ← 2 × ½ ± 1 … “é”", "ascii") == 'x <- 2 x 1/2 +/- 1 ... "e"'
+    for words in (["list"], ["describe", "rk4"], ["--help"], ["describe", "∂"], ["train", "--help"]):
+        done = odeum(*words, encoding=encoding)
+        assert b"Traceback" not in done.stderr and done.returncode in (0, 2), done.stderr
+        (done.stdout + done.stderr).decode(encoding)
+    told = json.loads(odeum("describe", "rk4", "--format", "json", encoding=encoding).stdout.decode(encoding))
+    assert "←" in told["scheme"][0]  # nothing is lost in JSON
+
+
+def test_output_that_cannot_be_written_is_a_sentence() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "odeum", "list"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"odeum: cannot write to standard output: No space left on device\n",
+    )
+    command = f"'{sys.executable}' -m odeum list >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Terminal()
+    progress = Progress("日本" * 9 + EVIL, stream=stream)
+    progress.update(step=10**6, fraction=0.5, seconds=1e5, loss=1.0, rate=1e6, memory=2**40)
+    written = stream.getvalue()
+    assert written.startswith("\r\x1b[2K日本") and "\n" not in written
+    assert not commands(written.removeprefix("\r\x1b[2K"))
+    assert fitting("日本語", 5) == "日本" and len(written) <= 5 + 30
+
+
+def test_an_end_without_a_unit_is_remarked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", "--train.budget", "10", "--print_config"]) == 0
+    assert "the budget '10' has no unit and is read as seconds; write 10s, 10m or 10h" in capsys.readouterr().err
