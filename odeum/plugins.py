@@ -29,12 +29,21 @@ GROUP = "odeum.plugins"
 REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
 """whose names a run may need"""
 
+_NAMED: dict[str, None] = {}
+
 
 def load_plugin(name: str) -> ModuleType:
     """Run a plugin, given as the path of a Python file or the dotted name of a module; what is wrong is a sentence."""
     path = Path(name)
     is_file = path.suffix == ".py" or path.is_file() or len(path.parts) > 1
-    return _load_file(path) if is_file else _load_module(name)
+    module = _load_file(path) if is_file else _load_module(name)
+    _NAMED[str(path.resolve()) if is_file else name] = None
+    return module
+
+
+def named_plugins() -> tuple[str, ...]:
+    """What was loaded by `load_plugin`, as another process can load it too."""
+    return tuple(_NAMED)
 
 
 def load_installed() -> None:

@@ -17,6 +17,7 @@ from odeum.launch.launcher import launcher
 from odeum.launch.local import Local
 from odeum.launch.spec import RunSpec
 from odeum.launch.worker import Event
+from odeum.settings.architecture import Layered
 from odeum.settings.spelling import parse
 from odeum.tasks import open_task
 from odeum.train import Job, with_changes
@@ -27,17 +28,14 @@ def digits() -> Any:
     return open_task("digits")
 
 
-def specs(
-    task: Any, folder: Path, steps: int, architectures: tuple[str, ...] = ("sequential", "parallel")
-) -> list[RunSpec]:
+def jobs(task: Any, folder: Path, steps: int) -> list[Job]:
     training = with_changes(task.training(), {"steps": steps, "checkpoint_every": 5})
     model = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 1})
-    jobs = [
+    return [
         Job(task, model, parse(name), training, seed, folder / name / f"seed-{seed}", threads=1)
         for seed in range(2)
-        for name in architectures
+        for name in ("sequential", "parallel")
     ]
-    return [RunSpec.of(job) for job in jobs]
 
 
 def scores_of(events: list[Event]) -> list[Any]:
@@ -50,7 +48,7 @@ def ignore(number: int, event: Event) -> None:
 
 
 def test_a_spec_is_json_and_says_the_same_job(digits: Any, tmp_path: Path) -> None:
-    spec = specs(digits, tmp_path, 3)[1]
+    spec = RunSpec.of(jobs(digits, tmp_path, 3)[1])
     words = json.loads(json.dumps(asdict(spec)))
     again = RunSpec(**{key: tuple(v) if key in ("source", "plugins") else v for key, v in words.items()})
     assert again == spec
@@ -59,7 +57,7 @@ def test_a_spec_is_json_and_says_the_same_job(digits: Any, tmp_path: Path) -> No
 
 def test_two_processes_give_the_bits_of_one_and_die_with_nothing_lost(digits: Any, tmp_path: Path) -> None:
     with Inline() as one:
-        expected = scores_of(one.run(specs(digits, tmp_path / "one", 40), ignore))
+        expected = scores_of(one.run(jobs(digits, tmp_path / "one", 40), ignore))
     killed: list[int] = []
 
     with Local(2) as two:
@@ -70,20 +68,20 @@ def test_two_processes_give_the_bits_of_one_and_die_with_nothing_lost(digits: An
                 killed.append(worker.process.pid)
                 os.kill(worker.process.pid, signal.SIGKILL)
 
-        events = two.run(specs(digits, tmp_path / "two", 40), kill_once)
+        events = two.run(jobs(digits, tmp_path / "two", 40), kill_once)
         pids = {worker.process.pid for worker in two.workers}
         assert killed and killed[0] not in pids
         assert scores_of(events) == expected
         # The same processes take the next runs, and find those that are done.
-        assert scores_of(two.run(specs(digits, tmp_path / "two", 40), ignore)) == expected
+        assert scores_of(two.run(jobs(digits, tmp_path / "two", 40), ignore)) == expected
         assert {worker.process.pid for worker in two.workers} == pids
     assert not any(worker.process.is_alive() for worker in two.workers)
 
 
 def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Path) -> None:
-    first, second, *_ = specs(digits, tmp_path, 2)
-    wrong = replace(first, architecture="parallel:independent=7", directory=str(tmp_path / "wrong"))
-    with Inline() as one:
+    first, second, *_ = jobs(digits, tmp_path, 2)
+    wrong = replace(first, architecture=Layered(independent=7), directory=tmp_path / "wrong")
+    with Local(1) as one:
         events = one.run([wrong, second], ignore)
     assert [event.kind for event in events] == ["failed", "done"]
     assert "does not divide" in events[0].content["sentence"]
@@ -101,12 +99,12 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: 
     pytest.importorskip("ray")
     psutil = pytest.importorskip("psutil")
     with Inline() as one:
-        expected = scores_of(one.run(specs(digits, tmp_path / "one", 400), ignore))
+        expected = scores_of(one.run(jobs(digits, tmp_path / "one", 400), ignore))
     killed: list[int] = []
 
     def kill_once(number: int, event: Event) -> None:
         if event.kind == "progress" and not killed:
-            run = json.loads((Path(wanted[number].directory) / "run.json").read_text())
+            run = json.loads((wanted[number].directory / "run.json").read_text())
             assert run["threads"] == 1
             for process in psutil.process_iter(["cmdline"]):
                 if "ray::carry_out" in " ".join(process.info["cmdline"] or ()):
@@ -114,7 +112,7 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: 
                     process.kill()
                     break
 
-    wanted = specs(digits, tmp_path / "ray", 400)
+    wanted = jobs(digits, tmp_path / "ray", 400)
     with launcher("ray", "2", 1, tmp_path) as cluster:
         assert scores_of(cluster.run(wanted, kill_once)) == expected
     assert killed
@@ -124,6 +122,6 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: 
 def test_submitit_gives_the_same(digits: Any, tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     with Inline() as one:
-        expected = scores_of(one.run(specs(digits, tmp_path / "one", 10), ignore))
+        expected = scores_of(one.run(jobs(digits, tmp_path / "one", 10), ignore))
     with launcher("slurm:local", "2", 1, tmp_path) as cluster:
-        assert scores_of(cluster.run(specs(digits, tmp_path / "slurm", 10), ignore)) == expected
+        assert scores_of(cluster.run(jobs(digits, tmp_path / "slurm", 10), ignore)) == expected

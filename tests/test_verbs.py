@@ -182,4 +182,7 @@ def test_compare_holds_something_equal(work: Path, match: str) -> None:
     elif match == "params":
         assert runs[0]["parameters"] == pytest.approx(runs[1]["parameters"], rel=0.25)
     else:
-        assert all(2.0 <= r["seconds"] < 4.0 for r in results)
+        plan = json.loads((out / "comparison.json").read_text())
+        rk4, sequential = (plan["pace"][name] for name in ("rk4", "sequential"))
+        assert [r["steps"] for r in results] == [int(2.0 / pace["seconds"]) for pace in (rk4, sequential)]
+        assert rk4["ratio"] > 1.5 and sequential["ratio"] == 1.0

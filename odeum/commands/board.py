@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from odeum.launch.spec import RunSpec
 from odeum.launch.worker import Event
 from odeum.terminal import beneath, readable
 from odeum.train.progress import duration
@@ -25,16 +24,15 @@ class Board:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty() and not quiet
         self.began = self.last = time.monotonic()
-        self.specs: list[RunSpec] = []
+        self.runs: list[tuple[str, int]] = []  # architecture and seed
         self.fractions: dict[int, float] = {}
         self.cells: dict[int, str] = {}
         self._live: Any = None
 
-    def show(self, specs: Sequence[RunSpec]) -> Board:
-        """These runs are next; those of an earlier look stay in the table."""
-        self.offset = len(self.specs)
-        self.specs += specs
-        return self
+    def show(self, runs: Sequence[tuple[str, int]]) -> None:
+        """These architectures and seeds are next; those of an earlier look stay in the table."""
+        self.offset = len(self.runs)
+        self.runs += runs
 
     def __enter__(self) -> Board:
         if self.live:
@@ -54,7 +52,8 @@ class Board:
     def tell(self, number: int, event: Event) -> None:
         """What a run of the last `show` says."""
         index = self.offset + number
-        spec, content = self.specs[index], event.content
+        (name, seed), content = self.runs[index], event.content
+        title = f"{name} seed {seed}"
         if event.kind == "progress":
             self.fractions[index] = float(content.get("fraction", self.fractions.get(index, 0.0)))
             self.cells[index] = f"{self.fractions[index]:.0%}"
@@ -62,9 +61,9 @@ class Board:
         elif event.ends:
             self.fractions[index] = 1.0 if event.kind != "interrupted" else self.fractions.get(index, 0.0)
             self.cells[index] = self._result(event)
-            self._line(f"{spec.title}  {self._ending(event)}")
+            self._line(f"{title}  {self._ending(event)}")
         elif event.kind == "said":
-            self._line(f"{spec.title}  {content['text']}", only_plain=True)
+            self._line(f"{title}  {content['text']}", only_plain=True)
 
     def _ending(self, event: Event) -> str:
         if event.kind == "done" and "test" in event.content:
@@ -80,7 +79,7 @@ class Board:
     @property
     def left(self) -> str:
         """Time left for the whole, from how far all runs are."""
-        done = sum(self.fractions.values()) / max(len(self.specs), 1)
+        done = sum(self.fractions.values()) / max(len(self.runs), 1)
         elapsed = time.monotonic() - self.began
         return duration(elapsed * (1 - done) / done) if done > 0.01 else "?"
 
@@ -89,19 +88,23 @@ class Board:
         return sum(fraction >= 1.0 for fraction in self.fractions.values())
 
     def _summary(self) -> str:
-        return f"{self.ended} of {len(self.specs)} runs, {self.left} left"
+        return f"{self.ended} of {len(self.runs)} runs, {self.left} left"
 
     def _now_and_then(self) -> None:
         now = time.monotonic()
         if not self.live and not self.quiet and now - self.last > EVERY:
             self.last = now
-            going = [f"{s.title} {self.cells[i]}" for i, s in enumerate(self.specs) if 0 < self.fractions.get(i, 0) < 1]
+            going = [
+                f"{name} seed {seed} {self.cells[i]}"
+                for i, (name, seed) in enumerate(self.runs)
+                if 0 < self.fractions.get(i, 0) < 1
+            ]
             self._write(f"{self._summary()}: {', '.join(going)}")
 
     def _line(self, text: str, only_plain: bool = False) -> None:
         if self.quiet or (only_plain and self.live):
             return
-        self._write(f"[{self.ended}/{len(self.specs)}] {text}")
+        self._write(f"[{self.ended}/{len(self.runs)}] {text}")
 
     def _write(self, text: str) -> None:
         text = readable(text, self.stream)
@@ -122,15 +125,15 @@ class Board:
 
         table = Table(box=SIMPLE_HEAD, caption=self._summary(), caption_justify="left")
         table.add_column("architecture", no_wrap=True, overflow="ellipsis", ratio=None)
-        seeds = sorted({spec.seed for spec in self.specs})
+        seeds = sorted({seed for _, seed in self.runs})
         width = self._live.console.width if self._live is not None else 80
         wide = width >= 30 + 8 * len(seeds)
         for seed in seeds if wide else ():
             table.add_column(f"seed {seed}", justify="right", no_wrap=True)
         if not wide:
             table.add_column("done", justify="right", no_wrap=True)
-        for name in dict.fromkeys(spec.architecture for spec in self.specs):
-            own = {spec.seed: i for i, spec in enumerate(self.specs) if spec.architecture == name}
+        for name in dict.fromkeys(name for name, _ in self.runs):
+            own = {seed: i for i, (other, seed) in enumerate(self.runs) if other == name}
             done = f"{sum(self.fractions.get(i, 0.0) >= 1.0 for i in own.values())}/{len(own)}"
             cells = [self.cells.get(own[seed], "·") if seed in own else "" for seed in seeds] if wide else [done]
             table.add_row(Text(name), *(Text(cell) for cell in cells))

@@ -62,6 +62,13 @@ def run(argv: list[str]) -> int:
         "--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA-SETTINGS)"
     )
     parser.add_argument("--overwrite", action="store_true", help="begin its runs again where there are some")
+    parser.add_argument(
+        "--jobs", type=int | str, default="auto", help="runs at once: a number, or auto: all cores or GPUs"
+    )
+    parser.add_argument(
+        "--on", type=str, default=None, help="where to run: ray[:address] or slurm[:partition] (none: this machine)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="say nothing while the runs go on")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     words = read_words(parser, argv)
@@ -76,8 +83,11 @@ def run(argv: list[str]) -> int:
     first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
+    from odeum.commands.board import Board
     from odeum.compare.comparison import Comparison, compare
+    from odeum.plugins import named_plugins
     from odeum.report import data_notes, read, rows, table, write
+    from odeum.settings.metric import metric_named
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted
 
@@ -106,9 +116,14 @@ def run(argv: list[str]) -> int:
         baseline == NO_BASELINE,
         said.get("judge"),
         said.get("margin"),
+        str(said.get("jobs", "auto")),
+        said.get("on"),
+        named_plugins(),
     )
+    quiet = bool(said.get("quiet")) or not is_main()
     try:
-        failures = compare(job, after_seed=lambda: _show(directory))
+        with Board(task.metric, metric_named(task.metric, task.higher_is_better).share, quiet=quiet) as board:
+            failures = compare(job, board, after_look=None if quiet else lambda: _show(directory))
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from odeum.compare.matching import recipes, sized_run
+from odeum.compare.matching import paces, recipes, sized_run
 from odeum.compare.plan import Plan, check_plan, forget, make_plan
 from odeum.compare.seeds import Answer, Seeds, decide, going
+from odeum.distributed import ranks
 from odeum.distributed.ranks import is_main
-from odeum.errors import Diverged, OdeumError
+from odeum.errors import OdeumError
+from odeum.launch.launcher import Launcher, launcher
+from odeum.launch.local import threads_for
+from odeum.launch.worker import Event
 from odeum.settings.architecture import Architecture
 from odeum.settings.metric import metric_named
 from odeum.settings.model import Model
 from odeum.settings.spelling import spell
 from odeum.settings.training import Training
-from odeum.storage import alone_in, make_directory, read_json, slug, write_json
+from odeum.storage import alone_in, make_directory, read_json, slug
 from odeum.tasks import Task
-from odeum.train import Job, refuse_another, train
-from odeum.train.progress import Progress
+from odeum.train import Interrupted, Job, refuse_another
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Comparison:
     """what decides, `metric` or `loss` (none: as planned before, else the metric)"""
     margin: str | None = None
     """what matters, as the command line spells it (none: as planned before, else the metric's own)"""
+    jobs: str = "auto"
+    """how many runs at once: a number, or auto"""
+    on: str | None = None
+    """where: none for this machine, ray[:address], slurm[:partition]"""
+    plugins: tuple[str, ...] = ()
+    """files or modules that other processes must load too"""
 
     def __post_init__(self) -> None:
         check_plan(self.match, self.architectures, self.training.budget)
@@ -57,62 +65,93 @@ Results = dict[str, dict[int, dict[str, Any]]]
 """result.json by architecture and seed"""
 
 
-def compare(job: Comparison, after_seed: Callable[[], None] | None = None) -> list[str]:
+class Watch(Protocol):
+    """Whom a comparison tells how its runs go."""
+
+    def show(self, runs: Sequence[tuple[str, int]]) -> None: ...
+
+    def tell(self, number: int, event: Event) -> None: ...
+
+
+def compare(job: Comparison, watch: Watch, after_look: Callable[[], None] | None = None) -> list[str]:
     """Plan, train what is not there yet, look at the results when it was planned; a sentence for each failed run.
 
     Two comparisons must not write one plan, or the one's baseline would be the other's: the second is refused.
     """
-    named = {spell(architecture): architecture for architecture in job.architectures}
-    reference = spell(job.baseline) if job.baseline is not None else next(iter(named))
-    if reference not in named:
-        raise OdeumError(f"the baseline '{reference}' must be one of the architectures: {', '.join(named)}")
-    sized = {name: sized_run(job, name, architecture, named[reference]) for name, architecture in named.items()}
+    sized, reference = sized_runs(job)  # what cannot be built is refused before there is a directory
     with contextlib.ExitStack() as held:
         if is_main():
             make_directory(job.directory)
             held.enter_context(alone_in(job.directory))
             if job.overwrite:
                 forget(job.directory)
-        plan = plan_of(job, list(named), reference)
-        return _train_all(job, plan, jobs_of(job, sized, recipes(job, sized, reference)), after_seed)
+        plan, runs = prepare(job, sized, reference)
+        for run in runs.values():  # refuse before anything is trained
+            refuse_another(run)
+        if is_main():
+            plan.write(job.directory)
+            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
+            size = f"{_several(len({name for name, _ in runs}), 'architecture')} × {seeds}"
+            print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
+        threads = plan.threads or 1
+        launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory, job.plugins))
+        return _train_all(job, plan, runs, launch, watch, after_look)
+
+
+def sized_runs(job: Comparison) -> tuple[dict[str, Job], str]:
+    """A run of each architecture, by its spelling, and the spelling of what the others are matched to."""
+    named = {spell(architecture): architecture for architecture in job.architectures}
+    reference = spell(job.baseline) if job.baseline is not None else next(iter(named))
+    if reference not in named:
+        raise OdeumError(f"the baseline '{reference}' must be one of the architectures: {', '.join(named)}")
+    return {name: sized_run(job, name, item, named[reference]) for name, item in named.items()}, reference
+
+
+def prepare(job: Comparison, sized: dict[str, Job], reference: str) -> tuple[Plan, dict[tuple[str, int], Job]]:
+    """The plan, and every run that may be needed by architecture and seed; nothing is written yet."""
+    plan = plan_of(job, list(sized), reference)
+    sized = {name: replace(run, threads=plan.threads) for name, run in sized.items()}
+    if job.training.budget is not None:
+        plan = replace(plan, pace=paces(plan, sized, reference))
+    return plan, jobs_of(job, sized, recipes(job, sized, reference, plan.pace))
 
 
 def _train_all(
-    job: Comparison, plan: Plan, runs: dict[tuple[str, int], Job], after_seed: Callable[[], None] | None
+    job: Comparison,
+    plan: Plan,
+    runs: dict[tuple[str, int], Job],
+    launch: Launcher,
+    watch: Watch,
+    after_look: Callable[[], None] | None,
 ) -> list[str]:
     architectures = list(dict.fromkeys(name for name, _ in runs))
-    for run in runs.values():  # refuse before anything is trained
-        refuse_another(run)
-    if is_main():
-        plan.write(job.directory)
-        seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
-        size = f"{_several(len(architectures), 'architecture')} × {seeds}"
-        print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
     results = stored_results(job.directory, [name for name in plan.architectures if name not in architectures])
     results |= {name: {} for name in architectures}
     failures: list[str] = []
     active, start = architectures, 0
     for look in job.seeds.looks:
-        for seed in range(start, look.seeds):  # seed by seed, so that an interrupted comparison has whole pairs
-            for name in active:
-                progress = Progress(f"[{seed + 1}/{job.seeds.limit}] {name}", quiet=not is_main())
-                results[name][seed] = run_job(runs[name, seed], progress)
-                failures += filter(None, [results[name][seed].get("failed")])
-            if after_seed is not None and seed + 1 < look.seeds:
-                after_seed()
+        # Seed by seed, so that an interrupted comparison has whole pairs.
+        keys = [(name, seed) for seed in range(start, look.seeds) for name in active]
+        watch.show(keys)
+        ended = launch.run([runs[key] for key in keys], watch.tell)
+        for (name, seed), event in zip(keys, ended, strict=True):
+            if event.kind in ("done", "diverged"):
+                results[name][seed] = event.content
+            failures += filter(None, [event.content.get("failed") or event.content.get("sentence")])
+        if stopped := [event for event in ended if event.kind == "interrupted"]:
+            raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
         if not plan.seeds.auto:
             break
         answers = decide(scores_of(plan, results), plan.pairs, plan.question)
-        here = [
-            pair for pair in plan.pairs if {*pair} <= {*architectures}
-        ]  # rows of earlier calls are not trained here
+        # Rows of earlier calls are not trained here.
+        here = [pair for pair in plan.pairs if {*pair} <= {*architectures}]
         active, start = [name for name in active if name in going(here, answers)], look.seeds
         if is_main():
             _tell(look.seeds, answers, active if look.seeds < job.seeds.limit else [])
         if not active:
             break
-        if after_seed is not None and look.seeds < job.seeds.limit:
-            after_seed()
+        if after_look is not None and look.seeds < job.seeds.limit:
+            after_look()
     return failures
 
 
@@ -130,6 +169,7 @@ def plan_of(job: Comparison, names: list[str], reference: str) -> Plan:
         judge=job.judge,
         margin=job.margin,
         command=job.command,
+        threads=None if ranks.size() > 1 else threads_for(len(names) * job.seeds.limit),
     )
 
 
@@ -140,19 +180,6 @@ def jobs_of(job: Comparison, sized: dict[str, Job], training: dict[str, Training
         for seed in range(job.seeds.limit)
         for name, run in sized.items()
     }
-
-
-def run_job(run: Job, progress: Progress) -> dict[str, Any]:
-    """Train, or find it done. A run that diverged is a result, and would diverge again."""
-    try:
-        return train(run, progress)
-    except Diverged as error:
-        progress.say(f"failed: {error}")
-        lost = {run.task.metric: math.nan, "loss": math.nan}
-        result = {"failed": str(error), "valid": lost, "test": lost}
-        if is_main():
-            write_json(run.directory / "result.json", result)
-        return result
 
 
 def stored_results(directory: Path, names: Sequence[str]) -> Results:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from odeum.distributed.world import join
 from odeum.models.description import describe
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
-from odeum.settings.spelling import spell
 from odeum.settings.training import Training, seconds_of
 from odeum.storage import slug
-from odeum.train import Job, macs_per_step, train
-from odeum.train.progress import Progress
+from odeum.train import Job, macs_per_step
 
 if TYPE_CHECKING:
     from odeum.compare.comparison import Comparison
+    from odeum.compare.plan import Plan
 
 
 def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: Architecture) -> Job:
@@ -26,14 +26,29 @@ def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: 
     return Job(job.task, model, architecture, job.training, 0, job.directory / slug(name), job.command, facts=facts)
 
 
-def recipes(job: Comparison, plans: dict[str, Job], baseline: str) -> dict[str, Training]:
+def paces(plan: Plan, runs: dict[str, Job], baseline: str) -> dict[str, dict[str, float]]:
+    """What a step of each architecture costs: as planned before, or measured now, all of them in turns."""
+    if runs.keys() <= plan.pace.keys():
+        return plan.pace
+    from odeum.compare.pace import measure
+
+    training = replace(runs[baseline].training, budget=None, steps=10**9)
+    jobs = {name: replace(run, training=training) for name, run in runs.items()}
+    measured = measure(jobs, baseline, join(training))
+    return {**{name: pace.record() for name, pace in measured.items()}, **plan.pace}
+
+
+def recipes(
+    job: Comparison, plans: dict[str, Job], baseline: str, pace: Mapping[str, Mapping[str, float]]
+) -> dict[str, Training]:
     """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
     training = job.training
-    if job.match == "time":
-        return dict.fromkeys(plans, training)
     if training.budget is not None:
-        # The baseline's own speed says how many steps fit into the time; all others take their number from it.
-        training = replace(training, budget=None, steps=_steps_within(job, plans[baseline]))
+        seconds = seconds_of(training.budget)
+        steps = {name: max(1, int(seconds / pace[name]["seconds"])) for name in plans}
+        training = replace(training, budget=None, steps=steps[baseline])
+        if job.match == "time":  # of measured cost, whatever the machine's clock will say
+            return {name: replace(training, steps=steps[name]) for name in plans}
     if training.macs is not None:  # and so are theirs for a number of multiply–adds
         each = _macs_per_step(plans[baseline])
         training = replace(training, macs=None, steps=max(1, round(training.macs / each)))
@@ -47,17 +62,6 @@ def recipes(job: Comparison, plans: dict[str, Job], baseline: str) -> dict[str, 
 def _macs_per_step(plan: Job) -> float:
     assert plan.facts is not None
     return macs_per_step(plan, plan.facts["macs"])
-
-
-def _steps_within(job: Comparison, plan: Job) -> int:
-    """Steps of the baseline in the budget: its first seed is trained by the clock, once, in a folder of its own."""
-    assert job.training.budget is not None
-    seconds = seconds_of(job.training.budget)
-    short = replace(job.training, budget=f"{min(20.0, seconds / 4):g}s", evaluate_every=10**9)
-    what = f"{plan.model} {spell(plan.architecture)} {short} {job.task.fingerprint()}"
-    key = hashlib.blake2b(what.encode(), digest_size=8).hexdigest()
-    result = train(replace(plan, training=short, directory=job.directory / ".pace" / key), Progress("pace", quiet=True))
-    return max(1, int(seconds / result["step_seconds"]))
 
 
 def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:

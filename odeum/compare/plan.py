@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Plan:
     looked: tuple[int, ...] = ()
     """numbers of seeds after which results had been seen and more were added, where that was no plan"""
     command: str = ""
+    threads: int | None = None
+    """of each run, fixed once: how many run at a time, and where, then changes no bit (none: torchrun's processes)"""
+    pace: dict[str, dict[str, float]] = field(default_factory=dict)
+    """what a step of each architecture costs, measured once, by which a budget became a number of steps"""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -62,6 +66,8 @@ class Plan:
             "margin": {"value": self.margin.value, "relative": self.margin.relative},
             "looked": list(self.looked),
             "command": self.command,
+            "threads": self.threads,
+            "pace": self.pace,
         }
         write_json(directory / "comparison.json", content)
 
@@ -88,6 +94,7 @@ def make_plan(
     judge: str | None = None,
     margin: str | None = None,
     command: str = "",
+    threads: int | None = None,
 ) -> Plan:
     """The plan of this call, in agreement with the plan that the directory holds; a change of question is refused.
 
@@ -124,6 +131,8 @@ def make_plan(
         margin=settled,
         looked=_looked(before, seeds),
         command=command,
+        threads=before.get("threads", threads),
+        pace=before.get("pace") or {},
     )
 
 

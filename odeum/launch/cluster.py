@@ -12,12 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError
-from odeum.launch.local import TRIES, Tell
+from odeum.launch.local import TRIES
 from odeum.launch.spec import RunSpec
-from odeum.launch.worker import Event, Worker
+from odeum.launch.worker import Event, Tell, Worker
+
+if TYPE_CHECKING:
+    from odeum.train import Job
 
 POLL = 1.0
 """seconds between two looks"""
@@ -34,13 +37,13 @@ def carry_out(words: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 class Ray:
     """Ray Core: `address` of a running cluster, or none for one on this machine."""
 
-    def __init__(self, address: str | None, jobs: int | None) -> None:
+    def __init__(self, address: str | None, jobs: int | None, plugins: tuple[str, ...] = ()) -> None:
         try:
             ray: Any = import_module("ray")
         except ImportError:
             raise OdeumError("Ray is not installed; `pip install odeum[ray]`, or use --jobs on this machine") from None
         self.ray = ray
-        self.jobs = jobs
+        self.jobs, self.plugins = jobs, plugins
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         except (ConnectionError, ValueError) as error:
@@ -53,8 +56,9 @@ class Ray:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def run(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]:
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
         """Carry out these runs; Ray begins one again whose process or machine is gone."""
+        specs = [RunSpec.of(job, self.plugins) for job in jobs]
         waiting, running = deque(enumerate(specs)), {}
         ended: dict[int, Event] = {}
         most = self.jobs or max(1, int(self.ray.cluster_resources().get("GPU" if self.gpus else "CPU", 1)))
@@ -63,7 +67,7 @@ class Ray:
         except KeyboardInterrupt:  # each run continues from its last state
             for reference in running:
                 self.ray.cancel(reference, force=True)
-        missing = Event("interrupted", {"sentence": "cancelled; the same command continues"})
+        missing = Event("interrupted", {"sentence": "stopped", "code": 130})
         return [ended.get(number, missing) for number in range(len(specs))]
 
     def _carry_out(
@@ -106,7 +110,7 @@ class Ray:
 class Slurm:
     """submitit: a Slurm array on `partition` (none: the default one), or its local executor to try it out."""
 
-    def __init__(self, partition: str | None, jobs: int | None, folder: Path) -> None:
+    def __init__(self, partition: str | None, jobs: int | None, folder: Path, plugins: tuple[str, ...] = ()) -> None:
         try:
             submitit: Any = import_module("submitit")
         except ImportError:
@@ -119,6 +123,7 @@ class Slurm:
         except RuntimeError as error:
             raise OdeumError(f"Slurm is not to be had here: {error}; --on slurm:local tries it without") from None
         self.jobs = jobs or (1 if local else None)
+        self.plugins = plugins
         self.parameters: dict[str, Any] = {"timeout_min": 24 * 60, "name": "odeum"}
         if partition is not None and not local:
             self.parameters["slurm_partition"] = partition
@@ -129,8 +134,9 @@ class Slurm:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def run(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]:
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
         """Carry out these runs, as many at once as `jobs` says (none: as Slurm lets)."""
+        specs = [RunSpec.of(job, self.plugins) for job in jobs]
         waiting = deque((number, 1) for number in range(len(specs)))
         running: dict[int, tuple[Any, int]] = {}
         ended: dict[int, Event] = {}
@@ -155,7 +161,7 @@ class Slurm:
         except KeyboardInterrupt:
             for job, _ in running.values():
                 job.cancel()
-            missing = Event("interrupted", {"sentence": "cancelled; the same command continues"})
+            missing = Event("interrupted", {"sentence": "stopped", "code": 130})
             return [ended.get(number, missing) for number in range(len(specs))]
         return [ended[number] for number in range(len(specs))]
 

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from odeum.launch.spec import RunSpec
-from odeum.launch.worker import Event, Worker
+from odeum.launch.worker import Event, Tell, attempt
+
+if TYPE_CHECKING:
+    from odeum.train import Job
 
 
 class Inline:
-    """The launcher without processes; `task` spares a second reading of data that is open already."""
-
-    def __init__(self, progress: Callable[[RunSpec], Any] | None = None) -> None:
-        self.worker = Worker()
-        self.progress = progress
+    """The launcher without processes: what stops a run stops the call, as a command of one run does."""
 
     def __enter__(self) -> Inline:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.close()
+        """Nothing is left to end."""
 
-    def run(self, specs: Sequence[RunSpec], tell: Callable[[int, Event], None]) -> list[Event]:
-        """Carry out these runs; an interrupted one is the last."""
-        ended: list[Event] = []
-        for number, spec in enumerate(specs):
-            event = self.worker.carry_out(spec, lambda event, number=number: tell(number, event))
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+        """Carry out these runs; how each ended, in their order."""
+        ended = []
+        for number, job in enumerate(jobs):
+            event = attempt(job, lambda event, number=number: tell(number, event))
             tell(number, event)
             ended.append(event)
-            if event.kind == "interrupted":
-                break
-        missing = Event("interrupted", {"sentence": "not begun"})
-        return [*ended, *[missing] * (len(specs) - len(ended))]
-
-    def close(self) -> None:
-        """Nothing is left to end."""
+        return ended

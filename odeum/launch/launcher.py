@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odeum.distributed import ranks
 from odeum.errors import OdeumError, choose
 from odeum.launch.inline import Inline
-from odeum.launch.local import Local, Tell, jobs_for
-from odeum.launch.spec import RunSpec
-from odeum.launch.worker import Event
+from odeum.launch.local import Local, jobs_for
+from odeum.launch.worker import Event, Tell
+
+if TYPE_CHECKING:
+    from odeum.train import Job
 
 
 class Launcher(Protocol):
     """Carries out runs; a context, because processes may live on between two calls."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Any: ...
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
-    def run(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]: ...
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]: ...
 
 
-def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launcher:
+def launcher(on: str | None, jobs: str, threads: int, directory: Path, plugins: tuple[str, ...] = ()) -> Launcher:
     """`on`: none (this machine), ray[:address], slurm[:partition]; `jobs`: auto, or how many at once."""
     if jobs != "auto" and not (jobs.isdigit() and int(jobs) > 0):
         raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
@@ -35,11 +40,11 @@ def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launch
     limit = None if jobs == "auto" else int(jobs)
     if on is None:
         count = jobs_for(jobs, threads)
-        return Inline() if count == 1 else Local(count)
+        return Inline() if count == 1 else Local(count, plugins)
     name, _, place = on.partition(":")
     choose(name, ("ray", "slurm"), "launcher")
     from odeum.launch import cluster
 
     if name == "ray":
-        return cluster.Ray(place or None, limit)
-    return cluster.Slurm(place or None, limit, directory)
+        return cluster.Ray(place or None, limit, plugins)
+    return cluster.Slurm(place or None, limit, directory, plugins)

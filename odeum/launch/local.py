@@ -8,22 +8,22 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError
 from odeum.launch.spec import RunSpec
-from odeum.launch.worker import Event, serve
+from odeum.launch.worker import Event, Tell, serve
+
+if TYPE_CHECKING:
+    from odeum.train import Job
 
 TRIES = 3
 """how often a run is begun whose process died: it continues from its last state each time"""
 GRACE = 60.0
 """seconds in which a worker that was asked to stop may save its state"""
-
-Tell = Callable[[int, Event], None]
-"""of the run with this number"""
 
 
 def cores() -> int:
@@ -71,8 +71,9 @@ class Process:
 class Local:
     """As many worker processes as `jobs`, spawned once and reused; a context manager that ends them."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, plugins: tuple[str, ...] = ()) -> None:
         self.jobs = jobs
+        self.plugins = plugins
         self.workers: list[Process] = []
         self.stopping = False
         self._gpus = gpus()
@@ -83,8 +84,12 @@ class Local:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def run(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]:
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
         """Carry out these runs; how each ended, in their order. After an interruption: all that did."""
+        return self.run_specs([RunSpec.of(job, self.plugins) for job in jobs], tell)
+
+    def run_specs(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]:
+        """The same from words."""
         waiting = deque(range(len(specs)))
         ended: dict[int, Event] = {}
         tries = dict.fromkeys(waiting, 0)
@@ -203,5 +208,5 @@ class Local:
         return self._in_order(specs, ended)
 
     def _in_order(self, specs: Sequence[RunSpec], ended: dict[int, Event]) -> list[Event]:
-        missing = Event("interrupted", {"sentence": "not begun"})
+        missing = Event("interrupted", {"sentence": "stopped", "code": 130})
         return [ended.get(number, missing) for number in range(len(specs))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,9 @@ class RunSpec:
     directory: str
     command: str = ""
     threads: int = 1
-    plugins: tuple[str, ...] = field(default=())
+    facts: dict[str, Any] | None = None
+    """what `describe` said"""
+    plugins: tuple[str, ...] = ()
     """files or modules that the user named: they are loaded before the words are read"""
 
     @property
@@ -54,6 +56,7 @@ class RunSpec:
             directory=str(job.directory.absolute()),
             command=job.command,
             threads=job.threads or 1,
+            facts=job.facts,
             plugins=plugins,
         )
 
@@ -73,4 +76,5 @@ class RunSpec:
             directory=Path(self.directory),
             command=self.command,
             threads=self.threads,
+            facts=self.facts,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -11,9 +12,12 @@ import time
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.launch.spec import RunSpec
+
+if TYPE_CHECKING:
+    from odeum.train import Job
 
 
 class Event(NamedTuple):
@@ -29,6 +33,8 @@ class Event(NamedTuple):
 
 ENDS = ("done", "diverged", "interrupted", "failed")
 Listen = Callable[[Event], None]
+Tell = Callable[[int, Event], None]
+"""of the run with this number"""
 
 
 class Reporting:
@@ -74,28 +80,53 @@ class Worker:
         return self._task
 
     def carry_out(self, spec: RunSpec, listen: Listen) -> Event:
-        """Train, or continue, or find it done; how it ended."""
-        from odeum.errors import Diverged, OdeumError
+        """A run from its words."""
         from odeum.plugins import load_installed, load_plugin
-        from odeum.train import Interrupted, train
 
-        try:
+        def job() -> Job:
             load_installed()
             for plugin in spec.plugins:
                 load_plugin(plugin)
-            return Event("done", train(spec.job(self.task), Reporting(listen)))
-        except Diverged as error:
-            return Event("diverged", {"sentence": str(error)})
-        except (Interrupted, KeyboardInterrupt) as stop:
-            return Event("interrupted", {"sentence": str(stop)})
-        except OdeumError as error:
-            return Event("failed", {"sentence": str(error)})
-        except Exception as error:  # a bug of ours or of a plugin: the other runs go on, and it is told in full
-            import traceback
+            return spec.job(self.task)
 
-            return Event(
-                "failed", {"sentence": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-            )
+        return finish(job, listen)
+
+
+def finish(job: Callable[[], Job], listen: Listen) -> Event:
+    """How a run ended, whatever ends it: the other runs go on."""
+    from odeum.errors import OdeumError
+    from odeum.train import Interrupted
+
+    try:
+        return attempt(job(), listen)
+    except Interrupted as stop:
+        return Event("interrupted", {"sentence": str(stop), "code": stop.code})
+    except KeyboardInterrupt:
+        return Event("interrupted", {"sentence": "interrupted", "code": 130})
+    except OdeumError as error:
+        return Event("failed", {"sentence": str(error)})
+    except Exception as error:  # a bug of ours or of a plugin, told in full
+        import traceback
+
+        text = traceback.format_exc()
+        return Event("failed", {"sentence": f"{type(error).__name__}: {error}", "traceback": text})
+
+
+def attempt(job: Job, listen: Listen) -> Event:
+    """Train, or continue, or find it done. A run that diverged is a result, and would diverge again."""
+    from odeum.distributed.ranks import is_main
+    from odeum.errors import Diverged
+    from odeum.storage import write_json
+    from odeum.train import train
+
+    try:
+        return Event("done", train(job, Reporting(listen)))
+    except Diverged as error:
+        lost = {job.task.metric: math.nan, "loss": math.nan}
+        result = {"failed": str(error), "valid": lost, "test": lost}
+        if is_main():
+            write_json(job.directory / "result.json", result)
+        return Event("diverged", {"sentence": str(error), **result})
 
 
 def serve(connection: Connection, environment: dict[str, str]) -> None:

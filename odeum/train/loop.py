@@ -76,9 +76,9 @@ class Trainer:
             losses: list[Tensor] = []
             logged = saved = time.monotonic()
             saving = 0.0
-            for batch in self._batches() if not self._over() else ():
+            for batch in self.batches() if not self._over() else ():
                 begin = time.perf_counter()
-                losses.append(self._step(batch))
+                losses.append(self.take_step(batch))
                 self.examples = [*self.examples[-49:], len(batch["labels"])]
                 taken = time.perf_counter() - begin
                 now = time.monotonic()
@@ -104,12 +104,12 @@ class Trainer:
         """Whether a state was saved when the training had ended."""
         return self.fraction >= 1.0 or 0 < self.training.patience <= self.worse
 
-    def _batches(self) -> Iterator[dict[str, Tensor]]:
+    def batches(self) -> Iterator[dict[str, Tensor]]:
         while True:
             epoch, start = divmod(self.step, self.per_epoch)
             yield from self.job.task.batches(epoch, self.training.batch_size, self.job.seed, start)
 
-    def _step(self, batch: dict[str, Tensor]) -> Tensor:
+    def take_step(self, batch: dict[str, Tensor]) -> Tensor:
         """One optimizer step over a batch; returns this process's share of the mean loss."""
         self.rate = learning_rate(self.training, self.step, self.fraction)
         for group in self.optimizer.param_groups:
