@@ -6,7 +6,16 @@ import sys
 from pathlib import Path
 
 from odeum.commands.options import Parser, model_names
-from odeum.commands.request import command_line, folder_name, open_words, print_config, read_words
+from odeum.commands.request import (
+    DRY_RUN,
+    command_line,
+    folder_name,
+    open_words,
+    print_config,
+    read_words,
+    refuse_processes,
+    tell_before,
+)
 from odeum.compare.plan import began_by, check_plan
 from odeum.compare.seeds import NO_BASELINE, Seeds
 from odeum.distributed.ranks import complain, is_main, leave
@@ -70,6 +79,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--quiet", action="store_true", help="say nothing while the runs go on")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     words = read_words(parser, argv)
     said = words.said
@@ -84,7 +94,7 @@ def run(argv: list[str]) -> int:
     match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
 
     from odeum.commands.board import Board
-    from odeum.compare.comparison import Comparison, compare
+    from odeum.compare.comparison import Comparison, compare, foresee
     from odeum.plugins import named_plugins
     from odeum.report import data_notes, read, rows, table, write
     from odeum.settings.metric import metric_named
@@ -120,10 +130,19 @@ def run(argv: list[str]) -> int:
         said.get("on"),
         named_plugins(),
     )
+    if said.get("dry_run"):
+        refuse_processes()
+        tell_before(task, foresee(job))
+        return 0
     quiet = bool(said.get("quiet")) or not is_main()
     try:
         with Board(task.metric, metric_named(task.metric, task.higher_is_better).share, quiet=quiet) as board:
-            failures = compare(job, board, after_look=None if quiet else lambda: _show(directory))
+            failures = compare(
+                job,
+                board,
+                after_look=None if quiet else lambda: _show(directory),
+                before=None if quiet else lambda cost: tell_before(task, cost),
+            )
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.commands.options import Parser, merge, preset, read_config, take
 from odeum.data.sniffing import recognise
+from odeum.distributed import ranks
 from odeum.errors import OdeumError, notice
 from odeum.kinds import KINDS, Kind, model_named
 from odeum.settings.model import Model
@@ -17,9 +18,11 @@ from odeum.settings.training import FREE, Training
 from odeum.storage import slug
 
 if TYPE_CHECKING:
+    from odeum.compare.forecast import Forecast
     from odeum.tasks import Task
 
 ENDS = ("steps", "budget", "macs", "epochs")
+DRY_RUN = "say what was understood and what it would take, from a few measured steps, and stop; nothing is written"
 LONGEST_NAME = 60
 """characters that a folder's name spends on settings; more become a short hash"""
 
@@ -113,6 +116,18 @@ def open_words(words: Words) -> tuple[Task, Model, Training]:
             raise OdeumError(f"--model.{name} {value} does not fit the data, which has {facts[name]}")
     model = with_changes(task.fit(words.preset) if words.preset else task.model(), said)
     return task, model, with_changes(task.training(), words.said.get("train", {}))
+
+
+def tell_before(task: Task, cost: Forecast) -> None:
+    """What was understood of the data, and what the runs will take."""
+    for line in (task.summary(), *cost.lines()):
+        print(line, file=sys.stderr, flush=True)
+
+
+def refuse_processes() -> None:
+    """A dry run is of one process: the others' clocks would let them step apart."""
+    if ranks.size() > 1:
+        raise OdeumError("--dry-run measures in one process; leave torchrun out")
 
 
 def print_config(words: Words, task: Task, model: Model, training: Training, extra: dict[str, Any]) -> None:

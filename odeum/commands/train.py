@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from odeum.commands.options import Parser, model_names
-from odeum.commands.request import command_line, folder_name, open_words, print_config, read_words
+from odeum.commands.request import (
+    DRY_RUN,
+    command_line,
+    folder_name,
+    open_words,
+    print_config,
+    read_words,
+    refuse_processes,
+    tell_before,
+)
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import OdeumError
 from odeum.settings.architecture import ARCHITECTURES
@@ -38,6 +48,7 @@ def run(argv: list[str]) -> int:
         metavar="STATE",
         help="go on from RUN/checkpoint/step-N of another run, with other settings of the training",
     )
+    parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     words = read_words(parser, argv)
     architecture = parse(words.said.get("architecture", "sequential"))
@@ -63,6 +74,14 @@ def run(argv: list[str]) -> int:
     if words.said.get("out") is None and not directory.exists() and holds(earlier):
         job = earlier
     directory = job.directory
+    if words.said.get("dry_run"):
+        from odeum.compare.forecast import forecast
+
+        refuse_processes()
+        tell_before(task, forecast({(spell(architecture), seed): job}, 1, overwrite))
+        return 0
+    if is_main():
+        print(task.summary(), file=sys.stderr)
     try:
         result = train(job)
     except Interrupted as stop:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from odeum.compare.forecast import Forecast, forecast
 from odeum.compare.matching import paces, recipes, sized_run
 from odeum.compare.plan import Plan, check_plan, forget, make_plan
 from odeum.compare.seeds import Answer, Seeds, decide, going
@@ -16,7 +17,7 @@ from odeum.distributed import ranks
 from odeum.distributed.ranks import is_main
 from odeum.errors import OdeumError
 from odeum.launch.launcher import Launcher, launcher
-from odeum.launch.local import threads_for
+from odeum.launch.local import jobs_for, threads_for
 from odeum.launch.worker import Event
 from odeum.settings.architecture import Architecture
 from odeum.settings.metric import metric_named
@@ -73,8 +74,15 @@ class Watch(Protocol):
     def tell(self, number: int, event: Event) -> None: ...
 
 
-def compare(job: Comparison, watch: Watch, after_look: Callable[[], None] | None = None) -> list[str]:
+def compare(
+    job: Comparison,
+    watch: Watch,
+    after_look: Callable[[], None] | None = None,
+    before: Callable[[Forecast], None] | None = None,
+) -> list[str]:
     """Plan, train what is not there yet, look at the results when it was planned; a sentence for each failed run.
+
+    `before` is told what the runs will cost, and `after_look` is called between two looks.
 
     Two comparisons must not write one plan, or the one's baseline would be the other's: the second is refused.
     """
@@ -93,9 +101,24 @@ def compare(job: Comparison, watch: Watch, after_look: Callable[[], None] | None
             seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
             size = f"{_several(len({name for name, _ in runs}), 'architecture')} × {seeds}"
             print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
+            if before is not None and ranks.size() == 1:
+                before(_forecast(job, plan, runs))
         threads = plan.threads or 1
         launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory, job.plugins))
         return _train_all(job, plan, runs, launch, watch, after_look)
+
+
+def foresee(job: Comparison) -> Forecast:
+    """What a comparison would cost here, from a few measured steps; nothing is trained or written."""
+    sized, reference = sized_runs(job)
+    plan, runs = prepare(job, sized, reference)
+    return _forecast(job, plan, runs)
+
+
+def _forecast(job: Comparison, plan: Plan, runs: dict[tuple[str, int], Job]) -> Forecast:
+    """Of a cluster's size nothing is known beforehand: its time is told as if the runs came one after the other."""
+    at_once = 1 if job.on is not None and job.jobs == "auto" else jobs_for(job.jobs, plan.threads or 1)
+    return forecast(runs, at_once, job.overwrite, job.seeds.auto)
 
 
 def sized_runs(job: Comparison) -> tuple[dict[str, Job], str]:

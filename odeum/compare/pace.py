@@ -59,7 +59,7 @@ def measure(jobs: Mapping[str, Job], baseline: str, world: World, longest: float
     """
     threads = {job.threads or torch.get_num_threads() for job in jobs.values()}
     clock = time.process_time if world.device.type == "cpu" and threads == {1} else time.perf_counter
-    steppers = {name: _stepper(job, world) for name, job in jobs.items()}
+    steppers = {name: stepper(job, world) for name, job in jobs.items()}
     first = {name: _timed(step, WARM_UP, clock) for name, step in steppers.items()}
     counts, rounds = dict.fromkeys(jobs, 1), ROUNDS
     if world.size == 1:  # processes that step together must take equally many
@@ -93,7 +93,7 @@ def _timed(step: Callable[[], None], count: int, clock: Callable[[], float]) -> 
     return (clock() - begin) / count
 
 
-def _stepper(job: Job, world: World) -> Callable[[], None]:
+def stepper(job: Job, world: World) -> Callable[[], None]:
     """One optimizer step after another, on the batches of the run itself; nothing is written."""
     from odeum.train.loop import Trainer
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from odeum.data.files import IMAGES, entries, files_below
 from odeum.data.sniffing import Sniffed, holds_images, holds_labelled_texts
 from odeum.data.split_names import PARTS, split_name, whole_name
-from odeum.data.table_files import LABEL_NAMES, Columns, Table, choose_columns, find_text, open_table
+from odeum.data.table_files import LABEL_NAMES, Chosen, Table, Understood, choose_columns, find_text, open_table
 from odeum.errors import OdeumError, notice
 
 NUMBER_NAMES = ("target", "y", "number", "value", "score", "rating", "stars", "price", "amount", "label", "labels")
@@ -43,8 +43,8 @@ def _usual(head: Sequence[str], names: Sequence[str]) -> str | None:
 # tables of texts
 
 
-def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbered, Columns]:
-    """The rows of one table as (text, number), and where the texts stand in it; rows without a number are counted."""
+def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbered, Understood]:
+    """The rows of one table as (text, number), and where both stand in it; rows without a number are counted."""
     table, texts, place = _columns(open_table(path), text, label)
     rows: Numbered = []
     lost = 0
@@ -58,8 +58,7 @@ def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbe
         notice(f"rows of '{path}' without a number were left out: {lost}")
     if not rows:
         raise OdeumError(f"'{path}' has no rows with a number")
-    named = [table.head[i] for i in texts] if table.headed else list(texts)
-    return rows, named
+    return rows, Chosen(texts, place).named(table)
 
 
 def _columns(table: Table, text: str | None, label: str | None) -> tuple[Table, list[int], int]:

@@ -22,6 +22,13 @@ Columns = Sequence[str | int]
 """columns by name, or by place from 0 where a table has no header"""
 
 
+class Understood(NamedTuple):
+    """Which columns of a table were taken for what."""
+
+    text: Columns = ()
+    label: str | int | None = None
+
+
 @dataclass(frozen=True)
 class Table:
     """The head of a table and its rows, each with its number in the file, so that a sentence can name it."""
@@ -69,9 +76,11 @@ class Chosen(NamedTuple):
     text: list[int]
     label: int
 
-    def named(self, table: Table) -> Columns:
-        """The columns of the text as another table of this kind has them."""
-        return [table.head[i] for i in self.text] if table.headed else list(self.text)
+    def named(self, table: Table) -> Understood:
+        """The columns as another table of this kind has them."""
+        if not table.headed:
+            return Understood(list(self.text), self.label)
+        return Understood([table.head[i] for i in self.text], table.head[self.label])
 
 
 def open_table(path: Path) -> Table:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from odeum.data.files import TABLES, entries, read_lines, read_text
 from odeum.data.homes import homes, locate
 from odeum.data.split_names import split_name
-from odeum.data.table_files import Columns, Table, choose_columns, open_table
+from odeum.data.table_files import Columns, Table, Understood, choose_columns, open_table
 from odeum.errors import OdeumError, notice
 from odeum.settings.data import ClassificationData
 
@@ -26,6 +26,8 @@ class Labelled:
     names: dict[str, str]
     columns: Columns = ()
     """where the texts stand in the table: names, or places from 0 if it has no header"""
+    label: str | int | None = None
+    """where the labels stand in it"""
 
 
 def named(name: str, options: ClassificationData) -> Labelled:
@@ -74,15 +76,15 @@ def files(paths: list[Path], options: ClassificationData) -> Labelled:
     if paths[0].is_dir() and (paths[0] / "train" / "pos").is_dir():
         return Labelled(acl_imdb(paths[0]), {"0": "negative", "1": "positive"})
     parts, columns = tables_in_parts(paths, lambda path: read_table(path, options))
-    return Labelled(parts, {}, columns)
+    return Labelled(parts, {}, columns.text, columns.label)
 
 
 def tables_in_parts(
-    paths: list[Path], read: Callable[[Path], tuple[list[T], Columns]]
-) -> tuple[dict[str, list[T]], Columns]:
+    paths: list[Path], read: Callable[[Path], tuple[list[T], Understood]]
+) -> tuple[dict[str, list[T]], Understood]:
     """One table, or several: parts by file name, a second file being the test; and the columns of the training part.
 
-    `read` gives the rows of one file and where its texts stand.
+    `read` gives the rows of one file and where its texts and labels stand.
     """
     found = [p for p in entries(paths[0]) if p.suffix.lower() in TABLES] if paths[0].is_dir() else paths
     if not found:
@@ -91,7 +93,7 @@ def tables_in_parts(
         rows, columns = read(found[0])
         return {"train": rows}, columns
     parts: dict[str, list[T]] = {}
-    columns: Columns = ()
+    columns = Understood()
     named = [split_name(path.name) for path in found]
     free = iter([part for part in ("train", "test", "valid") if part not in named])
     for path, part in zip(found, named, strict=True):
@@ -118,8 +120,8 @@ def _refuse_repetition(part: str, held: set[Any], train: set[Any], where: Path) 
         notice(f"all rows of the {part} part of '{where}' are in its training part too, so its score says little")
 
 
-def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Columns]:
-    """The rows of one file as (text, label), and where the texts stand in it."""
+def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Understood]:
+    """The rows of one file as (text, label), and where both stand in it."""
     table, columns = choose_columns(open_table(path), options.text_column, options.label_column)
     return labelled(table, columns.text, columns.label), columns.named(table)
 

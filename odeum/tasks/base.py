@@ -37,6 +37,7 @@ class Task(ABC):
     """what judges a model, one of the keys of `evaluate`"""
     higher_is_better: ClassVar[bool]
     columns: Columns = ()  # of a table: where a question stands in one like those of the training
+    target_column: str | int | None = None  # of a table: where the answer stood
     quick: int = 1000  # examples that suffice for a look during the training
 
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
@@ -59,6 +60,22 @@ class Task(ABC):
     def note(self, sentence: str) -> None:
         """Add what a reader should know, once."""
         self.notes += () if sentence in self.notes else (sentence,)
+
+    def sizes(self) -> dict[str, int]:
+        """How many examples the parts train, valid and test hold; none where a task does not tell."""
+        return {}
+
+    def about(self) -> list[str]:
+        """What else was understood of the data: classes, vocabulary, languages."""
+        return []
+
+    def summary(self) -> str:
+        """What was understood of the data, in a line, so that a wrong reading is seen before anything is trained."""
+        columns = "+".join(map(_column, self.columns)) if self.target_column is not None else ""
+        read = [f"text = {columns}, label = {_column(self.target_column)}"] if columns else []
+        sizes = self.sizes()
+        rows = [f"{'/'.join(str(sizes[part]) for part in ('train', *SPLITS))} examples"] if sizes else []
+        return f"{self.name} ({self.kind}): " + ", ".join([*read, *self.about()[:1], *rows, *self.about()[1:]])
 
     # what the data says about the model
 
@@ -185,6 +202,11 @@ class Task(ABC):
         write_json(directory / "task.json", content)
 
 
+def _column(name: str | int | None) -> str:
+    """A name, or the place of a column without one."""
+    return f"column {name + 1}" if isinstance(name, int) else str(name)
+
+
 def generator(*key: int) -> torch.Generator:
     """A random stream for this key alone: neighbours are independent and the global stream is untouched."""
     seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest(), "big")
@@ -213,22 +235,3 @@ def move(batch: Batch, device: torch.device | None) -> Batch:
 def perplexity(loss: float) -> float:
     """exp, without the overflow of an untrained model."""
     return math.exp(min(loss, 700.0))
-
-
-class Classes:
-    """Answers that are classes with their probabilities, the likeliest first."""
-
-    def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
-        return "  ".join(f"{label} {p:.1%}" for label, p in answer)
-
-    def plain(self, answer: Sequence[tuple[str, float]]) -> dict[str, float]:
-        return {label: round(p, 6) for label, p in answer}
-
-
-def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:
-    """For each row the likeliest classes with their probabilities."""
-    if top < 1:
-        raise OdeumError(f"top should be at least one class, not {top}")
-    chances, indices = logits.float().softmax(-1).topk(min(top, len(classes)))
-    rows = zip(chances.tolist(), indices.tolist(), strict=True)
-    return [[(classes[i], p) for p, i in zip(*row, strict=True)] for row in rows]

@@ -21,7 +21,7 @@ from odeum.kinds import MODELS, NAMED
 from odeum.settings.data import ClassificationData, Data
 from odeum.settings.model import Classification
 from odeum.settings.training import Training
-from odeum.tasks.base import Classes, top_classes
+from odeum.tasks.classes import Classes, top_classes
 from odeum.tasks.text_base import Part, TextTask, cut, learn, room, some
 
 # sized for a laptop: a few minutes a run
@@ -72,7 +72,7 @@ class ClassificationTask(Classes, TextTask):
         name = str(data) if known else paths[0].resolve().name
         task = cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
         task.notes += note
-        task.columns = found.columns
+        task.columns, task.target_column = found.columns, found.label
         return task
 
     def facts(self) -> dict[str, Any]:

@@ -49,6 +49,9 @@ class PictureTask(Task):
     def has_data(self) -> bool:
         return bool(self.parts)
 
+    def sizes(self) -> dict[str, int]:
+        return {part: len(labels) for part, (_, labels) in self.parts.items()}
+
     def facts(self) -> dict[str, Any]:
         return {"image_size": self.size, "channels": len(self.mean)}
 

@@ -15,7 +15,8 @@ from odeum.kinds import MODELS, NAMED
 from odeum.settings.data import Data, ImageData
 from odeum.settings.model import Vision
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Classes, top_classes
+from odeum.tasks.base import Batch
+from odeum.tasks.classes import Classes, top_classes
 from odeum.tasks.image_base import PictureTask, one_folder, statistics
 
 # sized for a laptop: digits in about 15 seconds a run, CIFAR-100 in about 20 minutes

@@ -17,7 +17,7 @@ from odeum.kinds import MODELS, NAMED
 from odeum.settings.data import SHORTEST, Data, LanguageData
 from odeum.settings.model import Language
 from odeum.settings.training import Training
-from odeum.tasks.base import Batch, Task, evaluating, even_batches, generator, move, perplexity
+from odeum.tasks.base import SPLITS, Batch, Task, evaluating, even_batches, generator, move, perplexity
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
 RECIPES: dict[str, Training] = {
@@ -78,6 +78,16 @@ class LanguageTask(Task):
     @property
     def has_data(self) -> bool:
         return bool(self.streams)
+
+    def sizes(self) -> dict[str, int]:
+        """Windows: of the other parts they overlap."""
+        stride = self.length - self.context
+        held = {part: -(-max(1, len(s) - self.context) // stride) for part, s in self.streams.items()}
+        return held | {"train": len(self.streams["train"]) // self.length}
+
+    def about(self) -> list[str]:
+        counts = "/".join(str(len(self.streams[part])) for part in ("train", *SPLITS))
+        return [f"{counts} tokens, vocabulary {self.tokens.size}, windows of {self.length}"]
 
     def facts(self) -> dict[str, Any]:
         return {"vocabulary": self.tokens.size, "length": self.length}

@@ -66,6 +66,9 @@ class NumberTask(Task):
                 count = len(self.parts[part][1])
                 self.note(f"R² is not defined on the {part} part: its {count} numbers do not differ")
 
+    def about(self) -> list[str]:
+        return ["a number each", f"mean {self.centre:.4g}, spread {self.spread:.4g}"]
+
     def standardised(self, values: Tensor) -> Tensor:
         """In units of the spread, in single precision."""
         return ((values.double() - self.centre) / self.spread).float()
@@ -134,7 +137,7 @@ class RegressionTask(NumberTask, TextTask):
         made = {part: _numbered(rows[part], tokens, length) for part in ("train", "valid", "test")}
         task = cls(paths[0].resolve().name, options, tokens, length, made, [str(p) for p in (data, *more)])
         task.notes += note
-        task.columns = columns
+        task.columns, task.target_column = columns.text, columns.label
         task.learn_units(str(data))
         return task
 

@@ -42,6 +42,9 @@ class TextTask(Task):
     def has_data(self) -> bool:
         return bool(self.parts)
 
+    def sizes(self) -> dict[str, int]:
+        return {part: len(labels) for part, (_, labels) in self.parts.items()}
+
     def facts(self) -> dict[str, Any]:
         return {"vocabulary": self.tokens.size, "length": self.length}
 

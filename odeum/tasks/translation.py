@@ -100,6 +100,12 @@ class TranslationTask(Task):
     def has_data(self) -> bool:
         return bool(self.parts)
 
+    def sizes(self) -> dict[str, int]:
+        return {part: len(targets) for part, (_, targets) in self.parts.items()}
+
+    def about(self) -> list[str]:
+        return [f"{self.languages[0]} → {self.languages[1]}", f"vocabulary {self.tokens.size}"]
+
     def facts(self) -> dict[str, Any]:
         return {"vocabulary": self.tokens.size, "length": self.length}
 
