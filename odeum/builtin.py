@@ -5,6 +5,7 @@ from __future__ import annotations
 from odeum import register
 from odeum.registry import Deferred
 from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransformer, Sandwich
+from odeum.settings.remembering import Multistep
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
 
 INTEGRATORS = "odeum.integrators"
@@ -29,6 +30,14 @@ method(
     about="remembers the step before: order 2 for one evaluation, across layers too",
     from_="Bashforth & Adams 1883",
 )
+for order in (3, 4):
+    method(
+        f"adams-bashforth-{order}",
+        Deferred(INTEGRATORS, f"adams_bashforth_{order}"),
+        about=f"remembers {order - 1} steps: order {order} for one evaluation",
+        from_="Bashforth & Adams 1883",
+    )
+method("leapfrog", Deferred(INTEGRATORS, "Leapfrog"), about="two-step midpoint, order 2 for one evaluation")
 
 field = register.field
 field("attention", Deferred(TERMS, "attention"), about="self-attention: particles act on each other")
@@ -43,8 +52,12 @@ add("rk2", Layered(method="heun"), about="parallel field, Heun step")
 add("rk4", Layered(method="rk4"), about="parallel field, classical Runge–Kutta step", from_="Zhong 2022")
 add("rk4-38", Layered(method="rk4-38"), about="parallel field, Runge–Kutta 3/8 rule", from_="torchdiffeq's rk4")
 add(
-    "adams-bashforth", Layered(method="adams-bashforth"), about="parallel field, a step that remembers the layer before"
+    "adams-bashforth",
+    Multistep(),
+    about="parallel field, a step that remembers layers before: order 2 to 4",
+    from_="Bashforth & Adams 1883",
 )
+add("leapfrog", Layered(method="leapfrog"), about="parallel field, from the layer before over this one: order 2")
 add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
 add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
 add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")

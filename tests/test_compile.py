@@ -22,6 +22,8 @@ FIXED = [
     "transevolve",
     "adams-bashforth:independent=1",
     "adams-bashforth:gradient=checkpointed",
+    "adams-bashforth:order=3,steps=2",
+    "leapfrog:gradient=checkpointed",
 ]
 
 

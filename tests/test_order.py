@@ -13,7 +13,8 @@ from torch import Tensor
 from odeum.architectures import make_method, place_norms, tableaux
 from odeum.fields import Context, FeedForward, Field, SelfAttention, Sum
 from odeum.flow import Flow, Stack
-from odeum.integrators import BOSH3, DOPRI5, AdamsBashforth, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
+from odeum.integrators import BOSH3, DOPRI5, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
+from odeum.integrators.multistep import weights
 from odeum.settings.architecture import METHODS
 from odeum.settings.model import Shape
 
@@ -31,6 +32,9 @@ ORDERS = {
     "bosh3": 3,
     "dopri5": 5,
     "adams-bashforth": 2,
+    "adams-bashforth-3": 3,
+    "adams-bashforth-4": 4,
+    "leapfrog": 2,
 }
 
 
@@ -62,8 +66,10 @@ def measured_order(method: Method, field: Field, x: Tensor, exact: Tensor, count
     return math.log(errors[-2] / errors[-1]) / math.log(ratio)
 
 
-def counts_for(order: int) -> tuple[int, ...]:
-    """Many steps for a low order; few for a high one, before rounding is reached."""
+def counts_for(name: str, order: int) -> tuple[int, ...]:
+    """Many steps for a low order; few for a high one, before rounding is reached; more for many steps' memory."""
+    if name.startswith("adams-bashforth-"):
+        return (64, 128)
     return (64, 128) if order == 1 else (32, 64) if order < 4 else (16, 32)
 
 
@@ -77,7 +83,7 @@ def test_order_against_the_matrix_exponential(name: str, order: int) -> None:
     assert (a @ b - b @ a).norm() > 0.1
     x = torch.randn(1, 3, 4)
     exact = x @ torch.linalg.matrix_exp(a + b).mT
-    found = measured_order(make_method(name), Sum(Linear(a), Linear(b)), x, exact, counts_for(order))
+    found = measured_order(make_method(name), Sum(Linear(a), Linear(b)), x, exact, counts_for(name, order))
     assert found == pytest.approx(order, abs=0.1)
     assert make_method(name).order == order
 
@@ -89,7 +95,7 @@ def test_order_where_the_field_depends_on_time(name: str, order: int) -> None:
     x = torch.randn(1, 3, 4)
     field = Sum(Linear(a, lambda t: 2 * t), Linear(a / 2, lambda t: 2 * t))
     exact = x @ torch.linalg.matrix_exp(1.5 * a).mT
-    found = measured_order(make_method(name), field, x, exact, counts_for(order))
+    found = measured_order(make_method(name), field, x, exact, counts_for(name, order))
     assert found == pytest.approx(order, abs=0.1)
 
 
@@ -110,7 +116,7 @@ def transformer_field() -> tuple[Field, Tensor, Tensor]:
 @pytest.mark.parametrize(("name", "order"), ORDERS.items())
 def test_order_on_attention_and_feed_forward(name: str, order: int) -> None:
     field, x, exact = transformer_field()
-    counts = (128, 256) if order < 3 else (32, 64)
+    counts = (128, 256) if order < 3 or name.startswith("adams-bashforth-") else (32, 64)
     assert measured_order(make_method(name), field, x, exact, counts) == pytest.approx(order, abs=0.1)
 
 
@@ -124,29 +130,44 @@ def slope(errors: list[float], counts: tuple[int, int]) -> float:
     return math.log(errors[0] / errors[1]) / math.log(counts[1] / counts[0])
 
 
+REMEMBERING = [("adams-bashforth", 2), ("adams-bashforth-3", 3), ("adams-bashforth-4", 4), ("leapfrog", 2)]
+
+
+@pytest.mark.parametrize(("name", "order"), REMEMBERING)
 @pytest.mark.parametrize("steps", [1, 2])
-def test_a_method_that_remembers_has_its_order_across_layers_of_one_field(steps: int) -> None:
+def test_a_method_that_remembers_has_its_order_across_layers_of_one_field(name: str, order: int, steps: int) -> None:
     """One step a layer, and what it remembers comes from the layer before; with two, from either."""
     field, x, exact = transformer_field()
     counts, errors = (128, 256), []
     for count in counts:
         layers = count // steps
-        shared = Flow(field, FixedSteps(AdamsBashforth(), steps * layers), 0.0, 1.0 / layers)
+        shared = Flow(field, FixedSteps(make_method(name), steps * layers), 0.0, 1.0 / layers)
         with torch.no_grad():
             errors.append((Stack([shared], [0] * layers)(x) - exact).norm().item())
-    assert slope(errors, counts) == pytest.approx(2, abs=0.1)
+    assert slope(errors, counts) == pytest.approx(order, abs=0.1)
 
 
-def test_a_method_that_remembers_has_its_order_over_uneven_steps() -> None:
+@pytest.mark.parametrize(("name", "order"), REMEMBERING)
+def test_a_method_that_remembers_has_its_order_over_uneven_steps(name: str, order: int) -> None:
     """Layers of length h and 2h in turn: the formula for equal steps would be of first order only."""
     field, x, exact = transformer_field()
     counts, errors = (64, 128), []
     for count in counts:
         ends = [1.0 / (3 * count), 2.0 / (3 * count)]
-        flows = [Flow(field, FixedSteps(AdamsBashforth()), 0.0, end) for end in ends]
+        flows = [Flow(field, FixedSteps(make_method(name)), 0.0, end) for end in ends]
         with torch.no_grad():
             errors.append((Stack(flows, [0, 1] * count)(x) - exact).norm().item())
-    assert slope(errors, counts) == pytest.approx(2, abs=0.1)
+    assert slope(errors, counts) == pytest.approx(order, abs=0.15)
+
+
+def test_equal_steps_have_the_weights_of_the_books() -> None:
+    for lengths, known in {
+        2: (3 / 2, -1 / 2),
+        3: (23 / 12, -16 / 12, 5 / 12),
+        4: (55 / 24, -59 / 24, 37 / 24, -9 / 24),
+    }.items():
+        assert weights([0.3] * lengths) == pytest.approx(known, abs=1e-14)
+    assert weights([0.5, 0.5]) == (1.5, -0.5)
 
 
 @pytest.mark.parametrize(("tableau", "order"), [(BOSH3, 2), (DOPRI5, 4)])

@@ -30,9 +30,11 @@ def random_architecture(generator: random.Random) -> Any:
         elif option.optional and generator.random() < 0.3:
             changes[key] = None
         elif option.kinds[0] is int:
-            changes[key] = generator.randint(0 if option.range and option.range.least == 0 else 1, 99)
+            least, most = (option.range.least, option.range.most) if option.range else (None, None)
+            changes[key] = generator.randint(1 if least is None else int(least), int(min(99, most or 99)))
         else:
-            changes[key] = generator.choice([generator.random(), 10.0 ** generator.randint(-12, 3), 1 / 3])
+            value = generator.choice([generator.random(), 10.0 ** generator.randint(-12, 3), 1 / 3])
+            changes[key] = value if not option.range or option.range.most is None else min(value, option.range.most)
     return dataclasses.replace(base, **changes)
 
 

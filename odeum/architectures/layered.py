@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odeum.architectures.builders import build_stack
 from odeum.architectures.norms import depth_rates, final_norm, place_norms
-from odeum.architectures.solvers import fixed_solver, make_method, schedule
+from odeum.architectures.solvers import Place, fixed_solver, make_method, make_step, schedule
 from odeum.architectures.terms import attentions, halved, make_field
 from odeum.fields import Field, Scaled
 from odeum.fields.algebra import by_name
@@ -16,12 +16,13 @@ from odeum.settings.model import Shape
 
 @build_stack.register(Layered)
 def layered(settings: Layered, shape: Shape, cross: bool) -> Stack:
-    """Sequential, parallel, Runge–Kutta, Strang and Macaron layers."""
+    """Sequential, parallel, Runge–Kutta, Strang and Macaron layers, and those whose methods remember."""
     order = schedule(settings, shape.depth)
-    flows = [
-        Flow(place_norms(_branches(settings, shape, cross), settings.norm, shape, rate), fixed_solver(settings))
-        for rate in depth_rates(shape, len(set(order)))
-    ]
+    flows = []
+    for index, rate in enumerate(depth_rates(shape, len(set(order)))):
+        field = place_norms(_branches(settings, shape, cross), settings.norm, shape, rate)
+        layers = tuple(layer for layer, own in enumerate(order) if own == index)
+        flows.append(Flow(field, fixed_solver(settings, make_step(settings, Place(field, layers, shape)))))
     return Stack(flows, order, final_norm(settings.norm, shape))
 
 

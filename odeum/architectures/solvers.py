@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
+from typing import NamedTuple
 
 from odeum.errors import OdeumError, choose
+from odeum.fields import Field
 from odeum.integrators import Adjoint, Checkpointed, FixedSteps, Method, RungeKutta, Solver
 from odeum.schedules import SCHEDULES
 from odeum.settings.architecture import METHODS, Stepped
+from odeum.settings.model import Shape
 from odeum.tableaux import Tableau
 
 GRADIENTS: dict[str, Callable[[Solver], Solver]] = {
@@ -37,9 +41,23 @@ def with_gradient(name: str, solver: Solver) -> Solver:
     return GRADIENTS[choose(name, GRADIENTS, "gradient")](solver)
 
 
-def fixed_solver(settings: Stepped) -> Solver:
-    """Steps of a fixed number for each layer."""
-    return with_gradient(settings.gradient, FixedSteps(make_method(settings.method), settings.steps))
+def fixed_solver(settings: Stepped, method: Method | None = None) -> Solver:
+    """Steps of a fixed number for each layer, by the method that the settings name unless another is given."""
+    return with_gradient(settings.gradient, FixedSteps(method or make_method(settings.method), settings.steps))
+
+
+class Place(NamedTuple):
+    """Where a method is to step: through which field, in which of the stack's layers, in which sizes."""
+
+    field: Field
+    layers: tuple[int, ...]
+    shape: Shape
+
+
+@singledispatch
+def make_step(settings: Stepped, place: Place) -> Method:
+    """The method of one layer, or of those that share weights; settings with options of their own register theirs."""
+    return make_method(settings.method)
 
 
 def schedule(settings: Stepped, depth: int, independent: int | None = None) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from odeum.integrators.base import Method, Solver, remembered, within_evaluation
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
 from odeum.integrators.mixes import Gated, Learned, Mix
-from odeum.integrators.multistep import AdamsBashforth
+from odeum.integrators.multistep import AdamsBashforth, Leapfrog, adams_bashforth_3, adams_bashforth_4
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.integrators.splitting import LieTrotter, Strang, strang_midpoint
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, Tableau
@@ -24,6 +24,7 @@ __all__ = [
     "Checkpointed",
     "FixedSteps",
     "Gated",
+    "Leapfrog",
     "Learned",
     "LieTrotter",
     "Method",
@@ -32,6 +33,8 @@ __all__ = [
     "Solver",
     "Strang",
     "Tableau",
+    "adams_bashforth_3",
+    "adams_bashforth_4",
     "remembered",
     "strang_midpoint",
     "within_evaluation",

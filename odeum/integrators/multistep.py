@@ -1,51 +1,149 @@
-"""Methods that remember: a step that uses what the field was at the steps, or layers, before."""
+"""Methods that remember: a step that uses what the field or the state was at the steps, or layers, before."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
+from odeum.errors import OdeumError
+from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_step
-from odeum.integrators.mixes import combine
+from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.mixes import combination, combine
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, landing
-from odeum.tableaux import HEUN
+from odeum.tableaux import BOSH3, HEUN, RK4, Tableau
+
+STARTS: dict[int, Tableau] = {2: HEUN, 3: BOSH3, 4: RK4}
+"""the Runge–Kutta method that makes the first steps of each order"""
 
 
 class Past(NamedTuple):
-    """The step before: its field, under the dropout masks that it was computed with, and how long it was."""
+    """A step before: the field at its begin, under the dropout masks that it was computed with, and its length."""
 
-    f: Tensor
+    value: Tensor
     dt: float
 
 
 class AdamsBashforth(Method):
-    """x + dt (3/2 f − 1/2 f of the step before): order 2 for one evaluation a step.
+    """x + dt Σ wᵢ fᵢ over the field of this step and of the k − 1 before: order k for one evaluation a step.
 
-    Where steps differ by r = dt / dt before, x + dt ((1 + r/2) f − r/2 f before). Heun makes the first step, so the
-    first layer costs two evaluations. Between layers that do not share weights, f before is the previous layer's.
+    The weights integrate the polynomial through these values, so steps may differ in length. A Runge–Kutta method of
+    the same order makes the first k − 1 steps, which cost more. Between layers that do not share weights, the earlier
+    values are those of the earlier layers.
     """
 
-    order = 2
-    history = "adams-bashforth"
     splits = False
 
+    def __init__(self, order: int = 2) -> None:
+        super().__init__()
+        if order not in STARTS:
+            raise OdeumError(f"adams-bashforth has order 2, 3 or 4, not {order}")
+        self.order = order
+        self.start = STARTS[order]
+        self.history = "adams-bashforth" if order == 2 else f"adams-bashforth-{order}"
+
+    def check(self, field: Field) -> None:
+        super().check(field)
+        refuse_new_draws(field)
+
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        assert self.order is not None
         carry = remembered(context, "adams-bashforth")
-        past: Past | None = carry.state
-        context = within_step(field, context, repeats=past is None)
-        f, *more = evaluate_stages(HEUN, 2 if past is None else 1, field, t, dt, x, context)
-        half = 0.0 if past is None else 0.5 * dt / past.dt
-        change = combine(HEUN.b, [f, *more]) if past is None else combine((1.0 + half, -half), [f, past.f])
+        past: tuple[Past, ...] = carry.state or ()
+        starts = len(past) < self.order - 1
+        context = within_step(field, context, repeats=starts)
+        used = len(self.start.a[-1]) if self.start.b[-1] == 0.0 else len(self.start.b)
+        stages = evaluate_stages(self.start, used if starts else 1, field, t, dt, x, context)
+        values = stages if starts else [stages[0], *(step.value for step in past)]
+        change = combine(self.start.b if starts else weights([dt, *(step.dt for step in past)]), values)
         assert change is not None
-        carry.state = Past(f, dt)
+        carry.state = (Past(stages[0], dt), *past)[: self.order - 1]
         return field.project(x + change if dt == 1.0 else x + dt * change)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
-        first = "; ".join(RungeKutta(HEUN).scheme(field, share))
+        assert self.order is not None
+        first = "; ".join(RungeKutta(self.start).scheme(field, share))
+        marks = ("k", "k′", "k″", "k‴")[: self.order]
+        change = combination(weights([1.0] * self.order))
+        for i, mark in enumerate(marks, 1):
+            change = change.replace(f"k{i}", mark)
+        count = "step" if self.order == 2 else f"{self.order - 1} steps"
+        many = "step" if self.order == 2 else "steps"
         return [
             f"k = {field.formula('x')}",
-            landing(field, "x + dt (3/2 k − 1/2 k′)") + ", k′ = k of the step before",
-            f"the first step by heun: {first}",
+            landing(field, f"x + dt ({change})") + f", {', '.join(marks[1:])} = k of the {many} before",
+            f"the first {count} by {self.start.name}: {first}",
+        ]
+
+
+def weights(lengths: Sequence[float]) -> tuple[float, ...]:
+    """Of the field now and at the begin of each step before, newest first, in x + dt Σ wᵢ fᵢ.
+
+    `lengths` are those of this step and of the ones before. Each weight is the mean over the step of the polynomial
+    that is 1 at its node and 0 at the others.
+    """
+    nodes, now = [0.0], 0.0
+    for length in lengths[1:]:
+        now -= length / lengths[0]
+        nodes.append(now)
+    out = []
+    for node in nodes:
+        poly = [1.0]  # coefficients of s⁰, s¹, …
+        for other in nodes:
+            if other != node:
+                raised, kept = [0.0, *poly], [*poly, 0.0]
+                poly = [(a - other * b) / (node - other) for a, b in zip(raised, kept, strict=True)]
+        out.append(sum(c / (power + 1) for power, c in enumerate(poly)))
+    return tuple(out)
+
+
+def adams_bashforth_3() -> AdamsBashforth:
+    """Of order 3."""
+    return AdamsBashforth(3)
+
+
+def adams_bashforth_4() -> AdamsBashforth:
+    """Of order 4."""
+    return AdamsBashforth(4)
+
+
+class Leap(NamedTuple):
+    """The step before: the state and the field at its begin, and its length."""
+
+    x: Tensor
+    f: Tensor
+    dt: float
+
+
+class Leapfrog(Method):
+    """From the state before over the state now: x′ + 2 dt f(x), the two-step midpoint; Euler makes the first step.
+
+    Order 2 for one evaluation a step. It is stable for purely imaginary eigenvalues alone: where the field contracts,
+    a part of the solution that alternates from step to step grows. A step of another length than the one before has no
+    midpoint, and is Adams and Bashforth's.
+    """
+
+    order = 2
+    history = "leapfrog"
+    splits = False
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = remembered(context, "leapfrog")
+        past: Leap | None = carry.state
+        context = within_step(field, context, repeats=False)
+        f = field(t, x, within_evaluation(field, context))
+        carry.state = Leap(x, f, dt)
+        if past is None:
+            return field.project(x + dt * f)
+        if past.dt == dt:
+            return field.project(past.x + 2.0 * dt * f)
+        now, before = weights([dt, past.dt])
+        return field.project(x + dt * (now * f + before * past.f))
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        return [
+            landing(field, f"x′ + 2 dt ({field.formula('x')})") + ", x′ = x of the step before",
+            "the first step by euler",
         ]

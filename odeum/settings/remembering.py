@@ -1,0 +1,18 @@
+"""Layers whose methods remember: options of the general linear methods, each a row of layers as any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from odeum.settings.architecture import Layered, MethodName
+from odeum.settings.checks import Range
+
+
+@dataclass(frozen=True)
+class Multistep(Layered):
+    """Adams & Bashforth 1883: a step by the field now and at the layers before."""
+
+    method: MethodName = "adams-bashforth"
+    order: Annotated[int, Range(least=2, most=4)] = 2
+    """as many values of the field are used, all but one remembered"""
