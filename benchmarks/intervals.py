@@ -24,8 +24,8 @@ import numpy as np
 import scipy
 from scipy.special import stdtrit
 
-from odeum.compare.intervals import ERROR, FROM, LENT, MOST, all_pairs, to_baseline
-from odeum.compare.seeds import Question, Seeds, decide
+from odeum.compare.intervals import ERROR, FROM, LENT, MOST_BORROWED, all_pairs, to_baseline
+from odeum.compare.seeds import Criterion, Seeds, decide
 from odeum.settings.metric import Margin
 
 RESULT = Path(__file__).parent / "results" / "intervals.json"
@@ -87,7 +87,7 @@ def intervals(values: Array, pairs: Sequence[tuple[int, int]], error: float = ER
     lends = np.where((count >= FROM) & lend, degrees, 0.0)
     total = lends.sum(-1, keepdims=True)
     shared = (lends * own).sum(-1, keepdims=True) / np.maximum(total, 1.0)
-    lent = np.minimum(MOST * lends, LENT * (total - lends))
+    lent = np.minimum(MOST_BORROWED * lends, LENT * (total - lends))
     variance = np.maximum(own, (degrees * own + lent * shared) / (degrees + lent))
     family = np.maximum((count > 1).sum(-1, keepdims=True), 1) + np.zeros_like(count)
     keys = np.rint(4 * (degrees + lent)).astype(int) + 4096 * family  # degrees are quarters: few different quantiles
@@ -227,7 +227,7 @@ def thrift(size: float, count: int, random: np.random.Generator) -> dict[str, An
 def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
     """Of open rows after three seeds: how often the estimated number of seeds did decide (at most 60 more)."""
     names = list(range(5))
-    pairs, question = to_baseline(names, 0), Question(True, Margin(1.0))
+    pairs, question = to_baseline(names, 0), Criterion(True, Margin(1.0))
     truth = np.array([0.0, 0.0, 0.5, 1.0, 2.0])
     asked = hit = 0
     for _ in range(max(count // 40, 1)):

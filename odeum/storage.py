@@ -20,7 +20,7 @@ from odeum.errors import OdeumError, notice
 
 UNSEALED = "0" * 32
 """what stands in a checksum's place while the checksum is taken"""
-PART = ".part"
+PART_SUFFIX = ".part"
 """how the name of a file ends that is still being written"""
 
 
@@ -83,7 +83,7 @@ def alone_in(directory: Path) -> Generator[None]:
 
 def sweep(directory: Path) -> None:
     """Remove what a killed writer left half done; only for whoever is alone in the directory."""
-    for path in directory.glob(f".*{PART}"):
+    for path in directory.glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             path.unlink()
 
@@ -94,7 +94,7 @@ def sweep(directory: Path) -> None:
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[IO[bytes]]:
     """A file that takes its name when all of it is on the disk; its writer's name for it is nobody else's."""
-    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{PART}")
+    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}")
     try:
         with open(part, "xb") as file:
             yield file

@@ -10,7 +10,13 @@ import torch
 
 from odeum.errors import OdeumError
 from odeum.fields import Context
-from odeum.fields.transevolve.rotation import KINDS, OrthogonalRotation, PublishedRotation, RotationFeedForward, fold
+from odeum.fields.transevolve.rotation import (
+    ROTATIONS,
+    OrthogonalRotation,
+    PublishedRotation,
+    RotationFeedForward,
+    fold,
+)
 
 
 @pytest.mark.parametrize("size, out", [(12, 48), (48, 12), (7, 20), (16, 16)])
@@ -62,7 +68,7 @@ def test_the_published_kind_is_degenerate_at_depth_0_and_ours_is_not() -> None:
     assert float(ours(0.0, x, Context()).detach().std()) > 0.1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROTATIONS)
 def test_seeds_make_the_matrices_and_are_all_that_is_saved(kind: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 5, 16)
@@ -90,7 +96,7 @@ def test_matrices_that_were_given_are_saved() -> None:
     assert torch.equal(other.matrix(1.0), rotation.matrix(1.0)) and bool((other.phases == 1).all())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROTATIONS)
 @pytest.mark.parametrize("rows", [1, 200])
 def test_factored_multiplied_out_and_folded_agree(kind: str, rows: int) -> None:
     """Few rows are sent through the factors one by one, many through the product; folding keeps the product."""
@@ -125,7 +131,7 @@ def test_unknown_kinds_and_odd_widths_are_refused_in_words() -> None:
         RotationFeedForward(15, kind="published")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROTATIONS)
 def test_a_model_built_without_memory_is_drawn_when_loaded(kind: str) -> None:
     field = RotationFeedForward(16, kind=kind, seed=11)
     with torch.device("meta"):
@@ -134,7 +140,7 @@ def test_a_model_built_without_memory_is_drawn_when_loaded(kind: str) -> None:
     assert torch.equal(empty.up.matrix(1.0), field.up.matrix(1.0))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROTATIONS)
 def test_a_cast_model_is_exact_on_reload(kind: str) -> None:
     """What is kept in few digits is not what the seed gives in more: a cast draws anew, as a reload does."""
     field = RotationFeedForward(16, kind=kind, seed=3).bfloat16().double()

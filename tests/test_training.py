@@ -25,7 +25,7 @@ from odeum.settings.training import Training
 from odeum.storage import alone_in
 from odeum.train import train
 from odeum.train.metrics import Metrics
-from odeum.train.optimization import Average, Plan, learning_rate, seconds_of
+from odeum.train.optimization import Average, TrainingEnd, learning_rate, seconds_of
 from odeum.train.progress import Progress
 
 # Everything that is random or has a state.
@@ -149,7 +149,7 @@ def test_the_end_comes_by_steps_time_or_work(tmp_path: Path) -> None:
     one = json.loads((tmp_path / "steps" / "result.json").read_text())["macs"] / 3
     assert run(tmp_path / "macs", steps=None, macs=5.2 * one)["steps"] == 5
     with pytest.raises(OdeumError, match="one of steps, budget or macs, not by steps and budget"):
-        Plan(Training(steps=3, budget="1m"), 10, 1.0)
+        TrainingEnd(Training(steps=3, budget="1m"), 10, 1.0)
 
 
 def test_no_progress_ends_it_early(tmp_path: Path) -> None:

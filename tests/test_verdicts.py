@@ -11,7 +11,7 @@ import pytest
 from odeum.compare.intervals import Difference, all_pairs, to_baseline
 from odeum.compare.outliers import far_runs
 from odeum.compare.ranking import letters
-from odeum.compare.seeds import Question, Seeds, decide, going
+from odeum.compare.seeds import Criterion, Seeds, decide, going
 from odeum.compare.verdicts import judge, more_seeds
 from odeum.errors import OdeumError
 from odeum.settings.metric import METRICS, Margin, Metric, metric_named, read_margin
@@ -131,7 +131,7 @@ def simulated(count: int, **means: float) -> dict[str, dict[int, float]]:
     return {name: {s: mean + 0.3 * random.standard_normal() for s in range(count)} for name, mean in means.items()}
 
 
-AUTO = Question(True, Margin(1.0), Seeds.parse("auto"))
+AUTO = Criterion(True, Margin(1.0), Seeds.parse("auto"))
 
 
 def first(scores: dict[str, dict[int, float]], count: int) -> dict[str, dict[int, float]]:
@@ -173,7 +173,7 @@ def test_a_diverged_row_stops() -> None:
 
 def test_a_relative_margin_follows_the_baseline() -> None:
     scores = {"base": {0: 100.0, 1: 101.0, 2: 99.0}, "a": {0: 100.1, 1: 100.9, 2: 99.0}}
-    found = decide(scores, [("a", "base")], Question(False, Margin(0.01, relative=True)))
+    found = decide(scores, [("a", "base")], Criterion(False, Margin(0.01, relative=True)))
     assert found["a", "base"].margin == pytest.approx(1.0) and found["a", "base"].verdict.word == "practically equal"
 
 

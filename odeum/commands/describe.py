@@ -13,7 +13,7 @@ from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.spelling import parse
 from odeum.terminal import beneath, readable, to_json
 
-FORMATS = ("text", "md", "json")
+DESCRIPTION_FORMATS = ("text", "md", "json")
 
 
 def run(argv: list[str]) -> int:
@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
     parser.section("model", type(settings))
     said = parser.read(expand_shorthands(argv, type(settings), {"format"}))
-    form = choose(said.get("format", "text"), FORMATS, "format")
+    form = choose(said.get("format", "text"), DESCRIPTION_FORMATS, "format")
     words = parse(said["architecture"])
 
     from odeum.models.description import describe

@@ -25,7 +25,7 @@ from odeum.settings.model import Model
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
 class Help(DefaultHelpFormatter):
@@ -128,9 +128,9 @@ class Parser(ArgumentParser):
             if literal := re.search(r"Expected a Literal\[(.*?)\]\. Got value: (\S*)", reason):
                 reason = f"is '{literal[2]}' but should be one of {literal[1].replace(chr(39), '')}"
             elif union := re.search(r"Subtypes: \[(\w+), NoneType\].* Given value: (.*)", reason):
-                reason = f"is '{union[2]}' but should be {KINDS.get(union[1], union[1])}, or null"
+                reason = f"is '{union[2]}' but should be {TYPE_NAMES.get(union[1], union[1])}, or null"
             elif simple := re.search(r"Expected a (\w+)\. Got value: (.*)", reason):
-                reason = f"is '{simple[2]}' but should be {KINDS.get(simple[1], simple[1])}"
+                reason = f"is '{simple[2]}' but should be {TYPE_NAMES.get(simple[1], simple[1])}"
             return f"--{found[1]} {reason}"
         return " ".join(message.split())
 

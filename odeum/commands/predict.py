@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from odeum.commands.options import Parser
-from odeum.data.inputs import Question, decoded, image_paths, questions
+from odeum.data.inputs import PredictInput, decoded, image_paths, predict_inputs
 from odeum.distributed.ranks import complain
 from odeum.errors import OdeumError, choose
-from odeum.kinds import KINDS, Answer, Kind
+from odeum.kinds import KINDS, Kind, PredictOption
 from odeum.terminal import to_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from odeum.tasks import Task
 
-PART = 256  # lines answered at once, so that a pipe sees answers early
+LINES_AT_ONCE = 256  # lines answered at once, so that a pipe sees answers early
 
 
 def run(argv: list[str]) -> int:
@@ -35,8 +35,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--format", type=str, default="text", help="text or json (a line an answer)")
     parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
-    for answer in _answers():
-        parser.add_argument(f"--{answer.name}", type=answer.type, default=None, help=answer.about)
+    for option in _predict_options():
+        parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about)
     said = parser.read(argv)
     form = choose(said.get("format", "text"), ("text", "json"), "format")
     if said.get("text") is not None and said.get("inputs"):
@@ -46,19 +46,19 @@ def run(argv: list[str]) -> int:
 
     model = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
     kind = KINDS[model.task.kind]
-    own = {answer.name: answer.default for answer in kind.answers}
-    for name in (answer.name for answer in _answers()):
+    own = {option.name: option.default for option in kind.predict_options}
+    for name in (option.name for option in _predict_options()):
         if said.get(name) is not None and name not in own:
             known = f"it knows {', '.join(f'--{other}' for other in own)}" if own else "it has no such options"
             raise OdeumError(f"--{name} does nothing for a {kind.name} run; {known}")
     options = {name: said.get(name, default) for name, default in own.items()}
     options = {name: value for name, value in options.items() if value is not None}
     answered = failed = 0
-    for some in _batches(_questions(model.task, kind, said)):
+    for some in _batches(_inputs(model.task, kind, said)):
         ready = {}
-        for place, question in enumerate(some):
+        for place, item in enumerate(some):
             try:
-                ready[place] = model.task.prepare(question.text)
+                ready[place] = model.task.prepare(item.text)
             except OdeumError as error:  # one that cannot be read does not take the others with it
                 complain(error)
                 failed += 1
@@ -69,41 +69,41 @@ def run(argv: list[str]) -> int:
     return 0 if not failed else 1 if answered else 2
 
 
-def _answers() -> list[Answer]:
+def _predict_options() -> list[PredictOption]:
     """The options of all kinds; those of one name are one."""
-    return list({answer.name: answer for kind in KINDS.values() for answer in kind.answers}.values())
+    return list({option.name: option for kind in KINDS.values() for option in kind.predict_options}.values())
 
 
-def _questions(task: Task, kind: Kind, said: dict[str, Any]) -> Iterator[Question]:
+def _inputs(task: Task, kind: Kind, said: dict[str, Any]) -> Iterator[PredictInput]:
     """Image files; rows of tables and lines of plain text; or lines of standard input."""
     files = list(said.get("inputs") or [])
     if kind.input == "image":
         if not files or said.get("text") is not None or said.get("column") is not None:
             raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
-        yield from map(Question, image_paths(files))
+        yield from map(PredictInput, image_paths(files))
         return
     if said.get("column") is not None and not files:
         raise OdeumError("--column is for tables; give one, such as `odeum predict RUN rows.csv --column NAME`")
     if said.get("text") is not None:
-        yield from map(Question, said["text"])
+        yield from map(PredictInput, said["text"])
     elif files:
         for name in files:
-            yield from questions(name, task.columns, said.get("column"))
+            yield from predict_inputs(name, task.columns, said.get("column"))
     else:
         if sys.stdin.isatty():
             print("type a line and press Enter; Ctrl-D ends", file=sys.stderr)
         for number, raw in enumerate(sys.stdin.buffer, 1):
-            yield Question(decoded(raw, f"line {number} of standard input"))
+            yield PredictInput(decoded(raw, f"line {number} of standard input"))
 
 
-def _batches(questions: Iterable[Question]) -> Iterator[list[Question]]:
-    remaining = iter(questions)
-    while some := list(itertools.islice(remaining, PART)):
+def _batches(inputs: Iterable[PredictInput]) -> Iterator[list[PredictInput]]:
+    remaining = iter(inputs)
+    while some := list(itertools.islice(remaining, LINES_AT_ONCE)):
         yield some
 
 
-def _shown(task: Task, question: Question, answer: Any, form: str) -> str:
+def _shown(task: Task, item: PredictInput, answer: Any, form: str) -> str:
     if form == "text":
-        return task.shown(question.text, answer)
-    where = {} if question.row is None else {"file": question.file, "row": question.row}
-    return to_json({**where, "input": question.text, "output": task.plain(answer)})
+        return task.shown(item.text, answer)
+    where = {} if item.row is None else {"file": item.file, "row": item.row}
+    return to_json({**where, "input": item.text, "output": task.plain(answer)})

@@ -14,14 +14,14 @@ from odeum.distributed import ranks
 from odeum.errors import OdeumError, notice
 from odeum.kinds import KINDS, Kind, model_named
 from odeum.settings.model import Model
-from odeum.settings.training import FREE, Training
+from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import slug
 
 if TYPE_CHECKING:
     from odeum.compare.forecast import Forecast
     from odeum.tasks import Task
 
-ENDS = ("steps", "budget", "macs", "epochs")
+END_OPTIONS = ("steps", "budget", "macs", "epochs")
 DRY_RUN = "say what was understood and what it would take, from a few measured steps, and stop; nothing is written"
 LONGEST_NAME = 60
 """characters that a folder's name spends on settings; more become a short hash"""
@@ -59,13 +59,13 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     _refuse_decided(kind, argv, config)
     parser.section("train", Training)
     said = parser.read(argv)
-    ends = [name for name in ENDS if said.get("train", {}).get(name) is not None]
+    ends = [name for name in END_OPTIONS if said.get("train", {}).get(name) is not None]
     if len(ends) > 1:
         raise OdeumError(f"the training ends once: say --train.{ends[0]} or --train.{ends[1]}, not both")
     if config:
         written = parser.check(config, path or "")
         if ends:  # words overrule the file, whatever end it names
-            written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in ENDS}
+            written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in END_OPTIONS}
         said = merge(written, said)
     said |= {"kind": named} if named else {}
     return Words(source, kind, chosen, said)
@@ -152,7 +152,7 @@ def folder_name(task: Task, model: Model, training: Training, *more: str) -> str
     pairs = {key: (value, getattr(default, key, None)) for key, value in asdict(model).items()}
     pairs |= {f"{key} ": (value, getattr(type(task.options)(), key)) for key, value in asdict(task.options).items()}
     recipe = asdict(task.training())
-    pairs |= {key: (value, recipe[key]) for key, value in asdict(training).items() if key not in FREE}
+    pairs |= {key: (value, recipe[key]) for key, value in asdict(training).items() if key not in MAY_CHANGE}
     changes = [
         f"{key.strip()}={value}" for key, (value, usual) in pairs.items() if value != usual and value is not None
     ]

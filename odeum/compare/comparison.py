@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from odeum.compare.forecast import Forecast, forecast
 from odeum.compare.matching import paces, recipes, sized_run
 from odeum.compare.plan import Plan, check_plan, forget, make_plan
-from odeum.compare.seeds import Answer, Seeds, decide, going
+from odeum.compare.seeds import Decision, Seeds, decide, going
 from odeum.distributed import ranks
 from odeum.distributed.ranks import is_main
 from odeum.errors import OdeumError
@@ -165,12 +165,12 @@ def _train_all(
             raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
         if not plan.seeds.auto:
             break
-        answers = decide(scores_of(plan, results), plan.pairs, plan.question)
+        decisions = decide(scores_of(plan, results), plan.pairs, plan.criterion)
         # Rows of earlier calls are not trained here.
         here = [pair for pair in plan.pairs if {*pair} <= {*architectures}]
-        active, start = [name for name in active if name in going(here, answers)], look.seeds
+        active, start = [name for name in active if name in going(here, decisions)], look.seeds
         if is_main():
-            _tell(look.seeds, answers, active if look.seeds < job.seeds.limit else [])
+            _tell(look.seeds, decisions, active if look.seeds < job.seeds.limit else [])
         if not active:
             break
         if after_look is not None and look.seeds < job.seeds.limit:
@@ -228,11 +228,11 @@ def scores_of(plan: Plan, results: Results) -> dict[str, dict[int, float]]:
     }
 
 
-def _tell(seeds: int, answers: dict[tuple[str, str], Answer], active: Sequence[str]) -> None:
+def _tell(seeds: int, decisions: dict[tuple[str, str], Decision], active: Sequence[str]) -> None:
     """A line for each pair that this look decided, and who goes on."""
-    for (ours, theirs), answer in answers.items():
-        if answer.verdict.look == seeds:
-            print(f"after {seeds} seeds: {ours} against {theirs}: {answer.verdict.word}", file=sys.stderr)
+    for (ours, theirs), decision in decisions.items():
+        if decision.verdict.look == seeds:
+            print(f"after {seeds} seeds: {ours} against {theirs}: {decision.verdict.word}", file=sys.stderr)
     if active:
         print(f"after {seeds} seeds: going on with {', '.join(active)}", file=sys.stderr)
 

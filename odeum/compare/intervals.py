@@ -30,7 +30,7 @@ FROM = 3
 """shared seeds from which a pair lends and borrows"""
 LENT = 0.25
 """the share of its degrees of freedom that a pair lends to each other one"""
-MOST = 0.75
+MOST_BORROWED = 0.75
 """what a pair borrows at most, as a share of its own"""
 
 Name = TypeVar("Name", bound=Hashable)
@@ -130,7 +130,7 @@ def _variance(summary: Summary) -> float:
 
 def _interval(summary: Summary, pooled: float, known: int, level: float, overlap: float) -> Difference:
     own, degrees = _variance(summary), summary.n - 1
-    lent = min(MOST * degrees, LENT * (known - degrees)) if summary.n >= FROM else 0.0
+    lent = min(MOST_BORROWED * degrees, LENT * (known - degrees)) if summary.n >= FROM else 0.0
     variance = max(own, (degrees * own + lent * pooled) / (degrees + lent))
     error = math.sqrt(variance * (1 / summary.n + overlap))
     half = t_quantile((1 + level) / 2, degrees + lent) * error

@@ -22,7 +22,7 @@ WARM_UP = 2
 """steps that are not counted: the first ones allocate"""
 ROUNDS = 7
 """turns of each architecture, at least"""
-SHORTEST = 0.03
+SHORTEST_TURN = 0.03
 """seconds of a turn; an architecture whose step is shorter takes several"""
 
 
@@ -63,7 +63,7 @@ def measure(jobs: Mapping[str, Job], baseline: str, world: World, longest: float
     first = {name: _timed(step, WARM_UP, clock) for name, step in steppers.items()}
     counts, rounds = dict.fromkeys(jobs, 1), ROUNDS
     if world.size == 1:  # processes that step together must take equally many
-        counts = {name: max(1, round(SHORTEST / max(seconds, 1e-6))) for name, seconds in first.items()}
+        counts = {name: max(1, round(SHORTEST_TURN / max(seconds, 1e-6))) for name, seconds in first.items()}
         each = sum(first[name] * counts[name] for name in jobs)
         rounds = min(max(ROUNDS, int(longest / each)), 4 * ROUNDS)
     times: dict[str, list[float]] = {name: [] for name in jobs}

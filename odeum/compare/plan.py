@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.compare.intervals import all_pairs, to_baseline
-from odeum.compare.seeds import NO_BASELINE, Question, Seeds
+from odeum.compare.seeds import NO_BASELINE, Criterion, Seeds
 from odeum.errors import OdeumError, choose
 from odeum.settings.metric import METRICS, Margin, Metric, read_margin
 from odeum.storage import alone_in, make_directory, read_json, write_json
@@ -50,8 +50,8 @@ class Plan:
         )
 
     @property
-    def question(self) -> Question:
-        return Question(self.metric.higher_is_better, self.margin, self.seeds)
+    def criterion(self) -> Criterion:
+        return Criterion(self.metric.higher_is_better, self.margin, self.seeds)
 
     def write(self, directory: Path) -> None:
         make_directory(directory)

@@ -73,7 +73,7 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Question:
+class Criterion:
     """What is asked of a table, fixed before the run."""
 
     higher_is_better: bool
@@ -84,7 +84,7 @@ class Question:
     """see `differences`"""
 
 
-class Answer(NamedTuple):
+class Decision(NamedTuple):
     """A pair's difference and the word for it."""
 
     difference: Difference
@@ -94,17 +94,17 @@ class Answer(NamedTuple):
 
 
 def decide(
-    scores: Scores[Name], pairs: Sequence[tuple[Name, Name]], question: Question
-) -> dict[tuple[Name, Name], Answer]:
+    scores: Scores[Name], pairs: Sequence[tuple[Name, Name]], criterion: Criterion
+) -> dict[tuple[Name, Name], Decision]:
     """What the results say of each declared pair that shares a seed.
 
     With several looks, a pair that was decided keeps its word and its interval; a row gets no more seeds once all its
     pairs are decided; and a look that is not complete decides nothing: the pair is open, for the seeds it lacks.
     """
-    seeds = question.seeds
+    seeds = criterion.seeds
     if seeds is None or not seeds.auto:
-        return _answers(scores, pairs, question, Look(0, ERROR))
-    answers: dict[tuple[Name, Name], Answer] = {}
+        return _decisions(scores, pairs, criterion, Look(0, ERROR))
+    decisions: dict[tuple[Name, Name], Decision] = {}
     late: set[tuple[Name, Name]] = set()
     stopped: dict[Name, int] = {}
     for look in seeds.looks:
@@ -112,33 +112,33 @@ def decide(
             name: {seed: x for seed, x in row.items() if seed < stopped.get(name, look.seeds)}
             for name, row in scores.items()
         }
-        for pair, answer in _answers(seen, pairs, question, look).items():
-            if pair in late or (pair in answers and not answers[pair].verdict.open):
+        for pair, decision in _decisions(seen, pairs, criterion, look).items():
+            if pair in late or (pair in decisions and not decisions[pair].verdict.open):
                 continue
-            lacking = look.seeds - answer.difference.n
-            if lacking and answer.difference.problem != "diverged":
+            lacking = look.seeds - decision.difference.n
+            if lacking and decision.difference.problem != "diverged":
                 late.add(pair)
-                answer = answer._replace(verdict=Verdict("open", lacking))
-            answers[pair] = answer
-        for name in {name for pair in pairs for name in pair} - going(pairs, answers):
+                decision = decision._replace(verdict=Verdict("open", lacking))
+            decisions[pair] = decision
+        for name in {name for pair in pairs for name in pair} - going(pairs, decisions):
             stopped.setdefault(name, look.seeds)
-    return answers
+    return decisions
 
 
-def going(pairs: Sequence[tuple[Name, Name]], answers: Mapping[tuple[Name, Name], Answer]) -> set[Name]:
+def going(pairs: Sequence[tuple[Name, Name]], decisions: Mapping[tuple[Name, Name], Decision]) -> set[Name]:
     """The rows that need more seeds: those with an open pair. So a baseline goes on until the last row is decided."""
-    return {name for pair in pairs if pair not in answers or answers[pair].verdict.open for name in pair}
+    return {name for pair in pairs if pair not in decisions or decisions[pair].verdict.open for name in pair}
 
 
-def _answers(
-    scores: Scores[Name], pairs: Sequence[tuple[Name, Name]], question: Question, look: Look
-) -> dict[tuple[Name, Name], Answer]:
-    at = look.seeds if question.seeds and question.seeds.auto else None
-    found = differences(scores, pairs, look.error, question.overlap)
+def _decisions(
+    scores: Scores[Name], pairs: Sequence[tuple[Name, Name]], criterion: Criterion, look: Look
+) -> dict[tuple[Name, Name], Decision]:
+    at = look.seeds if criterion.seeds and criterion.seeds.auto else None
+    found = differences(scores, pairs, look.error, criterion.overlap)
     means = {name: summarise(filter(math.isfinite, row.values())) for name, row in scores.items()}
     out = {}
     for pair, difference in found.items():
         mean = means[pair[1]]
-        margin = question.margin.size(mean.mean if mean else 0.0)
-        out[pair] = Answer(difference, judge(difference, margin, question.higher_is_better, at), margin)
+        margin = criterion.margin.size(mean.mean if mean else 0.0)
+        out[pair] = Decision(difference, judge(difference, margin, criterion.higher_is_better, at), margin)
     return out

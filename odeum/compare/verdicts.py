@@ -30,7 +30,7 @@ Word = Literal[
 ]
 BETTER: tuple[Word, ...] = ("better by more than the margin", "better")
 WORSE: tuple[Word, ...] = ("worse by more than the margin", "worse")
-WORDS: tuple[Word, ...] = (*BETTER, "practically equal", "open", "worse", "worse by more than the margin")
+VERDICTS: tuple[Word, ...] = (*BETTER, "practically equal", "open", "worse", "worse by more than the margin")
 """what an interval can say, in the order in which a reader asks for it"""
 
 MANY = 1000

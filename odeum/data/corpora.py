@@ -6,9 +6,9 @@ import importlib
 import sysconfig
 from pathlib import Path
 
-from odeum.data.files import TEXTS, entries, files_below, read_text
+from odeum.data.files import TEXT_SUFFIXES, entries, files_below, read_text
 from odeum.data.homes import locate
-from odeum.data.split_names import PARTS, split_name
+from odeum.data.split_names import SPLITS, split_name
 from odeum.data.splits import consecutive, hold_out
 from odeum.errors import OdeumError
 
@@ -56,7 +56,7 @@ def files(paths: list[Path]) -> Corpus:
     parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}
     if set(parts.values()) == {None}:
         pieces = [consecutive(read_text(path)) for path in found]
-        return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(PARTS)}
+        return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(SPLITS)}
     texts: Corpus = {}
     for path, part in parts.items():
         texts.setdefault(part or "train", []).append(read_text(path))
@@ -66,7 +66,7 @@ def files(paths: list[Path]) -> Corpus:
         if part in ("valid", "test"):
             _refuse_repetition(path, texts)
     corpus = hold_out(texts, _cut)
-    return {part: corpus[part] for part in PARTS}
+    return {part: corpus[part] for part in SPLITS}
 
 
 def _refuse_repetition(path: Path, texts: Corpus) -> None:
@@ -82,12 +82,12 @@ def _cut(texts: list[str], count: int) -> list[list[str]]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXTS)
+    found = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXT_SUFFIXES)
     if any(p.suffix == ".tokens" for p in found):  # WikiText's folder may hold .raw twins
         found = [p for p in found if p.suffix == ".tokens"]
     if not found:
         raise OdeumError(
-            f"'{folder}' holds no text files ({', '.join(sorted(TEXTS))}), only {len(entries(folder))} others"
+            f"'{folder}' holds no text files ({', '.join(sorted(TEXT_SUFFIXES))}), only {len(entries(folder))} others"
         )
     return found
 

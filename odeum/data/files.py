@@ -16,9 +16,9 @@ from typing import BinaryIO
 
 from odeum.errors import OdeumError
 
-IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
-TABLES = {".csv", ".tsv", ".jsonl", ".json"}
-TEXTS = {".txt", ".text", ".md", ".tokens", ".raw"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
+TABLE_SUFFIXES = {".csv", ".tsv", ".jsonl", ".json"}
+TEXT_SUFFIXES = {".txt", ".text", ".md", ".tokens", ".raw"}
 
 _UNPACK = "unpack it first"
 _AS_TABLE = "save it as .csv, .tsv or .jsonl"

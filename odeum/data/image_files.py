@@ -10,16 +10,16 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from odeum.data.files import IMAGES, entries, files_below, memory_here, regular
-from odeum.data.pictures import Part, Pictures, cut
-from odeum.data.split_names import PARTS, whole_name
+from odeum.data.files import IMAGE_SUFFIXES, entries, files_below, memory_here, regular
+from odeum.data.pictures import ImageSplit, Pictures, cut
+from odeum.data.split_names import SPLITS, whole_name
 from odeum.data.splits import hold_out
 from odeum.errors import OdeumError
 
 Fit = Literal["crop", "squash", "squash-unturned"]
 TURNED = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 ORIENTATION = 0x0112
-LARGEST = 64  # side of the images unless another is asked for
+LARGEST_SIDE = 64  # side of the images unless another is asked for
 SAMPLE = 400  # images that decide about size and colour
 
 Groups = dict[str, list[Path]]  # class -> files
@@ -97,7 +97,7 @@ def class_folders(folder: Path) -> Groups:
     """The image files of each sub-folder that has some."""
     found = {}
     for sub in (p for p in entries(folder) if p.is_dir()):
-        files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGES)
+        files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGE_SUFFIXES)
         if files:
             found[sub.name] = files
     return found
@@ -106,7 +106,7 @@ def class_folders(folder: Path) -> Groups:
 def folder(path: Path, size: int | None = None, fit: Fit = "crop") -> Pictures:
     """Class = sub-folder; with sub-folders train, valid, test of class folders if there are such."""
     given: dict[str, Groups] = {}
-    for split in PARTS:
+    for split in SPLITS:
         subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]
         if len(subs) > 1:
             raise OdeumError(f"'{subs[0]}' and '{subs[1]}' both seem to be the {split} part; rename one of them")
@@ -119,7 +119,7 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop") -> Pictures:
     channels, side = common(given["train"], size, fit)
     shapes = [header(file).size for found in given.values() for group in found.values() for file in group]
     index = {name: i for i, name in enumerate(classes)}
-    parts: dict[str, Part] = {}
+    parts: dict[str, ImageSplit] = {}
     for split, found in given.items():
         files = [file for group in found.values() for file in group]
         labels = torch.tensor([index[name] for name, group in found.items() for _ in group])
@@ -167,5 +167,5 @@ def common(found: Groups, size: int | None, fit: Fit = "crop") -> tuple[int, int
     sample = [group[i * len(group) // 8] for group in found.values() for i in range(min(8, len(group)))][:SAMPLE]
     looked = [header(file) for file in sample]
     sides = sorted(min(look.size) if fit == "crop" else max(look.size) for look in looked)
-    side = min(sides[len(sides) // 2], LARGEST)
+    side = min(sides[len(sides) // 2], LARGEST_SIDE)
     return 1 if all(look.grey for look in looked) else 3, size or (side if side <= 16 else side // 4 * 4)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odeum.data.files import IMAGES, TABLES, files_below, refuse_foreign, regular
+from odeum.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, files_below, refuse_foreign, regular
 from odeum.data.table_files import Columns, Table, find_text, looks_like_head, open_table
 from odeum.errors import OdeumError
 
 
-class Question(NamedTuple):
+class PredictInput(NamedTuple):
     """One text, and where it stands if that is a row of a table."""
 
     text: str
@@ -26,29 +26,31 @@ def image_paths(names: Sequence[str]) -> list[str]:
         if not Path(name).is_dir():
             out.append(name)
             continue
-        found = sorted(str(p) for p in files_below(Path(name)) if p.suffix.lower() in IMAGES)
+        found = sorted(str(p) for p in files_below(Path(name)) if p.suffix.lower() in IMAGE_SUFFIXES)
         if not found:
-            raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGES))})")
+            raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
         out += found
     return out
 
 
-def questions(name: str, columns: Columns, column: str | None = None) -> Iterator[Question]:
+def predict_inputs(name: str, columns: Columns, column: str | None = None) -> Iterator[PredictInput]:
     """The rows of a table, or the lines of a plain text.
 
     `columns` are those that a run was trained on; `column` overrules them.
     """
     path = _text_file(name)
-    if path.suffix.lower() in TABLES:
+    if path.suffix.lower() in TABLE_SUFFIXES:
         table, places = _chosen(open_table(path), columns, column)
         for number, row in table.checked(places):
-            yield Question(table.text(number, row, places), name, number)
+            yield PredictInput(table.text(number, row, places), name, number)
         return
     if column is not None:
-        raise OdeumError(f"'{name}' is plain text, a text a line; --column is for tables ({', '.join(sorted(TABLES))})")
+        raise OdeumError(
+            f"'{name}' is plain text, a text a line; --column is for tables ({', '.join(sorted(TABLE_SUFFIXES))})"
+        )
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
-            yield Question(decoded(raw, f"line {number} of '{name}'"))
+            yield PredictInput(decoded(raw, f"line {number} of '{name}'"))
 
 
 def decoded(raw: bytes, where: str) -> str:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from odeum.data.files import IMAGES, entries, files_below
+from odeum.data.files import IMAGE_SUFFIXES, entries, files_below
 from odeum.data.sniffing import Sniffed, holds_images, holds_labelled_texts
-from odeum.data.split_names import PARTS, split_name, whole_name
+from odeum.data.split_names import SPLITS, split_name, whole_name
 from odeum.data.table_files import LABEL_NAMES, Chosen, Table, Understood, choose_columns, find_text, open_table
 from odeum.errors import OdeumError, notice
 
@@ -118,7 +118,7 @@ def many_different(cells: Sequence[str]) -> bool:
 def labelled_folders(folder: Path) -> dict[str, Path]:
     """The folders that have a labels.csv: those named train, valid and test, or the folder itself."""
     subs = [p for p in entries(folder) if p.is_dir() and (p / LABELS).is_file()]
-    given = {part: p for part in PARTS for p in subs if whole_name(p.name) == part}
+    given = {part: p for part in SPLITS for p in subs if whole_name(p.name) == part}
     if "train" in given:
         return given
     return {"train": folder} if (folder / LABELS).is_file() else {}
@@ -152,7 +152,7 @@ def read_labels(folder: Path, label: str | None = None) -> tuple[list[Path], lis
         found[image] = number(row[place], f"{where}, column '{table.head[place]}',")
     if not found:
         raise OdeumError(f"'{path}' names no images; a row is a file name and a number")
-    others = [p for p in files_below(folder) if p.suffix.lower() in IMAGES and p not in found]
+    others = [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in found]
     if others:
         notice(f"images that '{path}' does not name were left out: {len(others)}, such as '{others[0].name}'")
     return list(found), list(found.values())
@@ -169,7 +169,7 @@ def holds_numbered_images(found: Sniffed) -> bool:
     table, file, place = _label_columns(path, None)
     whole = [row for _, row in table.rows if len(row) > max(file, place)]
     cells = [row[place].strip() for row in whole]
-    images = any((path.parent / row[file].strip()).suffix.lower() in IMAGES for row in whole)
+    images = any((path.parent / row[file].strip()).suffix.lower() in IMAGE_SUFFIXES for row in whole)
     if not images or not is_number(cells[0]):  # names of classes, say
         return False
     if many_different([cell for cell in cells if is_number(cell)]):

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from odeum.data.files import TABLES, TEXTS, entries, read_lines
+from odeum.data.files import TABLE_SUFFIXES, TEXT_SUFFIXES, entries, read_lines
 from odeum.data.homes import homes, locate
-from odeum.data.split_names import PARTS, beside, split_name
+from odeum.data.split_names import SPLITS, beside, split_name
 from odeum.data.splits import hold_out, uniform
 from odeum.data.table_files import PAIR_NAMES
 from odeum.errors import OdeumError, choose, notice
@@ -98,7 +98,7 @@ def files(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
         raise OdeumError(f"a translation needs two files, source and target, or one TSV, not {len(paths)} files")
     parts = {"train": read(*paths)}
     if all(split_name(p.name) == "train" for p in paths):
-        for part in PARTS[1:]:
+        for part in SPLITS[1:]:
             if there := beside(paths, part):
                 parts[part] = read(*there)
                 _refuse_repetition(parts[part], parts["train"], str(there[0]))
@@ -111,7 +111,7 @@ def _inside(folder: Path) -> list[Path]:
     """The two sides of the training part, or the one table, in a folder."""
     found = [p for p in entries(folder) if p.is_file()]
     train = [p for p in found if split_name(p.name) == "train"]
-    sides = [p for p in train if p.suffix.lower() not in TABLES | TEXTS]
+    sides = [p for p in train if p.suffix.lower() not in TABLE_SUFFIXES | TEXT_SUFFIXES]
     return sides or [p for p in train or found if p.suffix.lower() == ".tsv"]
 
 

@@ -15,7 +15,7 @@ from odeum.data.homes import locate
 from odeum.data.splits import stratified
 from odeum.errors import OdeumError
 
-Part = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
+ImageSplit = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
@@ -24,7 +24,7 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 class Pictures:
     """What a reader gives: the parts, the classes, whether a mirror image is the same thing, and what to tell."""
 
-    parts: dict[str, Part]
+    parts: dict[str, ImageSplit]
     classes: list[str]
     mirrors: bool = True
     notes: tuple[str, ...] = ()
@@ -35,13 +35,13 @@ def named(name: str) -> Pictures:
     return {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion}[name]()
 
 
-def with_valid(train: Part, test: Part, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
+def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
     """Hold a tenth of the training part (at most 5000) out for validation, always the same."""
     rest, valid = cut(train, 1, where)
     return Pictures({"train": rest, "valid": valid, "test": test}, classes, mirrors)
 
 
-def cut(train: Part, count: int, where: str) -> list[Part]:
+def cut(train: ImageSplit, count: int, where: str) -> list[ImageSplit]:
     """What is left to train on, and then parts of a tenth each."""
     return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where)]
 
@@ -57,7 +57,7 @@ def digits() -> Pictures:
     return Pictures({k: (images[r], labels[r]) for k, r in rows.items()}, [str(i) for i in range(10)], mirrors=False)
 
 
-def _records(path: Path, header: int, classes: int) -> Part:
+def _records(path: Path, header: int, classes: int) -> ImageSplit:
     """CIFAR's binary records: label bytes, the last of which counts, then 3×32×32 values."""
     raw = np.fromfile(path, dtype=np.uint8)
     size = header + 3072

@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from odeum.data.files import IMAGES, TABLES, TEXTS, files_below, refuse_foreign, regular
+from odeum.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, files_below, refuse_foreign, regular
 from odeum.data.split_names import split_name
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, NAMED
 
-MOST = 5000  # files of a folder that are looked at
-LONGEST = 1 << 20  # characters of a line that are looked at
+MOST_FILES = 5000  # files of a folder that are looked at
+LONGEST_LINE = 1 << 20  # characters of a line that are looked at
 _SIDES = re.compile(r"(^|[._-])(src|source|tgt|trg|target|[a-z]{2})$")
 
 
@@ -47,7 +47,7 @@ class Sniffed:
 
     def tables(self) -> list[Path]:
         """Among them those that are tables."""
-        return [p for p in self.top if p.suffix.lower() in TABLES]
+        return [p for p in self.top if p.suffix.lower() in TABLE_SUFFIXES]
 
 
 def recognise(data: str | Path, *more: str | Path) -> str:
@@ -91,11 +91,11 @@ def sniff(*data: str | Path) -> Sniffed:
     """Look at what was given, and refuse in a sentence what no kind of data could be."""
     paths = tuple(existing(item) for item in data)
     if len(paths) == 1 and paths[0].is_dir():
-        return Sniffed(paths, tuple(itertools.islice(files_below(paths[0]), MOST)))
+        return Sniffed(paths, tuple(itertools.islice(files_below(paths[0]), MOST_FILES)))
     if folders := [p for p in paths if p.is_dir()]:
         raise OdeumError(f"'{folders[0]}' is a folder; give one folder alone, or several files")
     for path in paths:
-        if path.suffix.lower() in IMAGES:
+        if path.suffix.lower() in IMAGE_SUFFIXES:
             raise OdeumError(f"'{path}' is one image; give the folder that holds one sub-folder of images a class")
         refuse_foreign(path)
     for first, second in itertools.combinations(paths, 2):
@@ -107,10 +107,10 @@ def sniff(*data: str | Path) -> Sniffed:
 
 def _refuse_mixture(found: Sniffed) -> None:
     """Several files are of one kind, or it is not clear what is meant."""
-    tables, others = found.tables(), [p for p in found.files if p.suffix.lower() not in TABLES]
+    tables, others = found.tables(), [p for p in found.files if p.suffix.lower() not in TABLE_SUFFIXES]
     if tables and others:
         raise OdeumError(f"'{tables[0]}' is a table and '{others[0]}' is not; give files of one kind")
-    texts = [p for p in others if p.suffix.lower() in TEXTS | {""}]
+    texts = [p for p in others if p.suffix.lower() in TEXT_SUFFIXES | {""}]
     rest = [p for p in others if p not in texts]
     if texts and rest:
         raise OdeumError(
@@ -130,13 +130,17 @@ def _refuse_mixture(found: Sniffed) -> None:
 
 def holds_images(found: Sniffed) -> bool:
     """A folder with an image anywhere in it."""
-    return found.folder is not None and bool(found.suffixes & IMAGES)
+    return found.folder is not None and bool(found.suffixes & IMAGE_SUFFIXES)
 
 
 def holds_pairs(found: Sniffed) -> bool:
     """Two files of the same sentences, or a .tsv of two columns that are both free text."""
     if found.folder:
-        sides = [p for p in found.top if split_name(p.name) == "train" and p.suffix.lower() not in TABLES | TEXTS]
+        sides = [
+            p
+            for p in found.top
+            if split_name(p.name) == "train" and p.suffix.lower() not in TABLE_SUFFIXES | TEXT_SUFFIXES
+        ]
         if len(sides) == 2:
             return True
     tables = found.tables()
@@ -146,7 +150,7 @@ def holds_pairs(found: Sniffed) -> bool:
     if tables or found.folder or len(found.files) != 2:
         return False
     named = all(_SIDES.search(p.stem.lower()) for p in found.files)
-    return named or (len(found.suffixes) == 2 and not found.suffixes & (TEXTS | {""}))
+    return named or (len(found.suffixes) == 2 and not found.suffixes & (TEXT_SUFFIXES | {""}))
 
 
 def holds_labelled_texts(found: Sniffed) -> bool:
@@ -160,14 +164,14 @@ def holds_labelled_texts(found: Sniffed) -> bool:
 
 def holds_text(found: Sniffed) -> bool:
     """Files that are plain text, or a folder with some."""
-    return found.folder is None or bool(found.suffixes & TEXTS)
+    return found.folder is None or bool(found.suffixes & TEXT_SUFFIXES)
 
 
 def _looks_parallel(path: Path) -> bool:
     """Two columns, both free text: a table of translations rather than of labels."""
     refuse_foreign(path)
     with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        first = itertools.islice(iter(lambda: file.readline(LONGEST), ""), 500)
+        first = itertools.islice(iter(lambda: file.readline(LONGEST_LINE), ""), 500)
         lines = (line.rstrip("\r\n") for line in first)
         rows = [line.split("\t") for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-PARTS = ("train", "valid", "test")
-WORDS = {
+SPLITS = ("train", "valid", "test")
+SPLIT_SPELLINGS = {
     "train": ("train", "training"),
     "valid": ("valid", "validation", "val", "dev"),
     "test": ("test", "testing"),
 }
-_PART_OF = {word: part for part, words in WORDS.items() for word in words}
+_PART_OF = {word: part for part, words in SPLIT_SPELLINGS.items() for word in words}
 _LETTER = r"[^\W\d_]"
 _WORD = re.compile(
     rf"(?:(?<!{_LETTER})|(?<=[a-z\d])(?=[A-Z]))"  # where a word begins, also within reviewsTrain
@@ -43,7 +43,7 @@ def whole_name(name: str) -> str | None:
 
 def beside(paths: Sequence[Path], part: str) -> list[Path] | None:
     """The files that are called like these but for their part: test.en and test.de beside train.en and train.de."""
-    for word in WORDS[part]:
+    for word in SPLIT_SPELLINGS[part]:
         there = [_renamed(path, word) for path in paths]
         if all(path.is_file() for path in there):
             return there

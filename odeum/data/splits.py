@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from odeum.data.split_names import PARTS
+from odeum.data.split_names import SPLITS
 from odeum.errors import OdeumError
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]]) -> dict[
 
     `cut(train, n)` gives what is left to train on and then n parts.
     """
-    missing = [part for part in PARTS[1:] if part not in parts]
+    missing = [part for part in SPLITS[1:] if part not in parts]
     if not missing:
         return parts
     return parts | dict(zip(("train", *missing), cut(parts["train"], len(missing)), strict=True))

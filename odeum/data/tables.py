@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from odeum.data.files import TABLES, entries, read_lines, read_text
+from odeum.data.files import TABLE_SUFFIXES, entries, read_lines, read_text
 from odeum.data.homes import homes, locate
 from odeum.data.split_names import split_name
 from odeum.data.table_files import Columns, Table, Understood, choose_columns, open_table
@@ -86,9 +86,9 @@ def tables_in_parts(
 
     `read` gives the rows of one file and where its texts and labels stand.
     """
-    found = [p for p in entries(paths[0]) if p.suffix.lower() in TABLES] if paths[0].is_dir() else paths
+    found = [p for p in entries(paths[0]) if p.suffix.lower() in TABLE_SUFFIXES] if paths[0].is_dir() else paths
     if not found:
-        raise OdeumError(f"'{paths[0]}' holds no tables ({', '.join(sorted(TABLES))})")
+        raise OdeumError(f"'{paths[0]}' holds no tables ({', '.join(sorted(TABLE_SUFFIXES))})")
     if len(found) == 1:
         rows, columns = read(found[0])
         return {"train": rows}, columns

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNKNOWN, END, PAD = "<unk>", "<eos>", "<pad>"
-LONGEST = 1 << 16  # characters that are tokenised at once, so that a file of one long line fits
+LONGEST_PIECE = 1 << 16  # characters that are tokenised at once, so that a file of one long line fits
 BATCH = 1 << 20  # characters of many lines that are tokenised at once
 _BLANK = re.compile(r"(?<=[^\s]) (?=[^\s/])")  # between two words, but not within <br />
 _PIECES = re.compile(r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_")
@@ -43,9 +43,9 @@ def cut(text: str) -> Iterator[str]:
     Where there is no blank for very long, the cut falls anywhere.
     """
     begin = 0
-    while len(text) - begin > LONGEST:
-        found = _BLANK.search(text, begin + LONGEST // 2, begin + LONGEST)
-        end = found.start() if found else begin + LONGEST
+    while len(text) - begin > LONGEST_PIECE:
+        found = _BLANK.search(text, begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE)
+        end = found.start() if found else begin + LONGEST_PIECE
         yield text[begin:end]
         begin = end
     yield text[begin:]
@@ -103,8 +103,8 @@ class Tokens(ABC):
         """The first tokens of each text, at most so many (none: all)."""
         out: list[list[int]] = []
         for some in batched(texts):
-            short = iter(self.encode_some([text for text in some if len(text) <= LONGEST]))
-            out += [next(short)[:most] if len(text) <= LONGEST else self._beginning(text, most) for text in some]
+            short = iter(self.encode_some([text for text in some if len(text) <= LONGEST_PIECE]))
+            out += [next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most) for text in some]
         return out
 
     def _beginning(self, text: str, most: int | None) -> list[int]:

@@ -22,7 +22,7 @@ Reference = str | type
 """a class, or where it will be found: "odeum.tasks.images:ImageTask" """
 
 
-class Answer(NamedTuple):
+class PredictOption(NamedTuple):
     """An option of `odeum predict`."""
 
     name: str
@@ -58,7 +58,7 @@ class Kind:
     """models by name"""
     sets: tuple[str, ...] = ()
     """data sets by name"""
-    answers: tuple[Answer, ...] = ()
+    predict_options: tuple[PredictOption, ...] = ()
     """options of `odeum predict`"""
     recognises: Callable[[Sniffed], bool] | str | None = None
     """whether what lies at a path is of this kind (none: only where it is named, by --kind or a set's name); the kind

@@ -22,7 +22,7 @@ CLASSIFICATION = Kind(
         "classification_base": Classification(width=256, heads=8, depth=6, activation="relu", dropout=0.1),
     },
     sets=("imdb", "imdb-bytes", "ag_news"),
-    answers=(TOP,),
+    predict_options=(TOP,),
     recognises="odeum.data.sniffing:holds_labelled_texts",
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from odeum.kinds.base import Answer, Kind
+from odeum.kinds.base import Kind, PredictOption
 from odeum.settings.data import ImageData
 from odeum.settings.model import Vision
 
-TOP = Answer("top", int, "classes shown (none: 3)", 3)
+TOP = PredictOption("top", int, "classes shown (none: 3)", 3)
 
 IMAGES = Kind(
     name="images",
@@ -28,6 +28,6 @@ IMAGES = Kind(
         "vit_8": Vision(width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
     },
     sets=("digits", "cifar10", "cifar100", "fashion-mnist"),
-    answers=(TOP,),
+    predict_options=(TOP,),
     recognises="odeum.data.sniffing:holds_images",
 )

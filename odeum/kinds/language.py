@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odeum.kinds.base import Answer, Kind
+from odeum.kinds.base import Kind, PredictOption
 from odeum.settings.data import LanguageData
 from odeum.settings.model import Language
 
@@ -21,12 +21,12 @@ LANGUAGE = Kind(
         "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
     },
     sets=("wikitext2", "wikitext103", "python"),
-    answers=(
-        Answer("max_new_tokens", int, "of generated text (none: 100)"),
-        Answer("temperature", float, "of sampling (0: the likeliest; none: 0.8)"),
-        Answer("top_k", int, "sample among the k likeliest tokens"),
-        Answer("top_p", float, "sample among tokens of this mass (none: 0.95)"),
-        Answer("seed", int, "of sampling (none: 0)"),
+    predict_options=(
+        PredictOption("max_new_tokens", int, "of generated text (none: 100)"),
+        PredictOption("temperature", float, "of sampling (0: the likeliest; none: 0.8)"),
+        PredictOption("top_k", int, "sample among the k likeliest tokens"),
+        PredictOption("top_p", float, "sample among tokens of this mass (none: 0.95)"),
+        PredictOption("seed", int, "of sampling (none: 0)"),
     ),
     recognises="odeum.data.sniffing:holds_text",
 )

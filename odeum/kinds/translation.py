@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odeum.kinds.base import Answer, Kind
+from odeum.kinds.base import Kind, PredictOption
 from odeum.settings.data import TranslationData
 from odeum.settings.model import Translation
 
@@ -25,9 +25,9 @@ TRANSLATION = Kind(
         for corpus in ("multi30k", "tatoeba", "wmt14")
         for pair in ("en-de", "de-en", "en-fr", "fr-en")
     ),
-    answers=(
-        Answer("beam", int, "width of the search of a translation (none: 4)"),
-        Answer("length_penalty", float, "of the search of a translation (none: 0.6)"),
+    predict_options=(
+        PredictOption("beam", int, "width of the search of a translation (none: 4)"),
+        PredictOption("length_penalty", float, "of the search of a translation (none: 0.6)"),
     ),
     recognises="odeum.data.sniffing:holds_pairs",
 )

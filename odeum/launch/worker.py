@@ -28,10 +28,10 @@ class Event(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        return self.kind in ENDS
+        return self.kind in FINAL_EVENTS
 
 
-ENDS = ("done", "diverged", "interrupted", "failed")
+FINAL_EVENTS = ("done", "diverged", "interrupted", "failed")
 Listen = Callable[[Event], None]
 Tell = Callable[[int, Event], None]
 """of the run with this number"""

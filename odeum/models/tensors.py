@@ -27,7 +27,7 @@ TYPES = {
 }
 LARGEST_HEADER = 100_000_000
 """what the safetensors library allows"""
-CHUNK = 1 << 22
+BYTES_AT_ONCE = 1 << 22
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: str) -> None:
@@ -92,7 +92,7 @@ class TensorFile:
     def _chunks(self) -> Iterator[bytes]:
         with open(self.path, "rb") as file:
             file.seek(len(self.head))
-            while part := file.read(CHUNK):
+            while part := file.read(BYTES_AT_ONCE):
                 yield part
 
     def read(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Tensor]]:

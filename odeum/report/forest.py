@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odeum.report.row import Row
-from odeum.report.svg import INK, PALETTE, Look
+from odeum.report.svg import INK, PALETTE, PlotStyle
 
 WIDTH, HEIGHT = 150, 22
 
 
-def forest(row: Row, rows: Sequence[Row], look: Look) -> str:
+def forest(row: Row, rows: Sequence[Row], look: PlotStyle) -> str:
     """The difference and its interval on an axis that all rows share; right is better, whatever the metric;
     the band is the margin."""
     middle, y = WIDTH / 2, HEIGHT / 2
@@ -50,7 +50,7 @@ def _arrow(at: float, tip: float, back: float, y: float, colour: str) -> str:
     return f'<path d="M{back} {y - 4} L{tip} {y} L{back} {y + 4}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
 
-def key(look: Look) -> str:
+def key(look: PlotStyle) -> str:
     """The line and marker of the plots, so that the table is their legend too."""
     colour = css_colour(look)
     dash = "" if look.line == "-" else ' stroke-dasharray="5 3"'
@@ -81,6 +81,6 @@ def _shape(marker: str, colour: str, fill: str) -> str:
     return f'<circle cx="13" cy="7" r="4.2" {style}/>'
 
 
-def css_colour(look: Look) -> str:
+def css_colour(look: PlotStyle) -> str:
     """The page's variable for a plot's colour: it has a light and a dark value."""
     return "var(--ink)" if look.colour == INK else f"var(--s{PALETTE.index(look.colour)})"

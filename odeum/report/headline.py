@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from odeum.compare.verdicts import BETTER, WORDS
+from odeum.compare.verdicts import BETTER, VERDICTS
 from odeum.report.prose import Scale, listing, more, ratio, verdict
 from odeum.report.row import Row
 
@@ -32,7 +32,7 @@ def headline(rows: Sequence[Row], data: str) -> str:
     if not others:
         told = f"{scale.value(base.score)} {base.metric}"
         return f"Only `{base.architecture}` has finished on {data}, with {told}: nothing to compare it with yet."
-    judged = [row for row in others if row.verdict in WORDS]
+    judged = [row for row in others if row.verdict in VERDICTS]
     if not judged:
         return _too_few(done, base, data, scale)
     better = sorted((row for row in judged if row.verdict in BETTER), key=_rank_of_gain)
@@ -53,7 +53,7 @@ def groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """Verdict -> names, in the order in which a reader asks for them; only those that occur."""
     compared = [row for row in rows if not row.is_baseline]
     found = {row.verdict: verdict(row) if row.verdict != "open" else "open" for row in compared}
-    kinds = [*(word for word in WORDS if word in found), *(word for word in found if word not in WORDS)]
+    kinds = [*(word for word in VERDICTS if word in found), *(word for word in found if word not in VERDICTS)]
     told = {kind: found[kind].partition(" (")[0] for kind in kinds}
     return [(told[kind], [row.architecture for row in compared if row.verdict == kind]) for kind in kinds]
 

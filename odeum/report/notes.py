@@ -11,7 +11,7 @@ from odeum.report.prose import Scale, count, duration, interval_note, listing, p
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
 
-MATCHES = {
+MATCH_NOTES = {
     "steps": "Every architecture took the same number of optimizer steps on the same batches; "
     "a step may cost more in one than in another",
     "time": "Every architecture trained for the same time on this machine; faster ones took more steps",
@@ -27,10 +27,10 @@ MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
 }
 """What each match holds equal, and the share by which it may miss."""
 
-FREE = frozenset({"seed", "tensorboard", "checkpoint_every", "architecture"})
+MAY_DIFFER = frozenset({"seed", "tensorboard", "checkpoint_every", "architecture"})
 """Settings in which runs may differ without being another experiment."""
 
-LENGTH = frozenset({"steps", "macs", "epochs", "budget"})
+DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})
 """Settings that differ by design where time or multiply–adds are held equal."""
 
 
@@ -86,7 +86,7 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         if len({str(info.get(key)) for info in runs}) > 1:
             out.append(f"The runs do not all have the same {words}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
-        if key in LENGTH and comparison.match in ("time", "macs"):
+        if key in DIFFERS_BY_MATCH and comparison.match in ("time", "macs"):
             continue
         out.append(f"The recipe was not the same in all runs: {key} is {' or '.join(value)}.")
     return out
@@ -95,7 +95,7 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
 def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
     """The keys in which dictionaries differ, with the values found."""
     dicts = [item for item in settings if isinstance(item, dict)]
-    keys = dict.fromkeys(key for item in dicts for key in item if key not in FREE)
+    keys = dict.fromkeys(key for item in dicts for key in item if key not in MAY_DIFFER)
     found = {key: list(dict.fromkeys(str(item.get(key, "absent")) for item in dicts)) for key in keys}
     return {key: values for key, values in found.items() if len(values) > 1}
 
@@ -104,7 +104,7 @@ def _equal(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """What was held equal, beside what was measured."""
     if comparison.match is None:
         return ["What was held equal between the architectures is not recorded (no comparison.json)."]
-    claim = MATCHES.get(comparison.match, f"The architectures were matched by {comparison.match}")
+    claim = MATCH_NOTES.get(comparison.match, f"The architectures were matched by {comparison.match}")
     steps = _span([row.steps for row in rows], lambda x: f"{x:.0f}")
     time = _span([row.seconds for row in rows], duration)
     macs = _span([row.training_macs for row in rows], count)

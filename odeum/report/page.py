@@ -16,7 +16,7 @@ from odeum.report.prose import NONE, Scale, count, duration, memory, ratio, verd
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
 from odeum.report.style import CSS
-from odeum.report.svg import Look, looks
+from odeum.report.svg import PlotStyle, looks
 
 AXIS = "Worse ← 0 → better"
 
@@ -117,7 +117,7 @@ def _quality(row: Row, scale: Scale) -> str:
 
 
 def _compared(
-    comparison: ComparisonRecord, row: Row, rows: Sequence[Row], scale: Scale, look: Look
+    comparison: ComparisonRecord, row: Row, rows: Sequence[Row], scale: Scale, look: PlotStyle
 ) -> list[tuple[str, str, str]]:
     """Difference, drawing and verdict; without a baseline, letters."""
     if comparison.baseline is None:

@@ -20,7 +20,7 @@ from odeum.compare.statistics import summarise
 from odeum.report.prose import Scale
 from odeum.report.records import ComparisonRecord, RunRecord
 from odeum.report.row import Row
-from odeum.report.svg import GRID, INK, PALETTE, STYLE, Look, Series, lines, looks, points, short
+from odeum.report.svg import GRID, INK, PALETTE, STYLE, PlotStyle, Series, lines, looks, points, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +142,7 @@ def _plot(
     caption: str,
     xlabel: str,
     ylabel: str,
-    paint: Callable[[Axes, Sequence[Series], dict[str, Look]], None],
+    paint: Callable[[Axes, Sequence[Series], dict[str, PlotStyle]], None],
 ) -> list[Figure]:
     """One figure and its files; nothing if there is nothing to draw."""
     if not series:

@@ -17,7 +17,7 @@ from odeum.compare.seeds import NO_BASELINE, Seeds
 from odeum.errors import OdeumError, notice
 from odeum.settings.metric import Margin, Metric, metric_named, read_margin
 
-LARGEST = 1e300
+LARGEST_NUMBER = 1e300
 """numbers above this are no measurement, and their sums would be no numbers"""
 
 
@@ -249,7 +249,7 @@ def _list(value: Any) -> list[Any]:
 def _number(value: Any) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    if abs(value) > LARGEST:
+    if abs(value) > LARGEST_NUMBER:
         return math.inf if value > 0 else -math.inf
     return float(value)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from odeum.compare.intervals import Difference, differences
 from odeum.compare.ranking import letters
-from odeum.compare.seeds import Answer, Question, decide
+from odeum.compare.seeds import Criterion, Decision, decide
 from odeum.compare.statistics import Ratio, Summary, paired_ratio, summarise
 from odeum.compare.verdicts import Verdict
 from odeum.report.records import ComparisonRecord, RunRecord, whole
@@ -137,17 +137,17 @@ class Row:
 def rows(comparison: ComparisonRecord) -> list[Row]:
     """One row an architecture: in the comparison's order or, without a baseline, the best first."""
     scores = comparison.scores(comparison.metric)
-    question = Question(comparison.higher_is_better, comparison.margin, comparison.seeds, comparison.overlap)
-    answers = decide(scores, comparison.pairs, question)
+    criterion = Criterion(comparison.higher_is_better, comparison.margin, comparison.seeds, comparison.overlap)
+    decisions = decide(scores, comparison.pairs, criterion)
     names, groups = list(comparison.architectures), {}
     if comparison.baseline is None:
         names = sorted(names, key=lambda name: _rank(scores[name], comparison.higher_is_better))
-        groups = _groups(names, scores, answers)
+        groups = _groups(names, scores, decisions)
     others = {}
     if comparison.other:
         others = differences(comparison.scores(comparison.other), comparison.pairs, overlap=comparison.overlap)
     against = comparison.baseline or _fastest(comparison)
-    return [_row(comparison, name, against, answers, groups.get(name, ""), others) for name in names]
+    return [_row(comparison, name, against, decisions, groups.get(name, ""), others) for name in names]
 
 
 def _rank(row: dict[int, float], higher_is_better: bool) -> tuple[bool, float]:
@@ -156,11 +156,11 @@ def _rank(row: dict[int, float], higher_is_better: bool) -> tuple[bool, float]:
 
 
 def _groups(
-    names: list[str], scores: dict[str, dict[int, float]], answers: dict[tuple[str, str], Answer]
+    names: list[str], scores: dict[str, dict[int, float]], decisions: dict[tuple[str, str], Decision]
 ) -> dict[str, str]:
     """Letters of the rows that can be compared with others; a row that diverged or has one seed has none."""
-    counted = {name for pair, found in answers.items() if found.difference.counts for name in pair}
-    ends = {pair: (found.difference.low, found.difference.high) for pair, found in answers.items()}
+    counted = {name for pair, found in decisions.items() if found.difference.counts for name in pair}
+    ends = {pair: (found.difference.low, found.difference.high) for pair, found in decisions.items()}
     apart = [
         pair for pair, (low, high) in ends.items() if low is not None and high is not None and (low > 0 or high < 0)
     ]
@@ -181,7 +181,7 @@ def _row(
     comparison: ComparisonRecord,
     name: str,
     against: str,
-    answers: dict[tuple[str, str], Answer],
+    decisions: dict[tuple[str, str], Decision],
     group: str,
     others: dict[tuple[str, str], Difference],
 ) -> Row:
@@ -189,7 +189,7 @@ def _row(
     metric, split = comparison.metric, comparison.split
     scores = comparison.scores(metric)
     pair = (name, comparison.baseline or "")
-    answer, other = answers.get(pair), others.get(pair)
+    answer, other = decisions.get(pair), others.get(pair)
     centre = summarise(x for x in scores.get(comparison.baseline or "", {}).values() if math.isfinite(x))
     times = _by_seed(done, lambda run: run.measured("step_seconds"))
     memory = [run.measured("peak_memory") for run in done]

@@ -47,7 +47,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Look:
+class PlotStyle:
     """How an architecture is drawn, in every plot alike."""
 
     colour: str
@@ -56,17 +56,17 @@ class Look:
     filled: bool
 
 
-def looks(comparison: ComparisonRecord) -> dict[str, Look]:
+def looks(comparison: ComparisonRecord) -> dict[str, PlotStyle]:
     """The baseline, if there is one, in ink, the others in the comparison's order."""
-    out = {} if comparison.baseline is None else {comparison.baseline: Look(INK, "-", MARKERS[0], True)}
+    out = {} if comparison.baseline is None else {comparison.baseline: PlotStyle(INK, "-", MARKERS[0], True)}
     for i, name in enumerate(name for name in comparison.architectures if name != comparison.baseline):
         turn = i // len(PALETTE)
         marker = MARKERS[(i + 1) % len(MARKERS)]
-        out[name] = Look(PALETTE[i % len(PALETTE)], DASHES[turn % len(DASHES)], marker, turn % 2 == 0)
+        out[name] = PlotStyle(PALETTE[i % len(PALETTE)], DASHES[turn % len(DASHES)], marker, turn % 2 == 0)
     return out
 
 
-def lines(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
+def lines(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> None:
     """Means with bands; the steep beginning of a run is cut off so that its end can be seen."""
     for item in series:
         style = look[item.name]
@@ -88,7 +88,7 @@ def lines(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
     _name(axes, series, look)
 
 
-def points(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
+def points(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> None:
     """One point an architecture, with its spread; points of equal cost stand side by side."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -109,7 +109,7 @@ def points(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
     _name(axes, series, look)
 
 
-def _marker(style: Look) -> dict[str, Any]:
+def _marker(style: PlotStyle) -> dict[str, Any]:
     face = style.colour if style.filled else "none"
     return {"color": style.colour, "marker": style.marker, "markerfacecolor": face, "markersize": 6.5, "linestyle": ""}
 
@@ -149,7 +149,7 @@ def tick(value: float) -> str:
     return f"{number} {letter}".strip()
 
 
-def _name(axes: Axes, series: Sequence[Series], look: dict[str, Look]) -> None:
+def _name(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> None:
     """Names right of the axes in the order of their data, at its height where there is room."""
     placed = []
     for item in series:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from odeum.errors import OdeumError
 
-SHORTEST = 8  # tokens of a window
+SHORTEST_WINDOW = 8  # tokens of a window
 BYTES = 256  # tokens that every byte-level BPE has
 
 
@@ -54,7 +54,7 @@ class LanguageData:
     """of the set `python` only: how much of the installation's text to take"""
 
     def __post_init__(self) -> None:
-        _at_least(SHORTEST, self.length, "length of the windows", " tokens")
+        _at_least(SHORTEST_WINDOW, self.length, "length of the windows", " tokens")
         _at_least(BYTES if self.tokens == "bpe" else 2, self.vocabulary, f"vocabulary of {self.tokens}")
         _at_least(0, self.context, "context", " tokens")
         if self.context is not None and not self.context < self.length:

@@ -12,7 +12,7 @@ from odeum.errors import OdeumError
 
 _POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate")
 _FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience")
-FREE = ("device", "strategy", "tensorboard", "checkpoint_every")
+MAY_CHANGE = ("device", "strategy", "tensorboard", "checkpoint_every")
 """settings that say how, not what: a run may be continued with others"""
 _SHARES = ("beta2", "ema", "label_smoothing")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odeum.data import tables
-from odeum.data.split_names import PARTS
+from odeum.data.split_names import SPLITS
 from odeum.data.splits import hold_out, stratified
 from odeum.data.tokens import Tokens, load_tokens
 from odeum.errors import OdeumError
@@ -22,7 +22,7 @@ from odeum.settings.data import ClassificationData, Data
 from odeum.settings.model import Classification
 from odeum.settings.training import Training
 from odeum.tasks.classes import Classes, top_classes
-from odeum.tasks.text_base import Part, TextTask, cut, learn, room, some
+from odeum.tasks.text_base import TextSplit, TextTask, cut, learn, room, some
 
 # sized for a laptop: a few minutes a run
 RECIPES: dict[str, Training] = {
@@ -47,7 +47,7 @@ class ClassificationTask(Classes, TextTask):
         tokens: Tokens,
         classes: list[str],
         length: int,
-        parts: dict[str, Part] | None = None,
+        parts: dict[str, TextSplit] | None = None,
         source: Sequence[str] = (),
     ) -> None:
         super().__init__(name, options, tokens, length, parts, source)
@@ -149,9 +149,9 @@ def split(parts: dict[str, tables.Rows], labels: list[str], where: str) -> dict[
         return [[rows[i] for i in some.tolist()] for some in kept]
 
     held = hold_out(parts, parted)
-    return parts if held is parts else {part: held[part] for part in PARTS}
+    return parts if held is parts else {part: held[part] for part in SPLITS}
 
 
-def numbered(rows: tables.Rows, tokens: Tokens, labels: list[str], length: int) -> Part:
+def numbered(rows: tables.Rows, tokens: Tokens, labels: list[str], length: int) -> TextSplit:
     index = {label: i for i, label in enumerate(labels)}
     return cut((text for text, _ in rows), tokens, length), torch.tensor([index[label] for _, label in rows])

@@ -6,13 +6,12 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
+from odeum.data.split_names import SPLITS
 from odeum.data.tables import Rows
 from odeum.data.tokens import PAD, UNKNOWN, Listed
 from odeum.errors import OdeumError
 from odeum.kinds import NAMED, kind_of_task
 from odeum.tasks.classification import ClassificationTask, numbered
-
-PARTS = ("train", "valid", "test")
 
 
 class GeneratedTask(ClassificationTask):
@@ -27,13 +26,13 @@ class GeneratedTask(ClassificationTask):
     def open(cls, data: str | Path, *more: str | Path, options: Any) -> GeneratedTask:
         cls.refuse_files(data, *more)
         rows = cls.generate(options)
-        for part in PARTS:
+        for part in SPLITS:
             if not rows.get(part):
                 raise OdeumError(f"{cls.__name__}.generate made no rows for the part '{part}'")
         tokens = Listed.learn("symbols", [text for text, _ in rows["train"]], None, first=(PAD, UNKNOWN))
-        classes = sorted({label for part in PARTS for _, label in rows[part]})
-        length = max(len(text.split()) for part in PARTS for text, _ in rows[part])
-        parts = {part: numbered(rows[part], tokens, classes, length) for part in PARTS}
+        classes = sorted({label for part in SPLITS for _, label in rows[part]})
+        length = max(len(text.split()) for part in SPLITS for text, _ in rows[part])
+        parts = {part: numbered(rows[part], tokens, classes, length) for part in SPLITS}
         return cls(str(data), options, tokens, classes, length, parts, [str(data)])
 
     @classmethod

@@ -19,7 +19,7 @@ from odeum.settings.limits import check_images
 from odeum.settings.model import ImageInput, Model
 from odeum.tasks.base import Task, evaluating, even_batches, generator
 
-CHUNK = 256  # images of an evaluation at once
+IMAGES_AT_ONCE = 256  # images of an evaluation at once
 
 
 class PictureTask(Task):
@@ -35,7 +35,7 @@ class PictureTask(Task):
         mean: list[float],
         std: list[float],
         mirrors: bool = True,
-        parts: dict[str, pictures.Part] | None = None,
+        parts: dict[str, pictures.ImageSplit] | None = None,
         source: Sequence[str] = (),
     ) -> None:
         super().__init__(name, options, source)
@@ -102,7 +102,7 @@ class PictureTask(Task):
             rows = mixed(len(labels), limit)
             images, labels = images[rows], labels[rows]
         with evaluating(model, device) as place:
-            for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
+            for x, y in zip(images.split(IMAGES_AT_ONCE), labels.split(IMAGES_AT_ONCE), strict=True):
                 yield model(self.normalised(x).to(place)).logits.float(), y.to(place)
 
     def prepare(self, item: Any) -> Tensor:
@@ -115,8 +115,8 @@ class PictureTask(Task):
         """What a model reads off new images, a batch at a time."""
         found = list(files)
         with evaluating(model) as place:
-            for start in range(0, len(found), CHUNK):
-                images = torch.stack([self.prepare(file) for file in found[start : start + CHUNK]])
+            for start in range(0, len(found), IMAGES_AT_ONCE):
+                images = torch.stack([self.prepare(file) for file in found[start : start + IMAGES_AT_ONCE]])
                 yield model(self.normalised(images).to(place)).logits
 
     def record(self) -> dict[str, Any]:

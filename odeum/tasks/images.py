@@ -43,7 +43,7 @@ class ImageTask(Classes, PictureTask):
         mean: list[float],
         std: list[float],
         mirrors: bool = True,
-        parts: dict[str, pictures.Part] | None = None,
+        parts: dict[str, pictures.ImageSplit] | None = None,
         source: Sequence[str] = (),
     ) -> None:
         super().__init__(name, options, size, mean, std, mirrors, parts, source)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from odeum.data import corpora
-from odeum.data.tokens import LONGEST, Bpe, Listed, Tokens, load_tokens
+from odeum.data.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
-from odeum.settings.data import SHORTEST, Data, LanguageData
+from odeum.models.base import IGNORE
+from odeum.settings.data import SHORTEST_WINDOW, Data, LanguageData
 from odeum.settings.model import Language
 from odeum.settings.training import Training
 from odeum.tasks.base import SPLITS, Batch, Task, evaluating, even_batches, generator, move, perplexity
@@ -27,8 +28,7 @@ RECIPES: dict[str, Training] = {
 }
 ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
-CHUNK = 16  # windows of an evaluation at once
-IGNORE = -100
+WINDOWS_AT_ONCE = 16  # windows of an evaluation at once
 
 
 class LanguageTask(Task):
@@ -67,11 +67,11 @@ class LanguageTask(Task):
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
         length = min(options.length, len(streams["train"]) // 16)
-        if length < SHORTEST or any(len(stream) < 2 for stream in streams.values()):
+        if length < SHORTEST_WINDOW or any(len(stream) < 2 for stream in streams.values()):
             counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())
             raise OdeumError(
                 f"'{data}' holds too little text for a language model: {counts} tokens; at least "
-                f"{16 * SHORTEST} to train on and 2 in each other part are needed"
+                f"{16 * SHORTEST_WINDOW} to train on and 2 in each other part are needed"
             )
         return cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
 
@@ -124,7 +124,9 @@ class LanguageTask(Task):
         stride = self.length - self.context
         begins = list(range(0, max(1, len(labels) - self.context), stride))[:limit]
         whole = [b for b in begins if b + self.length <= len(labels)]
-        groups = [whole[i : i + CHUNK] for i in range(0, len(whole), CHUNK)] + [[b] for b in begins[len(whole) :]]
+        groups = [whole[i : i + WINDOWS_AT_ONCE] for i in range(0, len(whole), WINDOWS_AT_ONCE)] + [
+            [b] for b in begins[len(whole) :]
+        ]
         for group in groups:
             places = torch.tensor(group)[:, None] + torch.arange(min(self.length, len(labels) - group[0]))
             target = labels[places].clone()
@@ -163,7 +165,7 @@ class LanguageTask(Task):
         answers = []
         with evaluating(model) as place:
             for index, prompt in enumerate(inputs):
-                told = self.tokens.encode(prompt[-LONGEST:])  # of more than a window only the end is read
+                told = self.tokens.encode(prompt[-LONGEST_PIECE:])  # of more than a window only the end is read
                 ids = torch.tensor([[self.tokens.start, *told][-self.length :]], device=place)
                 random = torch.Generator(device=place).manual_seed(generator(seed, index).initial_seed())
                 choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}

@@ -25,7 +25,7 @@ from odeum.settings.data import Data
 from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Task
 from odeum.tasks.image_base import PictureTask, one_folder, statistics
-from odeum.tasks.text_base import Part, TextTask, cut, learn, room, some
+from odeum.tasks.text_base import TextSplit, TextTask, cut, learn, room, some
 
 TEXT_RECIPE = Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05)
 IMAGE_RECIPE = Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05)
@@ -119,7 +119,7 @@ class RegressionTask(NumberTask, TextTask):
         options: Data,
         tokens: Tokens,
         length: int,
-        parts: dict[str, Part] | None = None,
+        parts: dict[str, TextSplit] | None = None,
         source: Sequence[str] = (),
     ) -> None:
         TextTask.__init__(self, name, options, tokens, length, parts, source)
@@ -220,7 +220,7 @@ def _is_constant(values: Tensor) -> bool:
     return bool((values == values[0]).all())
 
 
-def _numbered(rows: numbers.Numbered, tokens: Tokens, length: int) -> Part:
+def _numbered(rows: numbers.Numbered, tokens: Tokens, length: int) -> TextSplit:
     values = torch.tensor([value for _, value in rows], dtype=torch.float64)
     return cut((text for text, _ in rows), tokens, length), values
 

@@ -15,9 +15,9 @@ from odeum.settings.data import ClassificationData, Data
 from odeum.tasks.base import Batch, Task, evaluating, generator, move
 
 LENGTH, BYTES_LENGTH = 256, 1024  # where a text is cut, unless the option says otherwise
-CHUNK = 16_384  # padded tokens of an evaluation at once
+TOKENS_AT_ONCE = 16_384  # padded tokens of an evaluation at once
 
-Part = tuple[Ragged, Tensor]
+TextSplit = tuple[Ragged, Tensor]
 T = TypeVar("T")
 
 
@@ -30,7 +30,7 @@ class TextTask(Task):
         options: Data,
         tokens: Tokens,
         length: int,
-        parts: dict[str, Part] | None = None,
+        parts: dict[str, TextSplit] | None = None,
         source: Sequence[str] = (),
     ) -> None:
         super().__init__(name, options, source)
@@ -61,7 +61,7 @@ class TextTask(Task):
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         return self._batch(self.parts["train"], rows)
 
-    def _batch(self, part: Part, rows: Tensor) -> Batch:
+    def _batch(self, part: TextSplit, rows: Tensor) -> Batch:
         ids, mask = part[0].padded(rows)
         return {"input_ids": ids, "attention_mask": mask, "labels": part[1][rows]}
 
@@ -72,7 +72,7 @@ class TextTask(Task):
         looked_at = mixed(len(part[0]), limit)
         lengths = part[0].lengths[looked_at]
         with evaluating(model, device) as place:
-            for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), CHUNK):
+            for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), TOKENS_AT_ONCE):
                 batch = move(self._batch(part, looked_at[rows]), place)
                 target = batch.pop("labels")
                 yield model(**batch).logits.float(), target

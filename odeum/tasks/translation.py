@@ -16,6 +16,7 @@ from odeum.data.table_files import Columns
 from odeum.data.tokens import Bpe, Tokens, load_tokens
 from odeum.errors import OdeumError, notice
 from odeum.kinds import MODELS, NAMED
+from odeum.models.base import IGNORE
 from odeum.settings.data import Data, TranslationData
 from odeum.settings.model import Model, Translation
 from odeum.settings.training import Training
@@ -37,11 +38,10 @@ RECIPES: dict[str, Training] = {
 SMOOTHING = 0.1  # of the reported "loss", whatever a model was trained with
 PAD, START, END = 0, 1, 2
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
-CHUNK = 2048  # padded target tokens of an evaluation at once
+TARGET_TOKENS_AT_ONCE = 2048  # padded target tokens of an evaluation at once
 BEAM_CHUNK = 2048  # padded source tokens of a search at once
-IGNORE = -100
 
-Part = tuple[Ragged, Ragged]
+PairSplit = tuple[Ragged, Ragged]
 
 
 class TranslationTask(Task):
@@ -66,7 +66,7 @@ class TranslationTask(Task):
         self.tokens, self.languages, self.length = tokens, languages, options.length
         self.texts = texts or {}
         self.bleu_signature: str | None = None
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, PairSplit] = {}
         for part, (sources, targets) in self.texts.items():
             self.parts[part] = self._numbered(sources, targets, whole=part == "train")
 
@@ -82,7 +82,7 @@ class TranslationTask(Task):
         name = str(data) if known else paths[0].resolve().name
         return cls(name, options, tokens, languages, texts, [str(p) for p in (data, *more)])
 
-    def _numbered(self, sources: list[str], targets: list[str], whole: bool) -> Part:
+    def _numbered(self, sources: list[str], targets: list[str], whole: bool) -> PairSplit:
         """Ids that end in END; pairs too long for the model are left out (`whole`) or cut."""
         room = self.length - 1
         encode_all = self.tokens.encode_all
@@ -135,7 +135,7 @@ class TranslationTask(Task):
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         return self._batch(self.parts["train"], rows)
 
-    def _batch(self, part: Part, rows: Tensor) -> Batch:
+    def _batch(self, part: PairSplit, rows: Tensor) -> Batch:
         ids, mask = part[0].padded(rows, PAD)
         target, kept = part[1].padded(rows, PAD)
         start = torch.full((len(rows), 1), START)
@@ -166,7 +166,7 @@ class TranslationTask(Task):
         lengths = part[1].lengths[:limit]
         plain = flat = 0.0
         with evaluating(model, device) as place:
-            for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), CHUNK):
+            for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), TARGET_TOKENS_AT_ONCE):
                 batch = move(self._batch(part, rows), place)
                 labels = batch.pop("labels")
                 chances = model(**batch).logits.float().log_softmax(-1)[labels != IGNORE]

@@ -20,7 +20,7 @@ from odeum.settings.architecture import Architecture
 from odeum.settings.limits import check_memory, machine_memory
 from odeum.settings.model import Model
 from odeum.settings.spelling import spell, to_record
-from odeum.settings.training import FREE, Training
+from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import read_json, remark_unsealed, sweep, write_json
 from odeum.tasks import Task
 from odeum.train.provenance import git_revision, versions
@@ -203,7 +203,7 @@ def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None
             changes += [f"{key} is {now} and was {before}"] if now != before else []
             continue
         before = before if isinstance(before, dict) else {}
-        names = [name for name in now if name not in FREE and now[name] != before.get(name)]
+        names = [name for name in now if name not in MAY_CHANGE and now[name] != before.get(name)]
         changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
     if changes:
         raise OdeumError(

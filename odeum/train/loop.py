@@ -28,7 +28,7 @@ from odeum.train.interrupt import Interrupted, stop_softly
 from odeum.train.job import Job, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
-from odeum.train.optimization import Average, Plan, learning_rate, make_optimizer
+from odeum.train.optimization import Average, TrainingEnd, learning_rate, make_optimizer
 from odeum.train.progress import Listener, duration
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
@@ -44,7 +44,7 @@ class Trainer:
         self.job, self.world, self.progress, self.training = job, world, progress, job.training
         self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
         self.macs_per_step = macs_per_step(job, run["macs"])
-        self.plan = Plan(self.training, self.per_epoch, self.macs_per_step)
+        self.plan = TrainingEnd(self.training, self.per_epoch, self.macs_per_step)
         self.metrics = Metrics(job.directory, self.training.tensorboard and world.main)
         self.checkpoints = Checkpoints(job.directory)
         _be_deterministic(self.training.deterministic)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from odeum.settings.training import Training, seconds_of
 
 
-class Plan:
+class TrainingEnd:
     """When a run ends: after so many steps, or when its time is up. Fraction 1 is the end."""
 
     def __init__(self, training: Training, steps_per_epoch: int, macs_per_step: float) -> None:

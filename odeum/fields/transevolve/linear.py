@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.base import Source
 
-CHUNK = 128
+KEYS_AT_ONCE = 128
 """positions that see each other pair by pair; before them a running sum stands for the past"""
 LEAST = 1e-6
 """added to every feature, so that a query and a key never miss each other altogether"""
@@ -119,7 +119,7 @@ def _causal(q: Tensor, k: Tensor, b: Tensor, v: Tensor) -> Tensor:
     query sees: every exponent is at most zero, and the future changes nothing.
     """
     queries, keys = q.shape[-2], k.shape[-2]
-    chunk = min(CHUNK, keys)
+    chunk = min(KEYS_AT_ONCE, keys)
     fill = -keys % chunk
     q = nn.functional.pad(q, (0, 0, keys - queries, 0))  # what a cache holds stands before the first query
     q, k, v = (nn.functional.pad(x, (0, 0, 0, fill)).unflatten(-2, (-1, chunk)) for x in (q, k, v))

@@ -21,7 +21,7 @@ from odeum.fields.base import Context, Field
 from odeum.fields.feedforward import ACTIVATIONS
 from odeum.fields.noise import Dropout
 
-KINDS = ("orthogonal", "published")
+ROTATIONS = ("orthogonal", "published")
 
 
 class Rotation(nn.Module):
@@ -219,7 +219,7 @@ class RotationFeedForward(Field):
         hidden = hidden or 4 * width
         self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
         self.gated = activation == "swiglu"
-        make = OrthogonalRotation if choose(kind, KINDS, "rotation") == "orthogonal" else PublishedRotation
+        make = OrthogonalRotation if choose(kind, ROTATIONS, "rotation") == "orthogonal" else PublishedRotation
         self.up = make(width, hidden * (2 if self.gated else 1), bias=bias, seed=2 * seed)
         self.down = make(hidden, width, bias=bias, seed=2 * seed + 1)
         self.dropout = Dropout(dropout)
