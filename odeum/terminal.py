@@ -137,8 +137,8 @@ def mute(stream: TextIO) -> None:
 def guarded() -> Generator[None]:
     """Guard standard output and standard error; a process that was started without one has one that goes nowhere."""
     before = sys.stdout, sys.stderr
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        out, err = (stream or nowhere for stream in before)
+    with contextlib.ExitStack() as held:
+        out, err = (stream or held.enter_context(open(os.devnull, "w", encoding="utf-8")) for stream in before)
         strict = [(stream, stream.errors) for stream in (out, err) if isinstance(stream, io.TextIOWrapper)]
         for stream, _ in strict:
             stream.reconfigure(errors="replace")  # also for what goes beneath

@@ -7,6 +7,7 @@ import html.parser
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -448,3 +449,60 @@ def test_numbers_that_no_sum_holds(tmp_path: Path) -> None:
         result["test"]["accuracy"], result["steps"] = 1e308, 10**400
         path.write_text(json.dumps(result))
     report.write(tmp_path)
+
+
+def left_out(folder: Path) -> str:
+    """What is said in the terminal, after it was found on the page and below the table too."""
+    with pytest.warns(Notice) as seen:
+        made = report.write(folder)
+    (sentence,) = (str(warning.message) for warning in seen)
+    name = sentence.split("'")[1]
+    assert name in made.page.read_text() and name in made.markdown.read_text()
+    return sentence
+
+
+def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
+    for name, spoil, said in (
+        (
+            "metric",
+            lambda r: r["test"].update(accuracy="high"),
+            "has no number as test accuracy ('high')",
+        ),
+        ("null", lambda r: r["test"].update(accuracy=None), "has no number as test accuracy (None)"),
+        ("gone", lambda r: r["test"].pop("accuracy"), "has no number as test accuracy ('nothing')"),
+        ("parts", lambda r: (r.pop("test"), r.pop("valid")), "has numbers of no part of the data"),
+    ):
+        folder = digits(tmp_path / name)
+        path = folder / "rk4" / "seed-0" / "result.json"
+        result = json.loads(path.read_text())
+        spoil(result)
+        path.write_text(json.dumps(result))
+        assert said in left_out(folder)
+        found = report.read(folder)
+        assert found.split == "test"  # where all others are judged
+        assert len(found.finished("rk4")) == 2 and len(found.finished("sequential")) == 3
+
+
+def test_a_result_of_nobody_and_two_of_one_are_named(tmp_path: Path) -> None:
+    folder = digits(tmp_path / "nobody")
+    (folder / "rk4" / "seed-0" / "run.json").unlink()
+    assert "has a result and no run.json" in left_out(folder)
+    folder = digits(tmp_path / "twice")
+    shutil.copytree(folder / "rk4" / "seed-0", folder / "rk4" / "seed-0-copy")
+    assert "are both rk4 with seed 0; one counts" in left_out(folder)
+
+
+def test_tables_hold_no_formulas_and_no_markup(tmp_path: Path) -> None:
+    for evil in ("=HYPERLINK(1)", "+1", "-1", "@x", "<img src=x>", "a|b", "![x](http://x)", "\x1b[2J", "two\nlines"):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for seed in range(2):
+            write_run(folder, "evil", seed, 0.9, info={"architecture": evil})
+            write_run(folder, "sequential", seed, 0.9)
+        write_plan(folder, ["sequential", evil], data=evil)
+        made = report.write(folder)
+        cells = [row[0] for row in csv.reader(made.csv.read_text().splitlines())]
+        assert not any(cell[:1] in ("=", "+", "-", "@", "\t") for cell in cells)
+        text = made.markdown.read_text()
+        assert "<img" not in text and "](http" not in text and "\x1b" not in text
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        assert len(lines) == 4 and len({line.replace("\\|", "").count("|") for line in lines}) == 1

@@ -60,7 +60,7 @@ def data_notes(comparison: ComparisonRecord) -> list[str]:
 
 def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """What makes this comparison less than it seems; empty if all is well."""
-    out = []
+    out = [f"{sentence}." for sentence in comparison.left_out]
     for row in rows:
         if row.unfinished:
             out.append(f"`{row.architecture}` is unfinished ({'; '.join(row.unfinished)}); only finished runs count.")

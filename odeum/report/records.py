@@ -6,15 +6,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from odeum import storage
 from odeum.compare.intervals import all_pairs, to_baseline
 from odeum.compare.seeds import NO_BASELINE, Seeds
-from odeum.errors import OdeumError, notice
+from odeum.errors import OdeumError
 from odeum.settings.metric import Margin, Metric, metric_named, read_margin
 
 LARGEST_NUMBER = 1e300
@@ -75,6 +74,8 @@ class ComparisonRecord:
     data: str
     match: str | None
     command: str | None
+    left_out: tuple[str, ...]
+    """sentences about files and runs that are there and could not be used"""
 
     @property
     def facts(self) -> Metric:
@@ -110,10 +111,11 @@ def read(directory: str | Path) -> ComparisonRecord:
             f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "
             f"as `odeum compare DATA --out {root}` writes"
         )
-    plan = read_json(root / "comparison.json") or {}
+    left_out: list[str] = []
+    plan = read_json(root / "comparison.json", left_out) or {}
     listed = plan.get("architectures")
     wanted = [str(name) for name in listed] if isinstance(listed, list) else []
-    runs = _unique(_run(folder, folders, wanted) for folder in folders)
+    runs = _unique((_run(folder, folders, wanted, left_out) for folder in folders), left_out)
     names = sorted({run.architecture for run in runs})
     order = tuple(dict.fromkeys([*wanted, *names]))
     baseline = _baseline(plan, order, root)
@@ -122,7 +124,9 @@ def read(directory: str | Path) -> ComparisonRecord:
     metric, other = ("loss", own) if plan.get("judge") == "loss" else (own, "loss")
     higher = bool(facts.get("higher_is_better", own != "loss")) if metric == own else False
     done = [run for run in runs if run.result is not None]
-    tested = bool(done) and all(run.score("test", metric) is not None for run in done)
+    tested = bool(done) and all((run.result or {}).get("test") for run in done)
+    split = "test" if tested or not done else "valid"
+    runs = tuple(_judged(run, split, metric, left_out) for run in runs)
     overlap = plan.get("overlap")
     return ComparisonRecord(
         directory=root,
@@ -136,10 +140,11 @@ def read(directory: str | Path) -> ComparisonRecord:
         seeds=_seeds(plan),
         looked=tuple(n for n in _list(plan.get("looked")) if isinstance(n, int)),
         overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
-        split="test" if tested or not done else "valid",
+        split=split,
         data=_words(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
         match=str(plan["match"]) if plan.get("match") else None,
         command=str(plan["command"]) if plan.get("command") else None,
+        left_out=tuple(dict.fromkeys(left_out)),
     )
 
 
@@ -160,21 +165,15 @@ def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
         return None
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; none if the file is missing or is not what was written, which is said."""
+def read_json(path: Path, left_out: list[str]) -> dict[str, Any] | None:
+    """The object in a file; none if the file is missing or is not what was written, which is added to `left_out`."""
     if not path.exists():
         return None
     try:
         return storage.read_json(path)
     except storage.Damaged as error:
-        _remark(f"{error}; it is left out")
+        left_out.append(f"{error}; it is left out")
         return None
-
-
-@cache
-def _remark(sentence: str) -> None:
-    """Once, however often a report reads the file."""
-    notice(sentence)
 
 
 def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
@@ -194,14 +193,18 @@ def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
 
 
-def _run(folder: Path, folders: list[Path], wanted: list[str]) -> RunRecord:
-    info = read_json(folder / "run.json")
-    result = read_json(folder / "result.json") if info is not None else None
+def _run(folder: Path, folders: list[Path], wanted: list[str], left_out: list[str]) -> RunRecord:
+    info = read_json(folder / "run.json", left_out)
+    result = read_json(folder / "result.json", left_out)
+    if info is None and result is not None:
+        left_out.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
+        result = None
     if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
+        left_out.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
         result = None
     seed = whole((info or {}).get("seed"))
     return RunRecord(
-        architecture=_name(folder, info, folders, wanted),
+        architecture=_name(folder, info, folders, wanted, left_out),
         seed=_seed(folder) if seed is None else seed,
         path=folder,
         info=info or {},
@@ -210,24 +213,40 @@ def _run(folder: Path, folders: list[Path], wanted: list[str]) -> RunRecord:
     )
 
 
-def _name(folder: Path, info: Mapping[str, Any] | None, folders: list[Path], wanted: list[str]) -> str:
+def _judged(run: RunRecord, split: str, metric: str, left_out: list[str]) -> RunRecord:
+    """A finished run, if it has a number where the architectures are judged; else one that does not count."""
+    if run.result is None or run.score(split, metric) is not None:
+        return run
+    part = run.result.get(split)
+    found = repr(part.get(metric, "nothing") if isinstance(part, dict) else part)
+    left_out.append(f"'{run.path / 'result.json'}' has no number as {split} {metric} ({found[:40]}); it is left out")
+    return replace(run, result=None)
+
+
+def _name(
+    folder: Path, info: Mapping[str, Any] | None, folders: list[Path], wanted: list[str], left_out: list[str]
+) -> str:
     """A run's architecture; of a broken run, that of its neighbours, or of the plan, or the folder's name."""
     if info and info.get("architecture"):
         return str(info["architecture"])
     for other in folders:
         if other.parent == folder.parent and other != folder:
-            found = read_json(other / "run.json")
+            found = read_json(other / "run.json", left_out)
             if found and found.get("architecture"):
                 return str(found["architecture"])
     plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}
     return plain.get(re.sub(r"[^0-9a-z]", "", folder.parent.name.lower()), folder.parent.name)
 
 
-def _unique(runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
+def _unique(runs: Iterable[RunRecord], left_out: list[str]) -> tuple[RunRecord, ...]:
     """One run for an architecture and a seed: a finished one, else the first found."""
     kept: dict[tuple[str, int], RunRecord] = {}
     for run in runs:
         key = run.architecture, run.seed
+        if key in kept:
+            left_out.append(
+                f"'{kept[key].path}' and '{run.path}' are both {run.architecture} with seed {run.seed}; one counts"
+            )
         if key not in kept or (kept[key].result is None and run.result is not None):
             kept[key] = run
     return tuple(kept.values())

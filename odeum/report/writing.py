@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.report import plots
 from odeum.report.formats import markdown, table
 from odeum.report.headline import headline
@@ -31,6 +31,8 @@ def write(directory: str | Path) -> Report:
     """Write report.html, table.md, table.csv and plots/ into a comparison's directory, over what was there."""
     comparison = read(directory)
     made, root = rows(comparison), comparison.directory
+    for sentence in comparison.left_out:
+        notice(sentence)
     try:
         figures = plots.draw(comparison, made, root / "plots")
     except OSError as error:

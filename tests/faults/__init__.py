@@ -1,0 +1,1 @@
+"""What happens to runs when things go wrong, tried: `script/faults`."""

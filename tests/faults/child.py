@@ -1,0 +1,160 @@
+"""A command in a forked child: torch is imported once, in the parent, and each fault costs a fraction of a second."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from odeum.cli import main
+
+KILLED = 137
+"""what a child ends with that ended itself as SIGKILL would"""
+BROKEN = 70
+"""what a child ends with that has a traceback to show"""
+LIMIT = 120.0
+"""seconds after which a child hangs"""
+
+
+class Ending(NamedTuple):
+    """How a child ended."""
+
+    code: int
+    """its exit code; minus the signal that ended it; None of them is a hang, which is 124"""
+    text: str
+    """what it printed"""
+
+    @property
+    def sentence(self) -> bool:
+        """Whether it refused as it should: code 2, one sentence at the end, no traceback."""
+        return self.code == 2 and "Traceback" not in self.text and "odeum: " in self.text
+
+
+class Child:
+    """A running command."""
+
+    def __init__(self, words: list[str], prepare: Callable[[], object] = lambda: None) -> None:
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 — closed when the child has ended
+        sys.stdout.flush()
+        self.number = os.fork()
+        if self.number == 0:
+            code = self._live(words, prepare)
+            os._exit(code)  # looked up now: a fault may stand there
+
+    def _live(self, words: list[str], prepare: Callable[[], object]) -> int:
+        os.dup2(self.output.fileno(), 1)
+        os.dup2(self.output.fileno(), 2)
+        sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
+        sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0), write_through=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            prepare()
+            return main(words)
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else 0
+        except BaseException:
+            traceback.print_exc()
+            return BROKEN
+
+    def end(self, limit: float = LIMIT) -> Ending:
+        """Wait for its end; a child that hangs is killed."""
+        until = time.monotonic() + limit
+        status = None
+        while status is None and time.monotonic() < until:
+            done, found = os.waitpid(self.number, os.WNOHANG)
+            if done:
+                status = found
+            else:
+                time.sleep(0.002)
+        if status is None:
+            os.kill(self.number, signal.SIGKILL)
+            os.waitpid(self.number, 0)
+        self.output.seek(0)
+        text = self.output.read().decode(errors="replace")
+        self.output.close()
+        return Ending(124 if status is None else os.waitstatus_to_exitcode(status), text)
+
+
+def call(*words: str, prepare: Callable[[], object] = lambda: None, limit: float = LIMIT) -> Ending:
+    """Run a command to its end."""
+    return Child(list(words), prepare).end(limit)
+
+
+class Operations:
+    """Counts what a process does to files, and ends it, or lets the disk fail, before the operation of a number."""
+
+    def __init__(self, at: int = 0, error: int | None = None) -> None:
+        self.at, self.error, self.count = at, error, 0
+
+    def __call__(self) -> None:
+        """Before each operation."""
+        self.count += 1
+        if not self.at:
+            return
+        if self.error is None and self.count == self.at:
+            os._exit(KILLED)
+        if self.error is not None and self.count >= self.at:
+            raise OSError(self.error, os.strerror(self.error))
+
+    def watch(self) -> None:
+        """Stand before every call of this process that changes a file or a folder."""
+        for name in ("replace", "rename", "fsync", "unlink", "remove", "rmdir", "mkdir", "link", "symlink", "truncate"):
+            setattr(os, name, self._before(getattr(os, name)))
+        opened = builtins.open
+
+        def watched(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+            if set(mode) & set("wax+") and isinstance(file, str | os.PathLike):
+                self()
+            return opened(file, mode, *rest, **more)
+
+        builtins.open = io.open = watched  # ty: ignore
+
+    def _before(self, do: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*words: Any, **more: Any) -> Any:
+            self()
+            return do(*words, **more)
+
+        return watched
+
+
+def count_operations(*words: str) -> int:
+    """How many operations a command takes."""
+    reading, writing = os.pipe()
+    operations = Operations()
+
+    def prepare() -> None:
+        operations.watch()
+        leave = os._exit
+
+        def last(code: int) -> None:
+            os.write(writing, str(operations.count).encode())
+            leave(code)
+
+        os._exit = last  # ty: ignore
+
+    ending = call(*words, prepare=prepare)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    if ending.code != 0:
+        raise RuntimeError(f"{words} ended with {ending.code}: {ending.text}")
+    return int(text)
+
+
+@contextlib.contextmanager
+def within(folder: str) -> Generator[None]:
+    """Somewhere else for a while."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -1,0 +1,399 @@
+"""The families of faults. Each yields, for every fault that it tried, what became of the work."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.numpy import load_file
+
+from faults.child import KILLED, Child, Ending, Operations, call, count_operations
+from odeum.storage import read_json, write_json
+
+TINY = ("--model.width=16", "--model.heads=2", "--model.depth=1")
+STEPS = ("--train.steps=6", "--train.checkpoint_every=2", "--train.ema=0.9", "--train.batch_size=32")
+
+
+class Outcome(NamedTuple):
+    """survived: the work is whole, or refused in a sentence; lost: it is gone; silent: it is wrong and nobody tells."""
+
+    word: str
+    what: str
+
+
+def train(out: str, *more: str) -> tuple[str, ...]:
+    """The command that is disturbed."""
+    return ("train", "digits", *TINY, *STEPS, "--out", out, *more)
+
+
+def compare(out: str) -> tuple[str, ...]:
+    return (
+        "compare",
+        "digits",
+        *TINY,
+        *STEPS,
+        "--architectures=sequential,parallel",
+        "--seeds=2",
+        "--jobs=1",
+        "--out",
+        out,
+    )
+
+
+def bits(run: Path) -> tuple[Any, ...]:
+    """What a finished run is: its weights, what it logged and what it scored; no times."""
+    weights = {name: (value.shape, value.tobytes()) for name, value in load_file(run / "model.safetensors").items()}
+    result = read_json(run / "result.json")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    logged = [(line["step"], line.get("split"), line.get("loss")) for line in lines]
+    return weights, result["valid"], result["test"], result["steps"], logged, (run / "checkpoint").exists()
+
+
+class Trial:
+    """A place for faults, with finished and interrupted runs to begin from."""
+
+    def __init__(self, root: Path, quick: bool, seed: int = 0) -> None:
+        self.root, self.quick, self.random, self.number = root, quick, random.Random(seed), 0
+        self.whole, self.half, self.plan = root / "whole", root / "half", root / "plan"
+        begin = time.monotonic()
+        self._must(call(*train(str(self.whole))))
+        self.seconds = time.monotonic() - begin
+        self.bits = bits(self.whole)
+        self.operations = count_operations(*train(str(self.fresh())))
+        # a run that was ended when it had states, which is no matter of luck: before the last operations
+        operations = Operations(at=int(0.75 * self.operations))
+        assert call(*train(str(self.half)), prepare=operations.watch).code == KILLED
+        assert len(list((self.half / "checkpoint").glob("step-*"))) >= 1
+        self._must(call(*compare(str(self.plan))))
+
+    def _must(self, ending: Ending) -> None:
+        if ending.code != 0:
+            raise RuntimeError(f"an undisturbed command ended with {ending.code}: {ending.text}")
+
+    def fresh(self) -> Path:
+        """A name for a folder that is not there."""
+        self.number += 1
+        return self.root / f"trial-{self.number}"
+
+    def some(self, full: int) -> int:
+        """How many to try of what could be tried without end."""
+        return max(4, full // 10) if self.quick else full
+
+    def continued(self, out: Path, what: str) -> Outcome:
+        """The same command again must end with the same bits."""
+        ending = call(*train(str(out)))
+        if ending.code != 0:
+            return Outcome("lost", f"{what}: then {ending.code}: {ending.text[-300:]}")
+        same = bits(out) == self.bits
+        left = [path.name for path in out.iterdir() if path.name.endswith(".part")]
+        shutil.rmtree(out)
+        return Outcome("survived" if same and not left else "silent", f"{what}: other bits {left}")
+
+
+def killed_before_each_operation(trial: Trial) -> Iterator[Outcome]:
+    step = 4 if trial.quick else 1
+    for at in range(1, trial.operations + 1, step):
+        out = trial.fresh()
+        ending = call(*train(str(out)), prepare=Operations(at).watch)
+        if ending.code not in (KILLED, 0):
+            yield Outcome("lost", f"killed before operation {at}: {ending}")
+        yield trial.continued(out, f"killed before operation {at}")
+
+
+def killed_at_random(trial: Trial) -> Iterator[Outcome]:
+    for _ in range(trial.some(160)):
+        out, when = trial.fresh(), trial.random.uniform(0, 1.2 * trial.seconds)
+        child = Child(list(train(str(out))))
+        time.sleep(when)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.number, signal.SIGKILL)
+        child.end()
+        yield trial.continued(out, f"killed after {when:.3f} s")
+
+
+def signalled(trial: Trial) -> Iterator[Outcome]:
+    """SIGTERM and SIGINT: codes 143 and 130, with the state saved if there was a training."""
+    for turn in range(trial.some(160)):
+        number = (signal.SIGTERM, signal.SIGINT)[turn % 2]
+        out, when = trial.fresh(), trial.random.uniform(0, 1.1 * trial.seconds)
+        child = Child(list(train(str(out))))
+        time.sleep(when)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.number, number)
+        ending = child.end()
+        if ending.code not in (0, 128 + number, -number) or "Traceback" in ending.text:
+            yield Outcome("lost", f"signal {number} after {when:.3f} s: {ending}")
+        yield trial.continued(out, f"signal {number} after {when:.3f} s")
+
+
+def compare_killed(trial: Trial) -> Iterator[Outcome]:
+    wanted = {path.parent.parent.name + path.parent.name: bits(path.parent) for path in _results(trial.plan)}
+    operations = count_operations(*compare(str(trial.fresh())))
+    for turn in range(trial.some(60)):
+        out, at = trial.fresh(), 1 + int((turn + trial.random.random()) * operations / trial.some(60))
+        call(*compare(str(out)), prepare=Operations(at).watch)
+        ending = call(*compare(str(out)))
+        if ending.code != 0:
+            yield Outcome("lost", f"compare killed before {at}: then {ending.code}: {ending.text[-300:]}")
+            continue
+        found = {path.parent.parent.name + path.parent.name: bits(path.parent) for path in _results(out)}
+        whole = (out / "report.html").is_file() and (out / "table.csv").is_file()
+        yield Outcome("survived" if found == wanted and whole else "silent", f"compare killed before {at}: differs")
+        shutil.rmtree(out)
+
+
+def _results(root: Path) -> list[Path]:
+    return sorted(root.glob("*/seed-*/result.json"))
+
+
+def disk_fails(trial: Trial) -> Iterator[Outcome]:
+    """From some operation on the disk is full, read-only or broken; later it is not."""
+    for error in (errno.ENOSPC, errno.EROFS, errno.EIO):
+        for at in range(1, trial.operations + 1, 16 if trial.quick else 2):
+            out = trial.fresh()
+            ending = call(*train(str(out)), prepare=Operations(at, error).watch)
+            if not ending.sentence and ending.code != 0:
+                yield Outcome("lost", f"{os.strerror(error)} from operation {at} on: {ending}")
+            yield trial.continued(out, f"{os.strerror(error)} from operation {at} on")
+
+
+def files_cannot_grow(trial: Trial) -> Iterator[Outcome]:
+    """The system itself refuses what is longer than a limit (RLIMIT_FSIZE), in the middle of a write."""
+    for turn in range(trial.some(48)):
+        limit = int(100 * 1.25**turn) if not trial.quick else int(100 * 3**turn)
+
+        def prepare(limit: int = limit) -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+        out = trial.fresh()
+        ending = call(*train(str(out)), prepare=prepare)
+        if ending.code not in (0, 2):
+            yield Outcome("lost", f"files of at most {limit} bytes: {ending}")
+        yield trial.continued(out, f"files of at most {limit} bytes")
+
+
+def two_at_once(trial: Trial) -> Iterator[Outcome]:
+    """A second training in the folder, with other settings, is refused and changes nothing."""
+    others = (["--train.learning_rate=0.5"], ["--overwrite"], ["--architecture=rk4"], [])
+    for turn in range(trial.some(40)):
+        out = trial.fresh()
+        first = Child(list(train(str(out))))
+        time.sleep(trial.random.uniform(0, 0.9 * trial.seconds))
+        second = Child(list(train(str(out), *others[turn % 4])))
+        ends = first.end(), second.end()
+        fine = all(end.code in (0, 2) and "Traceback" not in end.text for end in ends)
+        if not fine:
+            yield Outcome("lost", f"two at once: {ends}")
+        elif ends[0].code == 0 and ends[1].code == 2:
+            yield Outcome("survived" if bits(out) == trial.bits else "silent", "two at once: other bits")
+        else:  # the second came before or after the first: each is whole, or was refused
+            yield Outcome("survived" if 0 in (ends[0].code, ends[1].code) else "lost", f"two at once: {ends}")
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def not_a_number(trial: Trial) -> Iterator[Outcome]:
+    """A weight becomes NaN in the middle of a training: a sentence, and what was kept can be gone on from."""
+    for at in range(1, 7):
+
+        def prepare(at: int = at) -> None:
+            counted = iter(range(1, 100))
+            step = torch.optim.AdamW.step
+
+            def poisoned(self: Any, *words: Any) -> Any:
+                done = step(self, *words)
+                if next(counted) == at:
+                    self.param_groups[0]["params"][0].data.view(-1)[0] = float("nan")
+                return done
+
+            torch.optim.AdamW.step = poisoned  # ty: ignore
+
+        out = trial.fresh()
+        ending = call(*train(str(out)), prepare=prepare)
+        if not ending.sentence:
+            yield Outcome("silent" if ending.code == 0 else "lost", f"NaN at step {at}: {ending}")
+            continue
+        yield trial.continued(out, f"NaN at step {at}")
+
+
+# damaged files
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+def tear(path: Path, chance: random.Random) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: chance.randrange(len(content))])
+
+
+def zero(path: Path, chance: random.Random) -> None:
+    """A hole, as a file system may leave it after a power cut."""
+    content = bytearray(path.read_bytes())
+    at = chance.randrange(len(content))
+    content[at : at + 512] = bytes(len(content[at : at + 512]))
+    path.write_bytes(content)
+
+
+def swap(path: Path, chance: random.Random) -> None:
+    path.write_bytes(chance.randbytes(path.stat().st_size))
+
+
+DAMAGE: tuple[Callable[[Path, random.Random], None], ...] = (flip, tear, zero, swap)
+
+
+def damaged_runs(trial: Trial) -> Iterator[Outcome]:
+    """Each file of a finished run × each damage × each verb that reads it: the same answer, or a sentence."""
+    picture = trial.root / "seven.png"
+    if not picture.exists():
+        from PIL import Image
+
+        Image.new("L", (8, 8), 90).save(picture)
+    verbs: dict[str, Callable[[Path], tuple[str, ...]]] = {
+        "predict": lambda run: ("predict", str(run), str(picture)),
+        "evaluate": lambda run: ("evaluate", str(run)),
+        "train": lambda run: train(str(run)),
+    }
+    for verb, words in verbs.items():
+        sound = call(*words(trial.whole)).text.replace(str(trial.whole), "")
+        for name in ("config.json", "task.json", "model.safetensors", "run.json", "result.json", "metrics.jsonl"):
+            for damage in DAMAGE:
+                for _ in range(1 if trial.quick else 8):
+                    yield _asked(trial, words, name, damage, sound, verb)
+
+
+def _asked(
+    trial: Trial, words: Callable[[Path], tuple[str, ...]], name: str, damage: Any, sound: str, verb: str
+) -> Outcome:
+    run = Path(shutil.copytree(trial.whole, trial.fresh()))
+    damage(run / name, trial.random)
+    ending = call(*words(run))
+    what = f"{verb} with {damage.__name__} of {name}"
+    text = "\n".join(line for line in ending.text.replace(str(run), "").splitlines() if "checksums" not in line)
+    shutil.rmtree(run)
+    if ending.sentence or (ending.code == 0 and text.strip() == sound.strip()):
+        return Outcome("survived", what)
+    return Outcome("silent" if ending.code == 0 else "lost", f"{what}: {ending}")
+
+
+def damaged_states(trial: Trial) -> Iterator[Outcome]:
+    """Each file of an interrupted run: the same bits in the end, or a sentence."""
+    last = max((trial.half / "checkpoint").glob("step-*"))
+    names = ["run.json", "task.json", "metrics.jsonl", *(str(p.relative_to(trial.half)) for p in last.iterdir())]
+    for name in names:
+        if not (trial.half / name).is_file():
+            continue
+        for damage in DAMAGE:
+            for _ in range(1 if trial.quick else 10):
+                run = Path(shutil.copytree(trial.half, trial.fresh()))
+                damage(run / name, trial.random)
+                ending = call(*train(str(run)))
+                what = f"going on after {damage.__name__} of {name}"
+                if ending.sentence:
+                    yield Outcome("survived", what)
+                elif ending.code != 0:
+                    yield Outcome("lost", f"{what}: {ending}")
+                else:
+                    # What was logged before has no checksum: lines that cannot be read are gone, weights are not.
+                    same = bits(run)[:4] == trial.bits[:4]
+                    yield Outcome("survived" if same else "silent", f"{what}: other bits")
+                shutil.rmtree(run)
+
+
+def damaged_comparisons(trial: Trial) -> Iterator[Outcome]:
+    """Each file that a report reads: the same table, or what was left out is named."""
+    sound = call("report", str(trial.plan), "--format", "csv").text.replace(str(trial.plan), "")
+    run = "sequential/seed-0"
+    for name in ("comparison.json", f"{run}/run.json", f"{run}/result.json", f"{run}/metrics.jsonl"):
+        for damage in DAMAGE:
+            for _ in range(1 if trial.quick else 6):
+                out = Path(shutil.copytree(trial.plan, trial.fresh()))
+                damage(out / name, trial.random)
+                ending = call("report", str(out), "--format", "csv")
+                what = f"report with {damage.__name__} of {name}"
+                named = Path(name).name in ending.text and "odeum: " in ending.text
+                same = ending.text.replace(str(out), "") == sound
+                if "Traceback" in ending.text or ending.code not in (0, 2):
+                    yield Outcome("lost", f"{what}: {ending}")
+                else:
+                    yield Outcome("survived" if named or same else "silent", f"{what}: {ending}")
+                shutil.rmtree(out)
+
+
+class Trap:
+    """Whoever unpickles this makes a folder."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.mark,)
+
+
+def hostile_folders(trial: Trial) -> Iterator[Outcome]:
+    """Pickles where files should be, and descriptions that ask for the impossible: a sentence, at once."""
+    mark = trial.root / "executed"
+    names = ["config.json", "task.json", "model.safetensors", "run.json", "result.json", "tokenizer.json"]
+    for name in names:
+        run = Path(shutil.copytree(trial.whole, trial.fresh()))
+        (run / name).write_bytes(pickle.dumps(Trap(str(mark))))
+        for words in (("predict", str(run), "x.png"), ("evaluate", str(run)), train(str(run))):
+            ending = call(*words)
+            fine = ending.code in (0, 2) and "Traceback" not in ending.text and not mark.exists()
+            yield Outcome("survived" if fine else "lost", f"{words[0]} with a pickle as {name}: {ending}")
+        shutil.rmtree(run)
+    for name in ("state.json", "tensors.safetensors", "shards/.metadata"):
+        run = Path(shutil.copytree(trial.half, trial.fresh()))
+        for state in (run / "checkpoint").glob("step-*"):
+            (state / name).parent.mkdir(exist_ok=True)
+            (state / "tensors.safetensors").unlink()
+            (state / name).write_bytes(pickle.dumps(Trap(str(mark))))
+        ending = call(*train(str(run)))
+        fine = ending.code in (0, 2) and "Traceback" not in ending.text and not mark.exists()
+        yield Outcome("survived" if fine else "lost", f"going on from a pickle as {name}: {ending}")
+        shutil.rmtree(run)
+    for key, value in (
+        ("width", 2**40),
+        ("depth", 10**6),
+        ("classes", 10**9),
+        ("hidden", 10**9),
+        ("image_size", 10**6),
+    ):
+        run = Path(shutil.copytree(trial.whole, trial.fresh()))
+        config = read_json(run / "config.json")
+        config["model"][key] = value
+        write_json(run / "config.json", config)
+        ending = call("predict", str(run), "x.png", limit=60)
+        yield Outcome("survived" if ending.sentence else "lost", f"{key} {value}: {ending}")
+        shutil.rmtree(run)
+
+
+FAMILIES: dict[str, Callable[[Trial], Iterator[Outcome]]] = {
+    "`train` killed before a file operation": killed_before_each_operation,
+    "`train` killed at a random moment": killed_at_random,
+    "SIGTERM and SIGINT": signalled,
+    "`compare` killed before a file operation": compare_killed,
+    "disk full, read-only or broken from an operation on": disk_fails,
+    "files that cannot grow (RLIMIT_FSIZE)": files_cannot_grow,
+    "two trainings in one folder": two_at_once,
+    "a weight becomes NaN": not_a_number,
+    "files of a finished run damaged × `predict`, `evaluate`, `train`": damaged_runs,
+    "files of an interrupted run damaged × `train`": damaged_states,
+    "files of a comparison damaged × `report`": damaged_comparisons,
+    "hostile folders": hostile_folders,
+}
