@@ -24,6 +24,8 @@ FIXED = [
     "adams-bashforth:gradient=checkpointed",
     "adams-bashforth:order=3,steps=2",
     "leapfrog:gradient=checkpointed",
+    "momentum:gradient=checkpointed",
+    "dense:independent=1",
 ]
 
 

@@ -34,7 +34,9 @@ def random_architecture(generator: random.Random) -> Any:
             changes[key] = generator.randint(1 if least is None else int(least), int(min(99, most or 99)))
         else:
             value = generator.choice([generator.random(), 10.0 ** generator.randint(-12, 3), 1 / 3])
-            changes[key] = value if not option.range or option.range.most is None else min(value, option.range.most)
+            changes[key] = (
+                value if not option.range or option.range.most is None else min(value, float(option.range.most))
+            )
     return dataclasses.replace(base, **changes)
 
 

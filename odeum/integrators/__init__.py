@@ -2,9 +2,11 @@
 
 from odeum.integrators.adaptive import Adaptive
 from odeum.integrators.base import Method, Solver, remembered, within_evaluation, within_step
+from odeum.integrators.dense import Dense
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
 from odeum.integrators.mixes import Gated, Learned, Mix
+from odeum.integrators.momentum import Momentum
 from odeum.integrators.multistep import AdamsBashforth, Leapfrog, adams_bashforth_3, adams_bashforth_4
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.integrators.splitting import LieTrotter, Strang, strang_midpoint
@@ -22,6 +24,7 @@ __all__ = [
     "Adaptive",
     "Adjoint",
     "Checkpointed",
+    "Dense",
     "FixedSteps",
     "Gated",
     "Leapfrog",
@@ -29,6 +32,7 @@ __all__ = [
     "LieTrotter",
     "Method",
     "Mix",
+    "Momentum",
     "RungeKutta",
     "Solver",
     "Strang",

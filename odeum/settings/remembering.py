@@ -16,3 +16,16 @@ class Multistep(Layered):
     method: MethodName = "adams-bashforth"
     order: Annotated[int, Range(least=2, most=4)] = 2
     """as many values of the field are used, all but one remembered"""
+
+
+@dataclass(frozen=True)
+class MomentumLayers(Layered):
+    """Sander et al. 2021: a velocity passes from layer to layer; each turns it towards its field."""
+
+    gamma: Annotated[float, Range(least=0, most=1)] = 0.9
+    """share of the velocity that is kept, below 1; 0 is the plain stack"""
+
+
+@dataclass(frozen=True)
+class DenseLayers(Layered):
+    """Pagliardini et al. 2024, DenseFormer: after each layer a learned average of all states so far."""

@@ -1,0 +1,44 @@
+"""Momentum: a velocity passes from layer to layer, and each turns it towards its field (Sander et al. 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Field
+from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.runge_kutta import landing
+
+
+class Momentum(Method):
+    """v ← γ v + (1 − γ) f(x), x ← x + dt v; γ = 0 is Euler's step.
+
+    A step of length dt forgets as dt whole ones do, by γ^dt, so that finer steps go to the limit of one equation,
+    v̇ = ln(1/γ) (f − v), ẋ = v: another one than ẋ = f, and the order is meant for it.
+    """
+
+    history = "momentum"
+
+    def __init__(self, gamma: float) -> None:
+        super().__init__()
+        if not 0.0 <= gamma < 1.0:
+            raise OdeumError(f"gamma of momentum should be from 0 to below 1, not {gamma}")
+        self.gamma = gamma
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        remembered(context, "momentum").state = torch.zeros_like(x)
+        return x
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = remembered(context, "momentum")
+        context = within_step(field, context, repeats=False)
+        kept = self.gamma**dt
+        velocity = kept * carry.state + (1.0 - kept) * field(t, x, within_evaluation(field, context))
+        carry.state = velocity
+        return field.project(x + velocity if dt == 1.0 else x + dt * velocity)
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        kept = self.gamma**share
+        step = "x + v" if share == 1.0 else f"x + {share:g} v"
+        return [f"v ← {kept:.4g} v + {1 - kept:.4g} ({field.formula('x')})", landing(field, step)]
