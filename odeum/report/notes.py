@@ -46,6 +46,10 @@ def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         "Step time is the median step, as a ratio to the baseline within each seed, on the device used; "
         "multiply–adds are counted for one example, forward."
     )
+    if known := next((row.beside["majority_accuracy"] for row in rows if "majority_accuracy" in row.beside), None):
+        out.append(
+            f"Always saying the most frequent class of the training has an accuracy of {100 * known.mean:.1f} %."
+        )
     if rows and rows[0].split == "valid":
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
     return out

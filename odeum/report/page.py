@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from odeum.report import plots
+from odeum.report.confusion import confusion
 from odeum.report.forest import forest, key
 from odeum.report.formats import not_judged, seeds
 from odeum.report.headline import groups, headline
@@ -33,6 +34,7 @@ def page(comparison: ComparisonRecord, rows: Sequence[Row], figures: Sequence[pl
         _results(comparison, rows),
         _every_run(comparison, rows),
         _plots(figures),
+        confusion(comparison, rows),
         _equations(rows),
         "<h2>How it was measured</h2>",
         _facts(comparison),
@@ -113,7 +115,9 @@ def _quality(row: Row, scale: Scale) -> str:
     summary, (other, second) = row.score, ("valid", row.valid) if row.split == "test" else ("test", row.test)
     spread = f" <span>± {scale.number(summary.spread)}</span>" if summary and summary.spread is not None else ""
     mean = f"{scale.number(summary.mean) if summary else NONE}{spread}"
-    return _two(mean, f"{other} {scale.number(second.mean)}" if second else "")
+    f1 = row.beside.get("macro_f1")
+    below = [f"{other} {scale.number(second.mean)}" if second else "", f"macro-F1 {100 * f1.mean:.1f}" if f1 else ""]
+    return _two(mean, "<br>".join(filter(None, below)))
 
 
 def _compared(

@@ -13,6 +13,8 @@ from odeum.compare.statistics import Ratio, Summary, paired_ratio, summarise
 from odeum.compare.verdicts import Verdict
 from odeum.report.records import ComparisonRecord, RunRecord, whole
 
+BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
+"""of classes: shown beside the accuracy"""
 MEASURED = (
     "step_ratio",
     "step_seconds",
@@ -56,6 +58,8 @@ class Row:
     """without a baseline: letters that it shares with those it could not be told apart from"""
     other: tuple[str, Difference] | None
     """the difference in the metric that is not judged, and its name"""
+    beside: dict[str, Summary]
+    """of classes: macro-F1, balanced accuracy and what always saying the most frequent class has, where it is judged"""
     step: Ratio | None
     """step time over the baseline's (without one: the fastest one's)"""
     step_seconds: float | None
@@ -118,6 +122,7 @@ class Row:
         name, other = self.other or (None, None)
         flat |= {"not_judged": name, "not_judged_difference": other.mean if other else None}
         flat |= {"not_judged_low": other.low if other else None, "not_judged_high": other.high if other else None}
+        flat |= {key: self.beside[key].mean if key in self.beside else None for key in BESIDE}
         flat |= {key: getattr(self, key) for key in MEASURED}
         flat["unfinished"] = "; ".join(self.unfinished)
         return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in flat.items()}
@@ -211,6 +216,7 @@ def _row(
         answer=answer.verdict if answer else None,
         group=group,
         other=(comparison.other, other) if comparison.other and other and math.isfinite(other.mean) else None,
+        beside={key: found for key in BESIDE if (found := _summary(done, split, key))},
         step=paired_ratio(times, _by_seed(base, lambda run: run.measured("step_seconds"))),
         step_seconds=_mean(list(times.values())),
         parameters=whole(facts.get("parameters")),

@@ -49,6 +49,8 @@ td small { display: block; font-size: 12.5px; }
 .forest { display: block; width: 136px; height: 20px; }
 .forest .margin { fill: var(--even-bg); }
 .ends { display: flex; justify-content: space-between; width: 136px; font-size: 12px; }
+.confusion td { text-align: center; padding: 6px; } .confusion th { text-align: center; }
+.confusion td.name { min-width: 4em; text-align: left; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 18px; }
 figure { margin: 0; padding: 16px 16px 14px; min-width: 0; }
 figure h3 { font-size: 15.5px; font-weight: 600; margin: 0 0 8px; }

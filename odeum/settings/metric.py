@@ -68,6 +68,9 @@ METRICS = {
     for metric in (
         Metric("accuracy", True, POINT, 0.0, 1.0, share=True),
         Metric("top5", True, POINT, 0.0, 1.0, share=True),
+        Metric("macro_f1", True, POINT, 0.0, 1.0, share=True),
+        Metric("balanced_accuracy", True, POINT, 0.0, 1.0, share=True),
+        Metric("majority_accuracy", True, POINT, 0.0, 1.0, share=True),
         Metric("bleu", True, Margin(0.5), 0.0, 100.0),
         Metric("r2", True, POINT, high=1.0),
         Metric("loss", low=0.0),

@@ -22,6 +22,7 @@ from odeum.settings.data import Data
 from odeum.settings.model import Model
 from odeum.settings.training import Training
 from odeum.storage import checksum, make_directory, write_bytes, write_json
+from odeum.tasks.evidence import Evidence
 
 Batch = dict[str, Tensor]
 SPLITS = ("valid", "test")
@@ -146,6 +147,10 @@ class Task(ABC):
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
         """Loss and metrics on a part of the data; `limit` caps the number of examples."""
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        """`evaluate`, and what is kept of single examples (none: a task that keeps nothing)."""
+        return self.evaluate(model, split, device), None
 
     def need_data(self, split: str | None = None) -> None:
         if not self.has_data:

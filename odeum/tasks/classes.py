@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from odeum.errors import OdeumError
+from odeum.tasks.evidence import Evidence, class_scores
+
+ENOUGH = 10
+"""classes from which on the five likeliest say something"""
 
 
 class Classes:
@@ -15,11 +21,45 @@ class Classes:
 
     classes: list[str]
     parts: dict[str, Any]
+    scored: Callable[..., Iterator[tuple[Tensor, Tensor]]]
+    """logits of a model beside the classes, from the base that reads the input"""
+    top5: bool = False
+    """whether the five likeliest classes are looked at too, where there are enough to choose from"""
 
     def about(self) -> list[str]:
         """How many classes, and how far one comes by always saying the most frequent one."""
         share = majority(self.parts["train"][1], self.parts["test"][1])
         return [f"{len(self.classes)} classes", f"majority {100 * share:.0f} %"]
+
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Loss, accuracy, macro-F1, balanced accuracy, and the accuracy of always saying the most frequent class."""
+        return self._examine(model, split, device, limit)[0]
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        return self._examine(model, split, device, None)
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None
+    ) -> tuple[dict[str, float], Evidence]:
+        size = len(self.classes)
+        loss = right5 = 0.0
+        losses, targets, answers = [], [], []
+        for logits, target in self.scored(model, split, device, limit):
+            loss += F.cross_entropy(logits, target, reduction="sum").item()
+            losses.append(F.cross_entropy(logits, target, reduction="none").cpu())
+            best = logits.topk(min(5, size)).indices
+            right5 += (best == target[:, None]).sum().item()
+            answers.append(best[:, 0].cpu())
+            targets.append(target.cpu())
+        target, answer = torch.cat(targets), torch.cat(answers)
+        confusion = torch.bincount(target * size + answer, minlength=size * size).view(size, size)
+        count = len(target)
+        scores = {"loss": loss / count, "accuracy": int(confusion.diag().sum()) / count}
+        scores |= {"top5": right5 / count} if self.top5 and size >= ENOUGH else {}
+        scores |= class_scores(confusion) | {"majority_accuracy": majority(self.parts["train"][1], target)}
+        return scores, Evidence(torch.cat(losses), confusion, tuple(self.classes))
 
     def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
         return "  ".join(f"{label} {p:.1%}" for label, p in answer)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from odeum.data import tables
 from odeum.data.split_names import SPLITS
@@ -89,16 +88,6 @@ class ClassificationTask(Classes, TextTask):
     def identity(self) -> Iterator[Tensor | str]:
         yield ",".join(self.classes)
         yield from super().identity()
-
-    def evaluate(
-        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
-    ) -> dict[str, float]:
-        loss = right = count = 0.0
-        for logits, target in self.scored(model, split, device, limit):
-            loss += F.cross_entropy(logits, target, reduction="sum").item()
-            right += (logits.argmax(-1) == target).sum().item()
-            count += len(target)
-        return {"loss": loss / count, "accuracy": right / count}
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The likeliest classes, with probabilities, of texts."""

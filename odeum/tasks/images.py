@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from odeum.data import augment, image_files, pictures
 from odeum.kinds import MODELS, NAMED
@@ -33,6 +32,7 @@ class ImageTask(Classes, PictureTask):
 
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
+    top5 = True
 
     def __init__(
         self,
@@ -88,18 +88,6 @@ class ImageTask(Classes, PictureTask):
         mixed = self.normalised(augment.rand_augment(images.float().div(255), random).mul(255))
         mixed, shares = augment.mix(mixed, labels, len(self.classes), random)
         return {"images": augment.erase(mixed, 0.25, random), "labels": shares}
-
-    def evaluate(
-        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
-    ) -> dict[str, float]:
-        loss = right = right5 = count = 0.0
-        for logits, target in self.scored(model, split, device, limit):
-            loss += F.cross_entropy(logits, target, reduction="sum").item()
-            hits = logits.topk(min(5, len(self.classes))).indices == target[:, None]
-            right += hits[:, 0].sum().item()
-            right5 += hits.sum().item()
-            count += len(target)
-        return {"loss": loss / count, "accuracy": right / count, "top5": right5 / count}
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The likeliest classes, with probabilities, of image files (or of what `prepare` made of them)."""

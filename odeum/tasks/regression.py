@@ -24,6 +24,7 @@ from odeum.kinds.regression import ImageRegression, ImageRegressionData, Regress
 from odeum.settings.data import Data
 from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Task
+from odeum.tasks.evidence import Evidence
 from odeum.tasks.image_base import PictureTask, one_folder, statistics
 from odeum.tasks.text_base import TextSplit, TextTask, cut, learn, room, some
 
@@ -81,6 +82,14 @@ class NumberTask(Task):
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
         """RMSE, MAE and R² (left out where the numbers do not differ), and the RMSE of the training mean."""
+        return self._examine(model, split, device, limit)[0]
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        return self._examine(model, split, device, None)
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None
+    ) -> tuple[dict[str, float], Evidence]:
         scored = list(self.scored(model, split, device, limit))
         found = torch.cat([self.restored(said) for said, _ in scored])
         targets = torch.cat([target.cpu() for _, target in scored])
@@ -93,7 +102,7 @@ class NumberTask(Task):
         }
         if not _is_constant(targets):
             scores["r2"] = 1 - (error / _root(targets - targets.mean())) ** 2
-        return scores
+        return scores, Evidence(((found - targets) / self.spread).square())
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], **_: Any) -> list[float]:
         """A number for each input."""

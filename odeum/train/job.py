@@ -23,12 +23,13 @@ from odeum.settings.spelling import spell, to_record
 from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import read_json, remark_unsealed, sweep, write_json
 from odeum.tasks import Task
+from odeum.tasks.evidence import CONFUSION, EXAMPLES
 from odeum.train.provenance import git_revision, versions
 from odeum.train.resume import check_origin
 
 BEGUN = ("metrics.jsonl", "checkpoint", "result.json")
 """any of these is something to lose; without them a run is only a plan, and may be planned again"""
-OTHERS = ("config.json", "model.safetensors", "tensorboard")
+OTHERS = ("config.json", "model.safetensors", "tensorboard", EXAMPLES, CONFUSION)
 """what else a run leaves"""
 
 THREADS = torch.get_num_threads()

@@ -278,7 +278,9 @@ class Trainer:
                     weight.copy_(value)
         peak = peak_memory(self.world.device)
         self.progress.say(f"trained for {duration(self.seconds)}; evaluating")  # which can take minutes
-        final = {split: self._evaluate(split) for split in ("valid", "test")}
+        whole = self.world.whole(self.model)
+        final = {"valid": self._evaluate("valid")}
+        final["test"], kept = self.job.task.examine(whole, "test", self.world.device)
         for split, values in final.items():
             if not math.isfinite(values["loss"]):
                 raise self._diverged(f"{split} loss", values["loss"])
@@ -295,6 +297,8 @@ class Trainer:
         weights = self.world.weights(self.model)
         if self.world.main:
             save_model(self.job.directory, self.model, weights)
+            if kept is not None:
+                kept.save(self.job.directory)
             write_json(self.job.directory / "result.json", result)  # and its name is on the disk before states go
             self.checkpoints.clear()
         metric = self.job.task.metric

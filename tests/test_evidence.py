@@ -1,0 +1,78 @@
+"""What a run keeps of its test: scores of classes as the textbook has them, a confusion matrix, a loss an example."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.metrics import balanced_accuracy_score, f1_score
+from small_runs import digits, run
+
+from odeum.storage import Damaged
+from odeum.tasks import open_task
+from odeum.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
+from odeum.tasks.run import load
+
+
+def test_scores_of_classes_are_those_of_scikit_learn() -> None:
+    random = torch.Generator().manual_seed(0)
+    true = torch.randint(0, 4, (200,), generator=random)
+    said = torch.where(torch.rand(200, generator=random) < 0.6, true, torch.randint(0, 5, (200,), generator=random))
+    table = torch.bincount(true * 6 + said, minlength=36).view(6, 6)  # class 4 is only said, class 5 never occurs
+    found = class_scores(table)
+    assert found["macro_f1"] == pytest.approx(f1_score(true, said, average="macro"))
+    with pytest.warns(UserWarning, match="not in y_true"):
+        assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, said))
+
+
+def test_a_run_keeps_losses_and_confusion(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    losses = read_losses(tmp_path)
+    assert losses is not None and len(losses) == digits().sizes()["test"]
+    assert float(losses.double().mean()) == pytest.approx(result["test"]["loss"], rel=1e-5)
+    kept = json.loads((tmp_path / CONFUSION).read_text())
+    counts = torch.tensor(kept["counts"])
+    assert counts.diag().sum() / counts.sum() == pytest.approx(result["test"]["accuracy"])
+    assert {"macro_f1", "balanced_accuracy", "majority_accuracy", "top5"} <= result["test"].keys()
+    again, evidence = digits().examine(load(tmp_path).model, "test")
+    assert again == result["test"] and evidence is not None and torch.equal(evidence.losses, losses)
+    (tmp_path / EXAMPLES).write_bytes(b"PK\x03\x04 no archive")
+    with pytest.raises(Damaged, match=r"examples\.npz' is damaged"):
+        read_losses(tmp_path)
+    (tmp_path / EXAMPLES).unlink()
+    assert read_losses(tmp_path) is None
+
+
+def test_few_classes_have_no_top_5(tmp_path: Path) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text(
+        "text,label\n" + "".join(f"note {i % 7} {'x' * (i % 2)},{'no' if i % 4 else 'yes'}\n" for i in range(80))
+    )
+    task = open_task(path)
+    from odeum.models import build
+    from odeum.settings.spelling import parse
+
+    scores = task.evaluate(build(parse("sequential"), task.model()), "test")
+    assert "top5" not in scores
+    assert scores["majority_accuracy"] == pytest.approx(0.75)
+
+
+def test_the_page_shows_what_is_taken_for_what(tmp_path: Path) -> None:
+    from synthetic_runs import write_plan, write_run
+
+    from odeum import report
+    from odeum.storage import write_json
+
+    write_plan(tmp_path, ["sequential", "parallel"])
+    for name, score in (("sequential", 0.8), ("parallel", 0.9)):
+        for seed in range(2):
+            folder = write_run(tmp_path, name, seed, score)
+            counts = [[8, 2], [1, 9]] if name == "parallel" else [[10, 0], [4, 6]]
+            write_json(folder / CONFUSION, {"classes": ["cat", "<dog>"], "counts": counts})
+    page = report.write(tmp_path).page.read_text()
+    assert "What parallel takes for what" in page and "&lt;dog&gt;" in page and "<dog>" not in page
+    assert all(f">{2 * count}</td>" in page for count in (8, 2, 1, 9))
+    (folder / CONFUSION).write_text('{"classes": ["cat"], "counts": "many"}')
+    assert "takes for what" in report.write(tmp_path).page.read_text()
