@@ -76,3 +76,33 @@ def test_the_page_shows_what_is_taken_for_what(tmp_path: Path) -> None:
     assert all(f">{2 * count}</td>" in page for count in (8, 2, 1, 9))
     (folder / CONFUSION).write_text('{"classes": ["cat"], "counts": "many"}')
     assert "takes for what" in report.write(tmp_path).page.read_text()
+
+
+def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from odeum.cli import main
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    values = [run(first)["test"], run(second, "parallel")["test"]]
+    assert main(["evaluate", str(first), str(second), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [{k: line[k] for k in values[0]} for line in found] == [pytest.approx(value) for value in values]
+    assert [line["solver"] for line in found] == ["lie-trotter, 1 step a layer", "euler, 1 step a layer"]
+    assert main(["evaluate", str(first), str(second)]) == 0
+    shown = capsys.readouterr().out
+    mean = values[1]["loss"] - values[0]["loss"]
+    assert f"paired by example: {mean:+.4g} [" in shown and "solver" in shown and "split" in shown
+    assert main(["evaluate", str(second), "--solver", "rk4", "--steps", "2", "--format", "csv"]) == 0
+    head, trained, changed = capsys.readouterr().out.strip().split("\n")
+    assert head.startswith("run,split,solver,loss") and "euler" in trained and "rk4, 2 steps" in changed
+
+
+def test_models_of_other_data_are_not_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from odeum.cli import main
+    from odeum.storage import read_json, write_json
+
+    for name in ("first", "second"):
+        run(tmp_path / name)
+    record = read_json(tmp_path / "second" / "run.json")
+    write_json(tmp_path / "second" / "run.json", record | {"fingerprint": "another"})
+    assert main(["evaluate", str(tmp_path / "first"), str(tmp_path / "second")]) == 2
+    assert "was trained on other data" in capsys.readouterr().err

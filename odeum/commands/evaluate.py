@@ -1,40 +1,152 @@
-"""`odeum evaluate RUN`: also with another solver or number of steps than it was trained with."""
+"""`odeum evaluate RUN …`: trained models beside each other, also under another solver or number of steps."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.commands.options import Parser
-from odeum.errors import choose
+from odeum.errors import OdeumError, choose
 from odeum.settings.architecture import METHODS
+from odeum.storage import read_json
+
+if TYPE_CHECKING:
+    from odeum.tasks.evidence import Evidence
+    from odeum.tasks.run import Run
+
+FORMATS = ("text", "md", "csv", "json")
+
+
+class Measured(NamedTuple):
+    """One model under one solver."""
+
+    run: str
+    solver: str
+    values: dict[str, float]
+    evidence: Evidence | None
 
 
 def run(argv: list[str]) -> int:
-    parser = Parser("evaluate", "Evaluate a run on its data, also with another solver or number of steps.")
-    parser.add_argument("run", type=str, help="run directory")
+    parser = Parser(
+        "evaluate",
+        "Evaluate runs on their data, also with another solver or number of steps, which then stands beside the "
+        "original; the first is what the others are compared with, example by example.",
+    )
+    parser.add_argument("run", nargs="+", type=str, help="run directories, of one data set")
     parser.add_argument("--split", type=str, default="test", help="valid or test")
     parser.add_argument("--solver", type=str, default=None, help=f"another method: {', '.join(METHODS)}")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
     said = parser.read(argv)
-    form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    form = choose(said.get("format", "text"), FORMATS, "format")
+    split, solver, steps = said.get("split", "test"), said.get("solver"), said.get("steps")
 
     from odeum.tasks.run import load
 
-    run = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
-    print(_shown(run.evaluate(said.get("split", "test")), form))
-    for note in run.task.notes:
+    directories = list(dict.fromkeys(said["run"]))
+    runs = [load(directory) for directory in directories]
+    _refuse_other_data(runs)
+    changed = solver is not None or steps is not None
+    found: list[Measured] = []
+    for directory, own in zip(directories, runs, strict=True):
+        # One changed model alone, for a program: that is all it asked for.
+        if not (changed and form == "json" and len(runs) == 1):
+            found.append(Measured(directory, _solver_of(own), *own.examine(split)))
+        if changed:
+            own.solve_by(solver, steps)
+            found.append(Measured(directory, _solver_of(own), *own.examine(split)))
+    print(_shown(found, split, form))
+    if form == "text":
+        for sentence in _differences(found):
+            print(sentence)
+    for note in dict.fromkeys(note for own in runs for note in own.task.notes):
         print(f"note: {note}", file=sys.stderr)
     return 0
 
 
-def _shown(values: dict[str, float], form: str) -> str:
-    match form:
-        case "json":
-            return json.dumps(values, indent=1)
-        case "csv":
-            return ",".join(values) + "\n" + ",".join(f"{v:.6g}" for v in values.values())
-        case "md":
-            return "| metric | value |\n|---|---|\n" + "\n".join(f"| {k} | {v:.6g} |" for k, v in values.items())
-    return "\n".join(f"{name:16}{value:.6g}" for name, value in values.items())
+def _refuse_other_data(runs: list[Run]) -> None:
+    """Models of other data do not stand in one table."""
+    marks = [read_json(own.directory / "run.json").get("fingerprint") for own in runs]
+    for own, mark in zip(runs, marks, strict=True):
+        if mark != marks[0]:
+            raise OdeumError(
+                f"'{own.directory}' was trained on other data, or another split of it, than '{runs[0].directory}'; "
+                "evaluate them one by one"
+            )
+
+
+def _solver_of(own: Run) -> str:
+    """How the model steps, as its first layer does: every layer has the same solver."""
+    from odeum.flow import Flow
+
+    flow = next((part for part in own.model.modules() if isinstance(part, Flow)), None)
+    if flow is None:
+        return "none"
+    return _words(flow.solver)
+
+
+def _words(solver: Any) -> str:
+    """`RungeKutta(rk4), 2 steps a layer`, without the modules' own indentation."""
+    method, steps = getattr(solver, "method", None), getattr(solver, "steps", None)
+    if method is None:
+        inner = getattr(solver, "solver", None)
+        return type(solver).__name__ + (f" of {_words(inner)}" if inner is not None else "")
+    tableau = getattr(getattr(method, "tableau", None), "name", None)
+    name = str(tableau or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(method).__name__)).lower()
+    return name if steps is None else f"{name}, {steps} step{'' if steps == 1 else 's'} a layer"
+
+
+def _shown(found: list[Measured], split: str, form: str) -> str:
+    if form == "json":
+        if len(found) == 1:
+            return json.dumps(found[0].values, indent=1)
+        return json.dumps([{"run": m.run, "split": split, "solver": m.solver, **m.values} for m in found], indent=1)
+    names = list(dict.fromkeys(name for m in found for name in m.values))
+    if form == "csv":
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["run", "split", "solver", *names])
+        for m in found:
+            writer.writerow([m.run, split, m.solver, *(f"{m.values[n]:.6g}" if n in m.values else "" for n in names)])
+        return out.getvalue().rstrip("\n")
+    lines = [["run", *(_short(m.run) for m in found)], ["split", *(split for _ in found)]]
+    lines += [["solver", *(m.solver for m in found)]]
+    lines += [[name, *(f"{m.values[name]:.6g}" if name in m.values else "–" for m in found)] for name in names]
+    if form == "md":
+        rule = ["---"] * len(lines[0])
+        return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+    widths = [max(len(line[i]) for line in lines) + 2 for i in range(len(lines[0]))]
+    return "\n".join("".join(f"{cell:{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def _short(directory: str) -> str:
+    """The end of a long path, which is what differs."""
+    return "/".join(Path(directory).parts[-2:])
+
+
+def _differences(found: list[Measured]) -> list[str]:
+    """The others' mean loss minus the first one's, paired by example: of these trained models, not of architectures."""
+    from odeum.compare.statistics import summarise, t_quantile
+
+    first, *others = found
+    out = []
+    for index, other in enumerate(others, 2):
+        if first.evidence is None or other.evidence is None:
+            continue
+        summary = summarise((other.evidence.losses.double() - first.evidence.losses.double()).tolist())
+        if summary is None or summary.spread is None:
+            continue
+        half = t_quantile(0.975, summary.n - 1) * summary.spread / summary.n**0.5
+        low, high = summary.mean - half, summary.mean + half
+        out.append(
+            f"loss of column {index} minus column 1, paired by example: {summary.mean:+.4g} [{low:+.4g}, {high:+.4g}] "
+            f"(95 %, {summary.n} examples)"
+        )
+    if out:
+        out.append("(these trained models on examples like these; other seeds of their architectures may differ)")
+    return out

@@ -32,7 +32,9 @@ class Help(DefaultHelpFormatter):
     """What an option does, and its default unless the data or the model decides it."""
 
     def _format_usage(self, usage: str | None, actions: Iterable[Action], *rest: Any, **more: Any) -> str:
-        words = [f"{a.metavar or a.dest.upper()}{' …' if a.nargs == '*' else ''}" for a in actions if _is_word(a)]
+        words = [
+            f"{a.metavar or a.dest.upper()}{' …' if a.nargs in ('*', '+') else ''}" for a in actions if _is_word(a)
+        ]
         return " ".join(["usage:", self._prog, *words, "[--option value …]"]) + "\n\n"
 
     def _get_help_string(self, action: Action) -> str:

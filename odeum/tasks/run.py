@@ -15,6 +15,7 @@ from odeum.models.saved import load_model
 from odeum.settings.limits import check_steps
 from odeum.storage import read_json, remark_unsealed
 from odeum.tasks import Task, load_task, reopen_task
+from odeum.tasks.evidence import Evidence
 
 
 class Run:
@@ -24,6 +25,7 @@ class Run:
         self.directory = Path(directory)
         self.model: nn.Module = load_model(self.directory)
         self.task: Task = load_task(self.directory)
+        self._with_data: Task | None = None
         self._refuse_strange_task()
         remark_unsealed(self.directory)
 
@@ -50,6 +52,22 @@ class Run:
 
     def evaluate(self, split: str = "test", **options: Any) -> dict[str, float]:
         """Loss and metrics on a part of the data, which is opened again and must be what it was."""
+        task = self._reopened()
+        values = task.evaluate(self.model, split, **options)
+        self.task.notes = task.notes  # what a reader of the values should know
+        return values
+
+    def examine(self, split: str = "test") -> tuple[dict[str, float], Evidence | None]:
+        """The same, and what it says of single examples."""
+        task = self._reopened()
+        found = task.examine(self.model, split)
+        self.task.notes = task.notes
+        return found
+
+    def _reopened(self) -> Task:
+        """The task with its data; opened once."""
+        if self._with_data is not None:
+            return self._with_data
         task = reopen_task(self.directory)
         trained_on = read_json(self.directory / "run.json").get("fingerprint")
         if task.fingerprint() != trained_on:
@@ -57,9 +75,8 @@ class Run:
                 f"the data of '{self.directory}', {' '.join(task.source)}, has changed since the run was trained, and "
                 "with it what a class or a token number means; train again, or use predict on new inputs"
             )
-        values = task.evaluate(self.model, split, **options)
-        self.task.notes = task.notes  # what a reader of the values should know
-        return values
+        self._with_data = task
+        return task
 
     def predict(self, inputs: Any, **options: Any) -> list[Any]:
         """Classes with probabilities, continuations or translations, in the order of the inputs."""
