@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from odeum.errors import notice
 from odeum.report.records import ComparisonRecord, RunRecord, read_json, whole
 from odeum.report.row import Row
 
@@ -52,7 +53,10 @@ def _cell(value: int, total: int, right: bool) -> str:
 
 def _read(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
     """What a run kept, if it is a square of counts that has a place on a page."""
-    content = read_json(run.path / "confusion.json") or {}
+    damaged: list[str] = []
+    content = read_json(run.path / "confusion.json", damaged) or {}
+    for sentence in damaged:
+        notice(sentence)
     classes, counts = content.get("classes"), content.get("counts")
     if not isinstance(classes, list) or not isinstance(counts, list) or not 0 < len(classes) <= MOST:
         return None
