@@ -19,3 +19,11 @@ def test_nothing_is_lost_and_nothing_silent(family: str) -> None:
     )
     tried, *rest = map(int, re.findall(r"\| (\d+)", done.stdout.splitlines()[-1]))
     assert done.returncode == 0 and tried > 0 and rest == [tried, 0, 0], done.stdout + done.stderr
+
+
+def test_the_page_shows_no_loss() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert len(rows) > 10
+    for name, tried, survived, lost, silent in rows:
+        assert (int(survived), int(lost), int(silent)) == (int(tried), 0, 0), name

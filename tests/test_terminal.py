@@ -51,7 +51,7 @@ def test_names_and_sentences_cannot_command(tmp_path: Path, capsys: pytest.Captu
     ):
         assert main(words) == 2
         out, err = capsys.readouterr()
-        assert not commands(err) and not out and "\u202e" not in err and err.count("\n") == 1
+        assert not commands(err) and not out and "\u202e" not in err and err.count("odeum: ") == 1
 
 
 def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
