@@ -72,7 +72,7 @@ def verbs() -> Iterator[Case]:
     yield words("list digits", "'digits' is one word too many")
     yield words("report a b", "'b' is one word too many")
     yield words("report nowhere", "'nowhere' holds no runs")
-    yield words("evaluate a b", "'b' is one word too many")
+    yield words("evaluate a b", "there is no run 'a'")
     yield words("train digits --seed -1", "the seed should be a number from 0")
     yield words("train digits --seed 1.5", "--seed is '1.5' but should be a whole number")
     yield words("train digits --seed 99999999999999999999999", "the seed should be a number from 0")
