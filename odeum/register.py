@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, Kind
-from odeum.kinds import add as add_kind
+from odeum.kinds import add_kind as add_kind
 from odeum.kinds import like as like_kind
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
 from odeum.settings.checks import options

@@ -80,7 +80,7 @@ def fitting(line: str, columns: int) -> str:
     return "".join(kept)
 
 
-def columns(stream: TextIO) -> int:
+def terminal_width(stream: TextIO) -> int:
     """How wide the terminal is that a stream writes to."""
     with contextlib.suppress(OSError, ValueError):
         if found := os.get_terminal_size(stream.fileno()).columns:

@@ -168,7 +168,7 @@ def test_what_the_data_does_not_decide_is_refused_before_it_is_read(
     def unread(*_: object) -> None:
         raise AssertionError("the data was read")
 
-    monkeypatch.setattr("odeum.data.corpora.files", unread)
+    monkeypatch.setattr("odeum.data.corpora.read_corpus", unread)
     assert main(["train", str(here / "mid.txt"), *words.split()]) == 2
     said()
 

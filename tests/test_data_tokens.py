@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from odeum.data.ragged import Ragged, by_count, by_tokens
-from odeum.data.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Listed, cut, load_tokens
+from odeum.data.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Listed, load_tokens, text_pieces
 from odeum.errors import OdeumError
 
 TEXT = "the cat sat on the mat .\n\nthe dog , too : Größe 戦場 \x85 end\n" * 3
@@ -115,7 +115,7 @@ def test_a_long_line_in_pieces_has_the_tokens_of_the_whole(kind):
         "\t",
     ]
     text = " ".join(pick.choices(words, k=60_000))
-    pieces = list(cut(text))
+    pieces = list(text_pieces(text))
     assert "".join(pieces) == text and len(pieces) > 2 and max(map(len, pieces)) <= LONGEST_PIECE
     match kind:
         case "bytes":
@@ -132,6 +132,6 @@ def test_a_long_line_in_pieces_has_the_tokens_of_the_whole(kind):
 
 def test_a_line_without_blanks_is_cut_too():
     text = "x" * (3 * LONGEST_PIECE + 5)
-    assert [len(piece) for piece in cut(text)] == [LONGEST_PIECE] * 3 + [5]
+    assert [len(piece) for piece in text_pieces(text)] == [LONGEST_PIECE] * 3 + [5]
     bpe = Bpe.learn([text], 260)
     assert bpe.decode(bpe.stream([text]).tolist()) == text

@@ -17,7 +17,7 @@ import odeum
 from odeum import register
 from odeum.cli import main
 from odeum.errors import OdeumError
-from odeum.kinds import KINDS, MODELS, NAMED, Kind, add, base, like
+from odeum.kinds import KINDS, MODELS, NAMED, Kind, add_kind, base, like
 from odeum.models import OdeumModel
 from odeum.models.description import describe
 from odeum.tasks import Task, load_task, open_task
@@ -122,7 +122,7 @@ def test_a_run_of_before_is_read_by_its_options(tmp_path: Path) -> None:
 def test_what_is_no_kind_is_refused_whole(changes: dict[str, Any], sentence: str) -> None:
     before = list(KINDS), dict(NAMED), dict(MODELS)
     with pytest.raises(OdeumError, match=sentence):
-        add(like(KINDS["classification"], "mine", **changes))
+        add_kind(like(KINDS["classification"], "mine", **changes))
     assert before == (list(KINDS), NAMED, MODELS)
 
 

@@ -19,13 +19,13 @@ from odeum.fields.feedforward import FeedForward
 def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What was answered to the question whether the strips suit."""
     answers: list[bool] = []
-    ask = strips.suits
+    ask = strips.wants_plain_gradient
 
-    def suits(*things: object) -> bool:
+    def asked(*things: object) -> bool:
         answers.append(ask(*things))  # ty: ignore[invalid-argument-type]
         return answers[-1]
 
-    monkeypatch.setattr("odeum.fields.feedforward.suits", suits)
+    monkeypatch.setattr("odeum.fields.feedforward.wants_plain_gradient", asked)
     return answers
 
 

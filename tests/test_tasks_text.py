@@ -305,7 +305,7 @@ def value(tokens: list[str]) -> int:
 def test_listops_follow_the_rules(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     options = ListOpsData(count=500, min_length=20, max_length=60, max_depth=4)
-    parts = listops.load(options)
+    parts = listops.load_listops(options)
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 500, "valid": 50, "test": 50}
     texts = [text for rows in parts.values() for text, _ in rows]
     assert len(set(texts)) == len(texts)
@@ -319,10 +319,10 @@ def test_listops_follow_the_rules(tmp_path, monkeypatch):
                 depth += token.startswith("[") - (token == "]")
                 deepest = max(deepest, depth)
             assert deepest <= 3  # the fourth level holds digits only
-    assert listops.load(options) == parts  # now from the cache
+    assert listops.load_listops(options) == parts  # now from the cache
     assert listops.Generator(options).examples(600)[:500] == parts["train"]
     other = ListOpsData(count=500, min_length=20, max_length=60, max_depth=4, seed=1)
-    assert listops.load(other)["train"] != parts["train"]
+    assert listops.load_listops(other)["train"] != parts["train"]
 
 
 def test_listops_is_a_task(tmp_path, monkeypatch):

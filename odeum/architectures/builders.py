@@ -13,7 +13,7 @@ from odeum.architectures.shapes import check_shape
 from odeum.architectures.solvers import fixed_solver, schedule
 from odeum.errors import OdeumError
 from odeum.fields import Field
-from odeum.fields.base import lands
+from odeum.fields.base import projects_anywhere
 from odeum.flow import Flow, Stack
 from odeum.settings.architecture import Architecture, Stepped
 from odeum.settings.model import Shape
@@ -70,4 +70,4 @@ def _stepped(settings: Stepped, shape: Shape, cross: bool) -> Stack:
         if not isinstance(field, Field):
             raise OdeumError(f"{who}.field should return an odeum.Field, not {type(field).__name__}")
         flows.append(Flow(field, fixed_solver(settings)))
-    return Stack(flows, order, None if any(lands(flow.field) for flow in flows) else make_norm(shape))
+    return Stack(flows, order, None if any(projects_anywhere(flow.field) for flow in flows) else make_norm(shape))

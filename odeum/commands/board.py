@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from odeum.launch.worker import Event
 from odeum.terminal import beneath, readable
-from odeum.train.progress import duration
+from odeum.train.progress import clock_time
 
 MARKS = {"done": "✓", "diverged": "diverged", "failed": "failed", "interrupted": "stopped"}
 EVERY = 15.0
@@ -81,7 +81,7 @@ class Board:
         """Time left for the whole, from how far all runs are."""
         done = sum(self.fractions.values()) / max(len(self.runs), 1)
         elapsed = time.monotonic() - self.began
-        return duration(elapsed * (1 - done) / done) if done > 0.01 else "?"
+        return clock_time(elapsed * (1 - done) / done) if done > 0.01 else "?"
 
     @property
     def ended(self) -> int:

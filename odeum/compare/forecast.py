@@ -12,7 +12,7 @@ from odeum.models.description import describe
 from odeum.settings.training import seconds_of
 from odeum.train.job import Job, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
-from odeum.train.progress import duration
+from odeum.train.progress import clock_time
 
 LOOKS = 10
 """evaluations during a run, unless its recipe says another number"""
@@ -48,13 +48,13 @@ class Forecast:
         name, longest = self.dearest
         size = f"{self.memory / 1e9:.1f} GB" if self.memory >= 1e9 else f"{self.memory / 1e6:.0f} MB"
         each = f"{size} each, {self.jobs} at once" if self.jobs > 1 else size
-        lines = [f"{'up to ' if self.at_most else ''}{total}, about {duration(self.seconds)} and {each}"]
-        lines[0] += f" (longest run: {name}, {duration(longest)})"
+        lines = [f"{'up to ' if self.at_most else ''}{total}, about {clock_time(self.seconds)} and {each}"]
+        lines[0] += f" (longest run: {name}, {clock_time(longest)})"
         if self.seconds > LONG:
             fit = max(1, round(LONG * self.jobs / self.runs / 60))
             lines.append(
                 f"these are hours: --budget {fit}m gives each run {fit} minutes of measured cost, about "
-                f"{duration(LONG)} in all; fewer --architectures or a smaller model (--model.width, --model.depth) "
+                f"{clock_time(LONG)} in all; fewer --architectures or a smaller model (--model.width, --model.depth) "
                 "help too"
             )
         return lines

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 
-def uniform(shape: int | tuple[int, ...], random: Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
+def draw_uniform(shape: int | tuple[int, ...], random: Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
     return torch.rand(shape, generator=random) * (high - low) + low
 
 
@@ -44,8 +44,8 @@ def jitter(images: Tensor, random: Generator) -> Tensor:
     For small signs, which a whole pixel already deforms and whose mirror image is another sign.
     """
     count = len(images)
-    angle, zoom = uniform(count, random, -0.2, 0.2), uniform(count, random, 0.9, 1.1)
-    shear, move_x, move_y = uniform((3, count), random, -0.12, 0.12)
+    angle, zoom = draw_uniform(count, random, -0.2, 0.2), draw_uniform(count, random, 0.9, 1.1)
+    shear, move_x, move_y = draw_uniform((3, count), random, -0.12, 0.12)
     across, up = zoom * angle.cos(), zoom * angle.sin()
     matrices = torch.stack([across, shear - up, move_x, up, across, move_y], 1).view(-1, 2, 3)
     grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
@@ -65,8 +65,8 @@ def boxes(height: int, width: int, share: Tensor, aspect: Tensor, random: Genera
     count = len(share)
     half_h = per_sample((share * aspect).sqrt() * height / 2)
     half_w = per_sample((share / aspect).sqrt() * width / 2)
-    y = per_sample(uniform(count, random, 0, height)) - torch.arange(height)[None, None, :, None] - 0.5
-    x = per_sample(uniform(count, random, 0, width)) - torch.arange(width)[None, None, None, :] - 0.5
+    y = per_sample(draw_uniform(count, random, 0, height)) - torch.arange(height)[None, None, :, None] - 0.5
+    x = per_sample(draw_uniform(count, random, 0, width)) - torch.arange(width)[None, None, None, :] - 0.5
     return (y.abs() <= half_h) & (x.abs() <= half_w)
 
 
@@ -75,7 +75,7 @@ def mix(images: Tensor, labels: Tensor, classes: int, random: Generator, mixup: 
     count, _, height, width = images.shape
     other = torch.randperm(count, generator=random)
     cut = chance(count, 0.5, random)
-    keep = torch.where(cut, uniform(count, random), beta(count, mixup, random))
+    keep = torch.where(cut, draw_uniform(count, random), beta(count, mixup, random))
     box = boxes(height, width, 1 - keep, torch.ones(count), random)
     weight = torch.where(per_sample(cut), (~box).to(images.dtype), per_sample(keep))
     mixed = weight * images + (1 - weight) * images[other]
@@ -87,8 +87,8 @@ def mix(images: Tensor, labels: Tensor, classes: int, random: Generator, mixup: 
 def erase(images: Tensor, probability: float, random: Generator) -> Tensor:
     """Replace a box by noise; for images that are already normalised (Zhong et al. 2017, as DeiT uses it)."""
     count, _, height, width = images.shape
-    share = uniform(count, random, 0.02, 1 / 3)
-    aspect = uniform(count, random, math.log(0.3), math.log(1 / 0.3)).exp()
+    share = draw_uniform(count, random, 0.02, 1 / 3)
+    aspect = draw_uniform(count, random, math.log(0.3), math.log(1 / 0.3)).exp()
     mask = boxes(height, width, share, aspect, random) & per_sample(chance(count, probability, random))
     return torch.where(mask, torch.randn(images.shape, generator=random), images)
 

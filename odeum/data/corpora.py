@@ -15,7 +15,7 @@ from odeum.errors import OdeumError
 Corpus = dict[str, list[str]]  # part -> texts
 
 
-def named(name: str, megabytes: float) -> Corpus:
+def named_corpus(name: str, megabytes: float) -> Corpus:
     """WikiText in its published layout, or Python's own text."""
     if name == "python":
         return python(megabytes)
@@ -50,7 +50,7 @@ def _is_library(path: Path) -> bool:
     return not skipped & set(path.parts)
 
 
-def files(paths: list[Path]) -> Corpus:
+def read_corpus(paths: list[Path]) -> Corpus:
     """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file."""
     found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
     parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}

@@ -99,7 +99,7 @@ def regular(path: Path) -> Path:
     raise OdeumError(f"'{path}' is a {what} and not a regular file; save what it gives to a file first")
 
 
-def foreign(head: bytes, suffix: str) -> tuple[str, str] | None:
+def foreign_format(head: bytes, suffix: str) -> tuple[str, str] | None:
     """What a file is that is no plain text, and what to do, told by its first bytes; none if it may be text."""
     if head.startswith(b"PK\x03\x04"):
         return ZIPPED.get(suffix, ("a ZIP archive", _UNPACK))
@@ -122,7 +122,7 @@ def memory_here() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
 
 
-def read_bytes(path: Path) -> bytes:
+def read_whole(path: Path) -> bytes:
     """A whole regular file, unless it is larger than the memory."""
     size = regular(path).stat().st_size
     memory = memory_here()
@@ -134,7 +134,7 @@ def read_bytes(path: Path) -> bytes:
 
 def read_text(path: Path) -> str:
     """A whole UTF-8 file, its lines ended by \\n alone; a byte that is not UTF-8 is named with its offset."""
-    raw = read_bytes(path)
+    raw = read_whole(path)
     _refuse(path, raw[:LOOK])
     try:
         text = raw.decode().removeprefix("\ufeff").replace("\r\n", "\n")
@@ -181,5 +181,5 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _refuse(path: Path, head: bytes) -> None:
-    if found := foreign(head, path.suffix.lower()):
+    if found := foreign_format(head, path.suffix.lower()):
         raise OdeumError(f"'{path}' is {found[0]}, not plain text; {found[1]}")

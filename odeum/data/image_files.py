@@ -11,7 +11,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from odeum.data.files import IMAGE_SUFFIXES, entries, files_below, memory_here, regular
-from odeum.data.pictures import ImageSplit, Pictures, cut
+from odeum.data.pictures import ImageSplit, Pictures, cut_images
 from odeum.data.split_names import SPLITS, whole_name
 from odeum.data.splits import hold_out
 from odeum.errors import OdeumError
@@ -123,8 +123,8 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop") -> Pictures:
     for split, found in given.items():
         files = [file for group in found.values() for file in group]
         labels = torch.tensor([index[name] for name, group in found.items() for _ in group])
-        parts[split] = load(files, channels, side, fit), labels
-    parts = hold_out(parts, lambda train, count: cut(train, count, str(path)))
+        parts[split] = load_images(files, channels, side, fit), labels
+    parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path)))
     return Pictures(parts, classes, notes=fitted(shapes, fit))
 
 
@@ -147,7 +147,7 @@ def fitted(shapes: list[tuple[int, int]], fit: Fit) -> tuple[str, ...]:
     return (f"{count} of {len(shapes)} images are not square and were {how}",) if count else ()
 
 
-def load(files: list[Path], channels: int, size: int, fit: Fit) -> Tensor:
+def load_images(files: list[Path], channels: int, size: int, fit: Fit) -> Tensor:
     """All images as bytes [n, channels, size, size], one decoded at a time."""
     need = len(files) * channels * size * size
     memory = memory_here()

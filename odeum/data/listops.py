@@ -80,7 +80,7 @@ class Generator:
         return list(found.items())
 
 
-def load(options: ListOpsData) -> dict[str, list[Example]]:
+def load_listops(options: ListOpsData) -> dict[str, list[Example]]:
     """The three parts, generated once and kept in the cache."""
     if options.max_length - options.min_length < 2 or options.max_args < 2 or options.count < 10:
         raise OdeumError(

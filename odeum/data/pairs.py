@@ -10,7 +10,7 @@ from pathlib import Path
 from odeum.data.files import TABLE_SUFFIXES, TEXT_SUFFIXES, entries, read_lines
 from odeum.data.homes import homes, locate
 from odeum.data.split_names import SPLITS, beside, split_name
-from odeum.data.splits import hold_out, uniform
+from odeum.data.splits import hold_out, random_rows
 from odeum.data.table_files import PAIR_NAMES
 from odeum.errors import OdeumError, choose, notice
 
@@ -19,7 +19,7 @@ Pairs = tuple[list[str], list[str]]  # sources, targets
 MULTI30K_TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 
 
-def named(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str]]:
+def named_pairs(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str]]:
     """`multi30k-en-de` and the like: its parts, and the two languages."""
     family, source, target = name.split("-")
     pair = "-".join(sorted((source, target), key=lambda side: side != "en"))
@@ -86,7 +86,7 @@ def read_tsv(path: Path) -> Pairs:
     return without_empty([row[0] for row in rows], [row[1] for row in rows], f"'{path}'")
 
 
-def files(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
+def read_pairs(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
     """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there."""
     if paths[0].is_dir():
         paths = _inside(paths[0])
@@ -116,7 +116,9 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _cut(train: Pairs, count: int, where: str) -> list[Pairs]:
-    return [([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in uniform(len(train[0]), count, where)]
+    return [
+        ([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in random_rows(len(train[0]), count, where)
+    ]
 
 
 def _refuse_repetition(held: Pairs, train: Pairs, where: str) -> None:

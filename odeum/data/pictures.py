@@ -30,18 +30,18 @@ class Pictures:
     notes: tuple[str, ...] = ()
 
 
-def named(name: str) -> Pictures:
+def named_images(name: str) -> Pictures:
     """One of the named sets."""
     return {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion}[name]()
 
 
 def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
     """Hold a tenth of the training part (at most 5000) out for validation, always the same."""
-    rest, valid = cut(train, 1, where)
+    rest, valid = cut_images(train, 1, where)
     return Pictures({"train": rest, "valid": valid, "test": test}, classes, mirrors)
 
 
-def cut(train: ImageSplit, count: int, where: str) -> list[ImageSplit]:
+def cut_images(train: ImageSplit, count: int, where: str) -> list[ImageSplit]:
     """What is left to train on, and then parts of a tenth each."""
     return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where)]
 

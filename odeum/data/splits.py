@@ -62,7 +62,7 @@ def stratified(labels: Tensor, shares: tuple[float, ...], where: str, largest: i
     return out
 
 
-def uniform(count: int, parts: int, where: str, largest: int = 1000) -> list[list[int]]:
+def random_rows(count: int, parts: int, where: str, largest: int = 1000) -> list[list[int]]:
     """Indices of the training part and then of each other: a twentieth of the rows, at most `largest`."""
     share = min(largest, count // 20)
     if not share:

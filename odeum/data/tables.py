@@ -30,7 +30,7 @@ class Labelled:
     """where the labels stand in it"""
 
 
-def named(name: str, options: ClassificationData) -> Labelled:
+def named_table(name: str, options: ClassificationData) -> Labelled:
     return ag_news(options) if name == "ag_news" else imdb()
 
 
@@ -71,7 +71,7 @@ def ag_news(options: ClassificationData) -> Labelled:
     return Labelled(parts, {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"})
 
 
-def files(paths: list[Path], options: ClassificationData) -> Labelled:
+def read_tables(paths: list[Path], options: ClassificationData) -> Labelled:
     """The folders of IMDB, or tables."""
     if paths[0].is_dir() and (paths[0] / "train" / "pos").is_dir():
         return Labelled(acl_imdb(paths[0]), {"0": "negative", "1": "positive"})

@@ -37,7 +37,7 @@ def _lines(text: str) -> list[str]:
     return out[:-1]
 
 
-def cut(text: str) -> Iterator[str]:
+def text_pieces(text: str) -> Iterator[str]:
     """A long text in pieces, cut between words, where every way of tokenising keeps apart what it finds.
 
     Where there is no blank for very long, the cut falls anywhere.
@@ -109,7 +109,7 @@ class Tokens(ABC):
 
     def _beginning(self, text: str, most: int | None) -> list[int]:
         ids: list[int] = []
-        for piece in cut(text):
+        for piece in text_pieces(text):
             ids += self.encode(piece)
             if most is not None and len(ids) >= most:
                 break
@@ -119,7 +119,7 @@ class Tokens(ABC):
         """All texts as one row of ids, made line by line so that large corpora fit."""
         out = array("i")
         lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
-        for some in batched(piece for line in lines for piece in cut(line)):
+        for some in batched(piece for line in lines for piece in text_pieces(line)):
             for ids in self.encode_some(some):
                 out.extend(ids)
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
@@ -142,7 +142,7 @@ class Listed(Tokens):
     def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
         """`first`, then the entries by falling frequency, as the adaptive softmax wants them."""
         counts: Counter[str] = Counter()
-        for piece in (piece for text in texts for piece in cut(text)):
+        for piece in (piece for text in texts for piece in text_pieces(text)):
             counts.update(SPLITTERS[kind](piece))
         if kind in ("words", "characters") and not counts[UNKNOWN]:
             counts[UNKNOWN] = 0
@@ -206,7 +206,7 @@ class Bpe(Tokens):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator((piece for text in texts for piece in cut(text)), trainer)
+        tokenizer.train_from_iterator((piece for text in texts for piece in text_pieces(text)), trainer)
         return cls(tokenizer)
 
     def encode(self, text: str) -> list[int]:

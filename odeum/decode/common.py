@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import foreign
+from odeum.fields.base import foreign_modules
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
 from odeum.models.base import OdeumModel
@@ -21,11 +21,11 @@ def cacheable(module: object) -> bool:
         return True
     if any(isinstance(part, Adaptive) for part in module.modules()):
         return False
-    return all(getattr(part, "cached", False) for part in foreign(module) if not isinstance(part, OdeumModel))
+    return all(getattr(part, "cached", False) for part in foreign_modules(module) if not isinstance(part, OdeumModel))
 
 
 @contextmanager
-def evaluating(model: object) -> Generator[None]:
+def without_dropout(model: object) -> Generator[None]:
     """Without dropout while decoding; afterwards as before."""
     before = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
     for part in before:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import cacheable, evaluating, folded, kept
+from odeum.decode.common import cacheable, folded, kept, without_dropout
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.language import LanguageModel
@@ -83,7 +83,7 @@ def _steps(
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
     with folded(model):
         for i in range(count):
-            with evaluating(model):
+            with without_dropout(model):
                 x = model.hidden(fed, window.mask, cache)
                 token = choice.pick(model.embedding.logits(x[:, -1]))
             if end is None:

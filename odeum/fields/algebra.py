@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field, lands
+from odeum.fields.base import Context, Field, projects_anywhere
 from odeum.fields.noise import Dropout
 
 
@@ -53,7 +53,7 @@ class Wrapper(Field):
 
     def __init__(self, field: Field) -> None:
         super().__init__()
-        if not field.projects and lands(field):
+        if not field.projects and projects_anywhere(field):
             raise OdeumError(
                 f"{type(self).__name__} around a sum hides its terms, and with them the norm after each; "
                 f"put {type(self).__name__} around each term, or one norm after the sum"

@@ -92,16 +92,16 @@ class Field(nn.Module):
         return f"{type(self).__name__}({x})"
 
 
-def foreign(module: nn.Module) -> list[nn.Module]:
+def foreign_modules(module: nn.Module) -> list[nn.Module]:
     """The modules inside that come from neither Odeum nor torch: what they do with positions is not known."""
     return [part for part in module.modules() if type(part).__module__.partition(".")[0] not in ("odeum", "torch")]
 
 
 def knows_past(module: nn.Module) -> bool:
     """Whether all that comes from outside says that its newest positions alone give the same as all of them."""
-    return all(getattr(part, "cached", False) for part in foreign(module))
+    return all(getattr(part, "cached", False) for part in foreign_modules(module))
 
 
-def lands(field: Field) -> bool:
+def projects_anywhere(field: Field) -> bool:
     """Whether a step through the field, or through one of its terms at any depth, ends in a projection."""
-    return field.projects or any(lands(term) for term in field.terms if term is not field)
+    return field.projects or any(projects_anywhere(term) for term in field.terms if term is not field)

@@ -8,7 +8,7 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Field
 from odeum.fields.noise import Dropout
-from odeum.fields.strips import relu_network, suits
+from odeum.fields.strips import relu_network, wants_plain_gradient
 
 ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "swiglu": nn.functional.silu}
 
@@ -42,7 +42,7 @@ class FeedForward(Field):
         reset(self.down)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
-        if self.activation is nn.functional.relu and suits(x, self.up, self.down):
+        if self.activation is nn.functional.relu and wants_plain_gradient(x, self.up, self.down):
             return self.dropout(relu_network(x, self.up, self.down), context.noise)
         h = self.up(x)
         if self.gated:

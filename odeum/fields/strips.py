@@ -17,7 +17,7 @@ STRIP = 1024
 """rows whose hidden gradient exists at a time"""
 
 
-def suits(x: Tensor, *linears: nn.Module) -> bool:
+def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
     """Whether nothing but a plain gradient on a CPU is wanted, of linear maps that nobody listens to or has changed."""
     return (
         type(x) is Tensor

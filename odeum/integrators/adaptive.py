@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
-from odeum.fields.base import Context, Field, lands
+from odeum.fields.base import Context, Field, projects_anywhere
 from odeum.integrators.base import Solver
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
@@ -43,7 +43,7 @@ class Adaptive(Solver):
                 f"an adaptive solver needs a field without randomness, but there is {noisy}; "
                 "set dropout and stochastic_depth to 0 or use fixed steps"
             )
-        if lands(field):
+        if projects_anywhere(field):
             raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
-from odeum.fields.base import Carry, Context, Field, lands
+from odeum.fields.base import Carry, Context, Field, projects_anywhere
 from odeum.fields.noise import Noise
 
 
@@ -64,7 +64,7 @@ class Solver(nn.Module):
 
 def refuse_projecting_terms(field: Field, who: str) -> None:
     """Post-norm summands under an unsplit method would lose their norms without a word."""
-    if not field.projects and lands(field):
+    if not field.projects and projects_anywhere(field):
         raise OdeumError(
             f"{who} adds all terms in one step and would drop the norm after each of them; "
             "use one norm after the sum (norm=post-sum) or a splitting (method=lie-trotter)"

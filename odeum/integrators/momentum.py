@@ -8,7 +8,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, remembered, within_evaluation, within_step
-from odeum.integrators.runge_kutta import landing
+from odeum.integrators.runge_kutta import projected_step
 
 
 class Momentum(Method):
@@ -41,4 +41,4 @@ class Momentum(Method):
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         kept = self.gamma**share
         step = "x + v" if share == 1.0 else f"x + {share:g} v"
-        return [f"v ← {kept:.4g} v + {1 - kept:.4g} ({field.formula('x')})", landing(field, step)]
+        return [f"v ← {kept:.4g} v + {1 - kept:.4g} ({field.formula('x')})", projected_step(field, step)]

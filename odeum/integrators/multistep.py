@@ -12,7 +12,7 @@ from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, remembered, within_evaluation, within_step
 from odeum.integrators.mixes import combination, combine
-from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, landing
+from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, projected_step
 from odeum.tableaux import BOSH3, HEUN, RK4, Tableau
 
 STARTS: dict[int, Tableau] = {2: HEUN, 3: BOSH3, 4: RK4}
@@ -73,7 +73,7 @@ class AdamsBashforth(Method):
         many = "step" if self.order == 2 else "steps"
         return [
             f"k = {field.formula('x')}",
-            landing(field, f"x + dt ({change})") + f", {', '.join(marks[1:])} = k of the {many} before",
+            projected_step(field, f"x + dt ({change})") + f", {', '.join(marks[1:])} = k of the {many} before",
             f"the first {count} by {self.start.name}: {first}",
         ]
 
@@ -144,6 +144,6 @@ class Leapfrog(Method):
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         return [
-            landing(field, f"x′ + 2 dt ({field.formula('x')})") + ", x′ = x of the step before",
+            projected_step(field, f"x′ + 2 dt ({field.formula('x')})") + ", x′ = x of the step before",
             "the first step by euler",
         ]

@@ -43,14 +43,16 @@ class RungeKutta(Method):
         half = {1.0: "", 0.5: "½ "}.get(share, f"{share:g} ")
         if type(self.mix) is Mix and self.mix.used == 1:
             change = field.formula("x")
-            return [landing(field, f"x + {f'{half}({change})' if half and ' + ' in change else f'{half}{change}'}")]
+            return [
+                projected_step(field, f"x + {f'{half}({change})' if half and ' + ' in change else f'{half}{change}'}")
+            ]
 
         def moved(change: str) -> str:
             return f"x + {half}dt {f'({change})' if ' ' in change else change}" if change else "x"
 
         rows = enumerate(self.tableau.a[: self.mix.used], 1)
         lines = [f"k{i} = {field.formula(moved(combination(row)))}" for i, row in rows]
-        return [*lines, landing(field, moved(self.mix.formula()))]
+        return [*lines, projected_step(field, moved(self.mix.formula()))]
 
 
 def evaluate_stages(
@@ -72,6 +74,6 @@ def evaluate_stages(
     return stages
 
 
-def landing(field: Field, step: str) -> str:
+def projected_step(field: Field, step: str) -> str:
     """x ← step, with the norm of a post-norm field around it."""
     return f"x ← N({step})" if field.projects else f"x ← {step}"

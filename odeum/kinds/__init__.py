@@ -8,7 +8,7 @@ from odeum.kinds.base import (
     NAMED,
     Kind,
     PredictOption,
-    add,
+    add_kind,
     kind_of_record,
     kind_of_settings,
     kind_of_task,
@@ -27,7 +27,7 @@ __all__ = [
     "NAMED",
     "Kind",
     "PredictOption",
-    "add",
+    "add_kind",
     "kind_of_record",
     "kind_of_settings",
     "kind_of_task",
@@ -37,4 +37,4 @@ __all__ = [
 
 # the last is asked first what a path holds
 for _kind in (LANGUAGE, CLASSIFICATION, LISTOPS, TRANSLATION, IMAGES, REGRESSION, IMAGE_REGRESSION):
-    add(_kind)
+    add_kind(_kind)

@@ -66,11 +66,11 @@ class Kind:
 
     @property
     def model_class(self) -> type[OdeumModel]:
-        return load(self.model)
+        return resolve(self.model)
 
     @property
     def task_class(self) -> type[Task]:
-        return load(self.task)
+        return resolve(self.task)
 
     def is_task(self, task: type) -> bool:
         """Whether the task's class is this kind's own; a class that is not loaded yet is known by its name."""
@@ -78,10 +78,10 @@ class Kind:
 
     def claims(self, found: Sniffed) -> bool:
         """Whether what lies at a path is of this kind."""
-        return self.recognises is not None and load(self.recognises)(found)
+        return self.recognises is not None and resolve(self.recognises)(found)
 
 
-def load(reference: Any) -> Any:
+def resolve(reference: Any) -> Any:
     """What a reference such as "module:name" names; anything else is itself."""
     if not isinstance(reference, str):
         return reference
@@ -96,7 +96,7 @@ MODELS: dict[str, Model] = {}
 """every named model"""
 
 
-def add(kind: Kind) -> Kind:
+def add_kind(kind: Kind) -> Kind:
     """Register a kind with its named sets and models; a name that is taken is refused before anything is added."""
     _check(kind)
     KINDS.add(kind.name, kind, about=kind.about)

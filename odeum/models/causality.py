@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Source, foreign
+from odeum.fields.base import Context, Source, foreign_modules
 from odeum.integrators import Adaptive
 
 
@@ -16,7 +16,7 @@ def refuse_looking_ahead(stack: nn.Module, width: int, length: int, cross: bool 
     Tried with the fresh weights on one random example; Odeum's own fields are known, and tested, to look back only.
     """
     weights = list(stack.parameters())
-    suspects = [part for part in foreign(stack) if not getattr(part, "cached", False)]
+    suspects = [part for part in foreign_modules(stack) if not getattr(part, "cached", False)]
     unknown = any(weight.is_meta for weight in weights) or any(isinstance(part, Adaptive) for part in stack.modules())
     if not suspects or unknown or length < 2:
         return

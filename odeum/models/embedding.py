@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Rotary
-from odeum.fields.constants import remembered
+from odeum.fields.constants import made_once
 from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
 from odeum.models.base import IGNORE, check_labels, exact
 
@@ -65,7 +65,7 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., :width]
 
 
-@remembered
+@made_once
 def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     """The first so many positions: looking them up is cheaper than as many sines."""
     return sinusoid(torch.arange(length, device=device), width)

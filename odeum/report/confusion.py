@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from odeum.errors import notice
-from odeum.report.records import ComparisonRecord, RunRecord, read_json, whole
+from odeum.report.records import ComparisonRecord, RunRecord, json_or_none, whole
 from odeum.report.row import Row
 
 MOST = 20
@@ -54,7 +54,7 @@ def _cell(value: int, total: int, right: bool) -> str:
 def _read(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
     """What a run kept, if it is a square of counts that has a place on a page."""
     damaged: list[str] = []
-    content = read_json(run.path / "confusion.json", damaged) or {}
+    content = json_or_none(run.path / "confusion.json", damaged) or {}
     for sentence in damaged:
         notice(sentence)
     classes, counts = content.get("classes"), content.get("counts")

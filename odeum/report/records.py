@@ -112,7 +112,7 @@ def read(directory: str | Path) -> ComparisonRecord:
             f"as `odeum compare DATA --out {root}` writes"
         )
     left_out: list[str] = []
-    plan = read_json(root / "comparison.json", left_out) or {}
+    plan = json_or_none(root / "comparison.json", left_out) or {}
     listed = plan.get("architectures")
     wanted = [str(name) for name in listed] if isinstance(listed, list) else []
     runs = _unique((_run(folder, folders, wanted, left_out) for folder in folders), left_out)
@@ -165,7 +165,7 @@ def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
         return None
 
 
-def read_json(path: Path, left_out: list[str]) -> dict[str, Any] | None:
+def json_or_none(path: Path, left_out: list[str]) -> dict[str, Any] | None:
     """The object in a file; none if the file is missing or is not what was written, which is added to `left_out`."""
     if not path.exists():
         return None
@@ -194,8 +194,8 @@ def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _run(folder: Path, folders: list[Path], wanted: list[str], left_out: list[str]) -> RunRecord:
-    info = read_json(folder / "run.json", left_out)
-    result = read_json(folder / "result.json", left_out)
+    info = json_or_none(folder / "run.json", left_out)
+    result = json_or_none(folder / "result.json", left_out)
     if info is None and result is not None:
         left_out.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
         result = None
@@ -231,7 +231,7 @@ def _name(
         return str(info["architecture"])
     for other in folders:
         if other.parent == folder.parent and other != folder:
-            found = read_json(other / "run.json", left_out)
+            found = json_or_none(other / "run.json", left_out)
             if found and found.get("architecture"):
                 return str(found["architecture"])
     plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}

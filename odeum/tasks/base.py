@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.data.table_files import Columns
-from odeum.decode.common import evaluating as without_dropout
+from odeum.decode.common import without_dropout
 from odeum.errors import OdeumError, choose
 from odeum.kinds import NAMED, kind_of_task
 from odeum.settings.data import Data
@@ -25,7 +25,7 @@ from odeum.storage import checksum, make_directory, write_bytes, write_json
 from odeum.tasks.evidence import Evidence
 
 Batch = dict[str, Tensor]
-SPLITS = ("valid", "test")
+HELD_OUT = ("valid", "test")
 
 
 class Task(ABC):
@@ -75,7 +75,7 @@ class Task(ABC):
         columns = "+".join(map(_column, self.columns)) if self.target_column is not None else ""
         read = [f"text = {columns}, label = {_column(self.target_column)}"] if columns else []
         sizes = self.sizes()
-        rows = [f"{'/'.join(str(sizes[part]) for part in ('train', *SPLITS))} examples"] if sizes else []
+        rows = [f"{'/'.join(str(sizes[part]) for part in ('train', *HELD_OUT))} examples"] if sizes else []
         return f"{self.name} ({self.kind}): " + ", ".join([*read, *self.about()[:1], *rows, *self.about()[1:]])
 
     # what the data says about the model
@@ -156,7 +156,7 @@ class Task(ABC):
         if not self.has_data:
             raise OdeumError(f"the task '{self.name}' was loaded without its data; open it again to train or evaluate")
         if split is not None:
-            choose(split, SPLITS, "part of the data")
+            choose(split, HELD_OUT, "part of the data")
 
     # prediction
 

@@ -21,7 +21,7 @@ from odeum.settings.data import ClassificationData, Data
 from odeum.settings.model import Classification
 from odeum.settings.training import Training
 from odeum.tasks.classes import Classes, top_classes
-from odeum.tasks.text_base import TextSplit, TextTask, cut, learn, room, some
+from odeum.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
 
 # sized for a laptop: a few minutes a run
 RECIPES: dict[str, Training] = {
@@ -56,7 +56,7 @@ class ClassificationTask(Classes, TextTask):
     def open(cls, data: str | Path, *more: str | Path, options: ClassificationData) -> ClassificationTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
-        found = tables.named(str(data), options) if known else tables.files(paths, options)
+        found = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
         if data == "imdb-bytes" and options.tokens == "auto":
             options = dataclasses.replace(options, tokens="bytes")
         labels = sorted({label for _, label in found.parts["train"]}, key=_by_number)
@@ -64,7 +64,7 @@ class ClassificationTask(Classes, TextTask):
         rows = split(found.parts, labels, str(data))
         most = options.test_examples or (5000 if data == "imdb-bytes" else None)
         rows["test"], note = some(rows["test"], most)
-        tokens = learn(options, [text for text, _ in rows["train"]])
+        tokens = learn_tokens(options, [text for text, _ in rows["train"]])
         length = room(options, tokens)
         parts = {part: numbered(some, tokens, labels, length) for part, some in rows.items()}
         classes = [found.names.get(label, label) for label in labels]
@@ -143,4 +143,4 @@ def split(parts: dict[str, tables.Rows], labels: list[str], where: str) -> dict[
 
 def numbered(rows: tables.Rows, tokens: Tokens, labels: list[str], length: int) -> TextSplit:
     index = {label: i for i, label in enumerate(labels)}
-    return cut((text for text, _ in rows), tokens, length), torch.tensor([index[label] for _, label in rows])
+    return encode_texts((text for text, _ in rows), tokens, length), torch.tensor([index[label] for _, label in rows])

@@ -54,7 +54,7 @@ class ImageTask(Classes, PictureTask):
         one_folder(more, options.size)
         known = str(data) in NAMED
         folder = Path(data).expanduser()
-        found = pictures.named(str(data)) if known else image_files.folder(folder, options.size, options.fit)
+        found = pictures.named_images(str(data)) if known else image_files.folder(folder, options.size, options.fit)
         images = found.parts["train"][0]
         mean, std = statistics(images)
         name = str(data) if known else Path(data).resolve().name

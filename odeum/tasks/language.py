@@ -18,7 +18,7 @@ from odeum.models.base import IGNORE
 from odeum.settings.data import SHORTEST_WINDOW, Data, LanguageData
 from odeum.settings.model import Language
 from odeum.settings.training import Training
-from odeum.tasks.base import SPLITS, Batch, Task, evaluating, even_batches, generator, move, perplexity
+from odeum.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, move, perplexity
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
 RECIPES: dict[str, Training] = {
@@ -60,9 +60,9 @@ class LanguageTask(Task):
     def open(cls, data: str | Path, *more: str | Path, options: LanguageData) -> LanguageTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
-        corpus = corpora.named(str(data), options.megabytes) if known else corpora.files(paths)
+        corpus = corpora.named_corpus(str(data), options.megabytes) if known else corpora.read_corpus(paths)
         wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
-        tokens = learn(options, corpus["train"], wiki)
+        tokens = learn_corpus_tokens(options, corpus["train"], wiki)
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
@@ -86,7 +86,7 @@ class LanguageTask(Task):
         return held | {"train": len(self.streams["train"]) // self.length}
 
     def about(self) -> list[str]:
-        counts = "/".join(str(len(self.streams[part])) for part in ("train", *SPLITS))
+        counts = "/".join(str(len(self.streams[part])) for part in ("train", *HELD_OUT))
         return [f"{counts} tokens, vocabulary {self.tokens.size}, windows of {self.length}"]
 
     def facts(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class LanguageTask(Task):
         return cls(name, options, load_tokens(directory), record["length"])
 
 
-def learn(options: LanguageData, texts: list[str], wiki: bool) -> Tokens:
+def learn_corpus_tokens(options: LanguageData, texts: list[str], wiki: bool) -> Tokens:
     """The vocabulary of the training part."""
     size = sum(map(len, texts))
     kind = options.tokens

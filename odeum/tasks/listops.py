@@ -19,7 +19,9 @@ class ListOpsTask(GeneratedTask):
 
     @classmethod
     def generate(cls, options: ListOpsData) -> dict[str, Rows]:
-        return {part: [(text, str(value)) for text, value in rows] for part, rows in listops.load(options).items()}
+        return {
+            part: [(text, str(value)) for text, value in rows] for part, rows in listops.load_listops(options).items()
+        }
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: Any) -> ListOpsTask:

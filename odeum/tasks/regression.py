@@ -26,7 +26,7 @@ from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Task
 from odeum.tasks.evidence import Evidence
 from odeum.tasks.image_base import PictureTask, one_folder, statistics
-from odeum.tasks.text_base import TextSplit, TextTask, cut, learn, room, some
+from odeum.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
 
 TEXT_RECIPE = Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05)
 IMAGE_RECIPE = Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05)
@@ -141,7 +141,7 @@ class RegressionTask(NumberTask, TextTask):
         )
         rows = hold_out(parts, lambda train, count: _tenths(train, count, str(data)))
         rows["test"], note = some(rows["test"], options.test_examples)
-        tokens = learn(options, [text for text, _ in rows["train"]])
+        tokens = learn_tokens(options, [text for text, _ in rows["train"]])
         length = room(options, tokens)
         made = {part: _numbered(rows[part], tokens, length) for part in ("train", "valid", "test")}
         task = cls(paths[0].resolve().name, options, tokens, length, made, [str(p) for p in (data, *more)])
@@ -185,7 +185,10 @@ class ImageRegressionTask(NumberTask, PictureTask):
         found = {part: numbers.read_labels(sub, options.label_column) for part, sub in given.items()}
         channels, side = image_files.common({"": found["train"][0]}, options.size, options.fit)
         parts = {
-            part: (image_files.load(files, channels, side, options.fit), torch.tensor(values, dtype=torch.float64))
+            part: (
+                image_files.load_images(files, channels, side, options.fit),
+                torch.tensor(values, dtype=torch.float64),
+            )
             for part, (files, values) in found.items()
         }
         parts = hold_out(parts, lambda train, count: _picked(train, count, str(data)))
@@ -231,7 +234,7 @@ def _is_constant(values: Tensor) -> bool:
 
 def _numbered(rows: numbers.Numbered, tokens: Tokens, length: int) -> TextSplit:
     values = torch.tensor([value for _, value in rows], dtype=torch.float64)
-    return cut((text for text, _ in rows), tokens, length), values
+    return encode_texts((text for text, _ in rows), tokens, length), values
 
 
 def _held(count: int, parts: int, where: str) -> list[list[int]]:

@@ -79,7 +79,7 @@ class TextTask(Task):
 
     def read_off(self, model: nn.Module, texts: Iterable[str]) -> Iterator[Tensor]:
         """What a model reads off new texts, a batch at a time."""
-        ids = cut(texts, self.tokens, self.length)
+        ids = encode_texts(texts, self.tokens, self.length)
         with evaluating(model) as place:
             for rows in torch.arange(len(ids)).split(32):
                 x, mask = ids.padded(rows)
@@ -99,7 +99,7 @@ def some(rows: list[T], most: int | None) -> tuple[list[T], tuple[str, ...]]:
     return [rows[i] for i in shuffled(len(rows))[:most].tolist()], (f"tested on {most} of {len(rows)} test examples",)
 
 
-def learn(options: ClassificationData, texts: list[str]) -> Tokens:
+def learn_tokens(options: ClassificationData, texts: list[str]) -> Tokens:
     """The vocabulary of the training part."""
     if options.tokens == "bytes":
         return Bytes()
@@ -113,6 +113,6 @@ def room(options: ClassificationData, tokens: Tokens) -> int:
     return options.length or (BYTES_LENGTH if isinstance(tokens, Bytes) else LENGTH)
 
 
-def cut(texts: Iterable[str], tokens: Tokens, length: int) -> Ragged:
+def encode_texts(texts: Iterable[str], tokens: Tokens, length: int) -> Ragged:
     """Texts as rows of ids, none longer than the model takes and none empty."""
     return Ragged(row or [0] for row in tokens.encode_all(texts, length))

@@ -74,7 +74,7 @@ class TranslationTask(Task):
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
-        texts, languages = pairs.named(str(data), options.test) if known else pairs.files(paths)
+        texts, languages = pairs.named_pairs(str(data), options.test) if known else pairs.read_pairs(paths)
         sources, targets = texts["train"]
         characters = sum(map(len, sources)) + sum(map(len, targets))
         size = min(options.vocabulary, max(500, characters // 50))

@@ -29,7 +29,7 @@ from odeum.train.job import Job, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
 from odeum.train.optimization import Average, TrainingEnd, learning_rate, make_optimizer
-from odeum.train.progress import Listener, duration
+from odeum.train.progress import Listener, clock_time
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
 
@@ -277,7 +277,7 @@ class Trainer:
                 for weight, value in zip(self.world.local(self.weights), average.values, strict=True):
                     weight.copy_(value)
         peak = peak_memory(self.world.device)
-        self.progress.say(f"trained for {duration(self.seconds)}; evaluating")  # which can take minutes
+        self.progress.say(f"trained for {clock_time(self.seconds)}; evaluating")  # which can take minutes
         whole = self.world.whole(self.model)
         final = {"valid": self._evaluate("valid")}
         final["test"], kept = self.job.task.examine(whole, "test", self.world.device)
@@ -303,7 +303,7 @@ class Trainer:
             self.checkpoints.clear()
         metric = self.job.task.metric
         self.progress.say(
-            f"done: test {metric} {final['test'][metric]:.4g} after {self.step} steps, {duration(self.seconds)}"
+            f"done: test {metric} {final['test'][metric]:.4g} after {self.step} steps, {clock_time(self.seconds)}"
         )
 
 

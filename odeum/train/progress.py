@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
-from odeum.terminal import beneath, columns, fitting, readable
+from odeum.terminal import beneath, fitting, readable, terminal_width
 
 
-def duration(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
     """75 -> 1m15s."""
     whole = round(seconds)
     if whole < 60:
@@ -47,7 +47,7 @@ class Progress:
         if self.quiet or now - self.last < self.every:
             return
         self.last = now
-        left = duration(seconds * (1 - fraction) / fraction) if fraction > 0 else "?"
+        left = clock_time(seconds * (1 - fraction) / fraction) if fraction > 0 else "?"
         line = (
             f"{self.title}  {fraction:4.0%}  step {step}  loss {loss:.4f}  {rate:.0f}/s  "
             f"{left} left  {memory / 2**20:.0f} MiB"
@@ -68,7 +68,7 @@ class Progress:
             stream = beneath(self.stream)
             line = readable(line, stream)
             if self.live:  # a line that wraps could not be written over
-                line = "\r\x1b[2K" + (line if stay else fitting(line, columns(stream) - 1))
+                line = "\r\x1b[2K" + (line if stay else fitting(line, terminal_width(stream) - 1))
             stream.write(line + ("\n" if stay or not self.live else ""))
             stream.flush()
         except BrokenPipeError:  # nobody reads on; the work goes on
