@@ -45,18 +45,18 @@ def _remark(message: Warning | str, category: type[Warning], *where: Any) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in words
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
     with warnings.catch_warnings(), guarded():
         warnings.simplefilter("always", Notice)
         if not debug:
             warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
-        return _run([word for word in words if word != "--debug"], debug)
+        return _run([word for word in arguments if word != "--debug"], debug)
 
 
-def _run(words: list[str], debug: bool) -> int:
+def _run(arguments: list[str], debug: bool) -> int:
     try:
-        code = _act(words)
+        code = _act(arguments)
         sys.stdout.flush()
         return code
     except OdeumError as error:
@@ -84,29 +84,29 @@ def _of_system(error: OSError) -> str:
     return f"cannot use '{shown}': {error.strerror}" if name else f"the system says: {error.strerror or error}"
 
 
-def _act(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+def _act(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {verb:10}{what}" for verb, (_, what) in VERBS.items())
         print(HELP.format(verbs=verbs))
         return 0
-    if words[0] == "--version":
+    if arguments[0] == "--version":
         from odeum import __version__
 
         print(f"odeum {__version__}")
         return 0
-    plugins, words = _take_plugins(words)
-    module, _ = VERBS[choose(words[0] if words else "", VERBS, "verb")]
+    plugins, arguments = _take_plugins(arguments)
+    module, _ = VERBS[choose(arguments[0] if arguments else "", VERBS, "verb")]
     load_installed()
     for plugin in plugins:
         load_plugin(plugin)
     run: Callable[[list[str]], int] = import_module(module).run
-    return run(words[1:])
+    return run(arguments[1:])
 
 
-def _take_plugins(words: list[str]) -> tuple[list[str], list[str]]:
+def _take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
     """What follows each `--plugin`, and the other words."""
     plugins, rest = [], []
-    left = iter(words)
+    left = iter(arguments)
     for word in left:
         if word == "--plugin" or word.startswith("--plugin="):
             plugin = word.partition("=")[2] if "=" in word else next(left, "")

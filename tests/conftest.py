@@ -28,7 +28,7 @@ def float64():
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
     """The one sentence on stderr; nothing may stand on stdout."""
 
     def read() -> str:

@@ -143,12 +143,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: str, sentence: str, here: Path, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    words: str, sentence: str, here: Path, complaint: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(here)
     before = set(here.iterdir())
     assert main(["train", *words.split(), "--train.steps", "1"]) == 2
-    assert sentence in said() and set(here.iterdir()) == before
+    assert sentence in complaint() and set(here.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_a_mistake_is_one_sentence(
     ],
 )
 def test_what_the_data_does_not_decide_is_refused_before_it_is_read(
-    words: str, here: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[[], str]
+    words: str, here: Path, monkeypatch: pytest.MonkeyPatch, complaint: Callable[[], str]
 ) -> None:
     def unread(*_: object) -> None:
         raise AssertionError("the data was read")
 
     monkeypatch.setattr("odeum.data.corpora.read_corpus", unread)
     assert main(["train", str(here / "mid.txt"), *words.split()]) == 2
-    said()
+    complaint()
 
 
 def test_what_the_data_decides_is_not_offered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,12 +19,14 @@ from odeum.tasks.run import load
 def test_scores_of_classes_are_those_of_scikit_learn() -> None:
     random = torch.Generator().manual_seed(0)
     true = torch.randint(0, 4, (200,), generator=random)
-    said = torch.where(torch.rand(200, generator=random) < 0.6, true, torch.randint(0, 5, (200,), generator=random))
-    table = torch.bincount(true * 6 + said, minlength=36).view(6, 6)  # class 4 is only said, class 5 never occurs
+    predicted = torch.where(
+        torch.rand(200, generator=random) < 0.6, true, torch.randint(0, 5, (200,), generator=random)
+    )
+    table = torch.bincount(true * 6 + predicted, minlength=36).view(6, 6)  # class 4 is only said, class 5 never occurs
     found = class_scores(table)
-    assert found["macro_f1"] == pytest.approx(f1_score(true, said, average="macro"))
+    assert found["macro_f1"] == pytest.approx(f1_score(true, predicted, average="macro"))
     with pytest.warns(UserWarning, match="not in y_true"):
-        assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, said))
+        assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(true, predicted))
 
 
 def test_a_run_keeps_losses_and_confusion(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_what_is_no_kind_is_refused_whole(changes: dict[str, Any], sentence: str
 
 
 def test_kind_overrules_what_a_path_looks_like(
-    tmp_path: Path, said: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, complaint: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "songs.csv").write_text("text,label\n" + "la la la,song\nblah blah,talk\n" * 60)
@@ -135,9 +135,11 @@ def test_kind_overrules_what_a_path_looks_like(
     assert main(["train", "songs.csv", "--kind", "language", "--train.steps", "1", "--model.depth", "1"]) == 0
     assert json.loads(next(tmp_path.glob("runs/**/run.json")).read_text())["kind"] == "language"
     capsys.readouterr()
-    assert main(["train", "songs.csv", "--kind", "langage"]) == 2 and "did you mean 'language'" in said()
-    assert main(["train", "digits", "--kind", "language"]) == 2 and "'digits' is a set of the kind images" in said()
-    assert main(["train", "songs.csv", "--kind", "listops"]) == 2 and "is generated, not read from" in said()
+    assert main(["train", "songs.csv", "--kind", "langage"]) == 2 and "did you mean 'language'" in complaint()
+    assert (
+        main(["train", "digits", "--kind", "language"]) == 2 and "'digits' is a set of the kind images" in complaint()
+    )
+    assert main(["train", "songs.csv", "--kind", "listops"]) == 2 and "is generated, not read from" in complaint()
 
 
 def test_the_kind_is_part_of_the_configuration(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_tables_that_do_not_fit_are_a_sentence(
     words: str,
     sentence: str,
     tmp_path: Path,
-    said,
+    complaint,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +117,7 @@ def test_tables_that_do_not_fit_are_a_sentence(
     capsys.readouterr()
     files = [] if "--text" in words else [name.partition("/")[0]]
     assert main(["predict", run, *files, *words.split()]) == 2
-    assert sentence in said()
+    assert sentence in complaint()
 
 
 def test_a_table_without_a_header(tmp_path: Path, rows: list, capsys: Capture) -> None:

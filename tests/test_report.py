@@ -462,7 +462,7 @@ def left_out(folder: Path) -> str:
 
 
 def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
-    for name, spoil, said in (
+    for name, spoil, complaint in (
         (
             "metric",
             lambda r: r["test"].update(accuracy="high"),
@@ -477,7 +477,7 @@ def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
         result = json.loads(path.read_text())
         spoil(result)
         path.write_text(json.dumps(result))
-        assert said in left_out(folder)
+        assert complaint in left_out(folder)
         found = report.read(folder)
         assert found.split == "test"  # where all others are judged
         assert len(found.finished("rk4")) == 2 and len(found.finished("sequential")) == 3

@@ -10,9 +10,9 @@ from odeum.commands.request import (
     DRY_RUN,
     command_line,
     folder_name,
-    open_words,
+    open_request,
     print_config,
-    read_words,
+    read_request,
     refuse_processes,
     tell_before,
 )
@@ -81,17 +81,17 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
-    words = read_words(parser, argv)
-    said = words.said
-    form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
-    if said.get("budget"):
-        said["train"] = {**said.get("train", {}), "budget": said["budget"]}
-    names = split_spellings(said.get("architectures", DEFAULT))
+    request = read_request(parser, argv)
+    given = request.given
+    form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    if given.get("budget"):
+        given["train"] = {**given.get("train", {}), "budget": given["budget"]}
+    names = split_spellings(given.get("architectures", DEFAULT))
     architectures = {name: parse(name) for name in names}
-    seeds = Seeds.parse(said.get("seeds", 3))
-    baseline = said.get("baseline")
+    seeds = Seeds.parse(given.get("seeds", 3))
+    baseline = given.get("baseline")
     first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
-    match = said.get("match") or ("time" if said.get("train", {}).get("budget") else "steps")
+    match = given.get("match") or ("time" if given.get("train", {}).get("budget") else "steps")
 
     from odeum.commands.board import Board
     from odeum.compare.comparison import Comparison, compare, foresee
@@ -101,16 +101,16 @@ def run(argv: list[str]) -> int:
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted
 
-    check_plan(match, names, said.get("train", {}).get("budget"))
-    task, model, training = open_words(words)
-    if said.get("print_config"):
+    check_plan(match, names, given.get("train", {}).get("budget"))
+    task, model, training = open_request(request)
+    if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
-        chosen |= {"seeds": said.get("seeds", 3), "margin": said.get("margin"), "judge": said.get("judge")}
-        print_config(words, task, model, training, chosen)
+        chosen |= {"seeds": given.get("seeds", 3), "margin": given.get("margin"), "judge": given.get("judge")}
+        print_config(request, task, model, training, chosen)
         return 0
-    directory = out_directory(said.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
+    directory = out_directory(given.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
     earlier = Path("runs") / f"compare-{slug(task.name)}"  # where any settings went once
-    if said.get("out") is None and not directory.exists() and began_by(command_line(), earlier):
+    if given.get("out") is None and not directory.exists() and began_by(command_line(), earlier):
         directory = earlier
     job = Comparison(
         task,
@@ -122,19 +122,19 @@ def run(argv: list[str]) -> int:
         directory,
         first,
         command_line(),
-        said.get("overwrite", False),
+        given.get("overwrite", False),
         baseline == NO_BASELINE,
-        said.get("judge"),
-        said.get("margin"),
-        str(said.get("jobs", "auto")),
-        said.get("on"),
+        given.get("judge"),
+        given.get("margin"),
+        str(given.get("jobs", "auto")),
+        given.get("on"),
         named_plugins(),
     )
-    if said.get("dry_run"):
+    if given.get("dry_run"):
         refuse_processes()
         tell_before(task, foresee(job))
         return 0
-    quiet = bool(said.get("quiet")) or not is_main()
+    quiet = bool(given.get("quiet")) or not is_main()
     try:
         with Board(task.metric, metric_named(task.metric, task.higher_is_better).share, quiet=quiet) as board:
             failures = compare(

@@ -27,13 +27,13 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
     parser.section("model", type(settings))
-    said = parser.read(expand_shorthands(argv, type(settings), {"format"}))
-    form = choose(said.get("format", "text"), DESCRIPTION_FORMATS, "format")
-    words = parse(said["architecture"])
+    given = parser.read(expand_shorthands(argv, type(settings), {"format"}))
+    form = choose(given.get("format", "text"), DESCRIPTION_FORMATS, "format")
+    architecture = parse(given["architecture"])
 
     from odeum.models.description import describe
 
-    facts = describe(words, replace(settings, **said.get("model", {})))
+    facts = describe(architecture, replace(settings, **given.get("model", {})))
     if form == "json":
         print(to_json(facts, indent=1))
     else:
@@ -75,8 +75,8 @@ def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
 
     model = facts["model"]
 
-    def text(words: str, style: str = "") -> Text:
-        return Text(readable(words, sys.stdout), style)
+    def text(content: str, style: str = "") -> Text:
+        return Text(readable(content, sys.stdout), style)
 
     title = text(f"{facts['architecture']}  ({model['kind']}, width {model['width']})", "table.title")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=False)

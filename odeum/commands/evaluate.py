@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odeum.tasks.evidence import Evidence
     from odeum.tasks.run import Run
 
-FORMATS = ("text", "md", "csv", "json")
+EVALUATION_FORMATS = ("text", "md", "csv", "json")
 
 
 class Measured(NamedTuple):
@@ -42,13 +42,13 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--solver", type=str, default=None, help=f"another method: {', '.join(METHODS)}")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
-    said = parser.read(argv)
-    form = choose(said.get("format", "text"), FORMATS, "format")
-    split, solver, steps = said.get("split", "test"), said.get("solver"), said.get("steps")
+    given = parser.read(argv)
+    form = choose(given.get("format", "text"), EVALUATION_FORMATS, "format")
+    split, solver, steps = given.get("split", "test"), given.get("solver"), given.get("steps")
 
     from odeum.tasks.run import load
 
-    directories = list(dict.fromkeys(said["run"]))
+    directories = list(dict.fromkeys(given["run"]))
     runs = [load(directory) for directory in directories]
     _refuse_other_data(runs)
     changed = solver is not None or steps is not None
@@ -87,15 +87,15 @@ def _solver_of(own: Run) -> str:
     flow = next((part for part in own.model.modules() if isinstance(part, Flow)), None)
     if flow is None:
         return "none"
-    return _words(flow.solver)
+    return _solver_text(flow.solver)
 
 
-def _words(solver: Any) -> str:
+def _solver_text(solver: Any) -> str:
     """`RungeKutta(rk4), 2 steps a layer`, without the modules' own indentation."""
     method, steps = getattr(solver, "method", None), getattr(solver, "steps", None)
     if method is None:
         inner = getattr(solver, "solver", None)
-        return type(solver).__name__ + (f" of {_words(inner)}" if inner is not None else "")
+        return type(solver).__name__ + (f" of {_solver_text(inner)}" if inner is not None else "")
     tableau = getattr(getattr(method, "tableau", None), "name", None)
     name = str(tableau or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(method).__name__)).lower()
     return name if steps is None else f"{name}, {steps} step{'' if steps == 1 else 's'} a layer"

@@ -20,8 +20,10 @@ def run(argv: list[str]) -> int:
     form = choose(parser.read(argv).get("format", "text"), ("text", "md", "json"), "format")
     if form == "json":
         content = {
-            "architectures": {name: asdict(words) for name, words in ARCHITECTURES.items()},
-            "variants": {name: list(words.variants) for name, words in ARCHITECTURES.items() if words.variants},
+            "architectures": {name: asdict(settings) for name, settings in ARCHITECTURES.items()},
+            "variants": {
+                name: list(settings.variants) for name, settings in ARCHITECTURES.items() if settings.variants
+            },
             "methods": _about(METHODS),
             "fields": _about(FIELDS),
             "models": {name: {"kind": type(m).__name__.lower(), **asdict(m)} for name, m in MODELS.items()},
@@ -62,8 +64,8 @@ def _size(model: Model) -> str:
 
 def _by_kind() -> dict[type, list[str]]:
     out: dict[type, list[str]] = {}
-    for name, words in ARCHITECTURES.items():
-        out.setdefault(type(words), []).append(name)
+    for name, settings in ARCHITECTURES.items():
+        out.setdefault(type(settings), []).append(name)
     return out
 
 

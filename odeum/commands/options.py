@@ -32,10 +32,10 @@ class Help(DefaultHelpFormatter):
     """What an option does, and its default unless the data or the model decides it."""
 
     def _format_usage(self, usage: str | None, actions: Iterable[Action], *rest: Any, **more: Any) -> str:
-        words = [
+        arguments = [
             f"{a.metavar or a.dest.upper()}{' …' if a.nargs in ('*', '+') else ''}" for a in actions if _is_word(a)
         ]
-        return " ".join(["usage:", self._prog, *words, "[--option value …]"]) + "\n\n"
+        return " ".join(["usage:", self._prog, *arguments, "[--option value …]"]) + "\n\n"
 
     def _get_help_string(self, action: Action) -> str:
         settled = not (_is_word(action) or action.nargs == 0 or action.dest.startswith(("model.", "train.")))
@@ -84,44 +84,44 @@ class Parser(ArgumentParser):
 
     def _in_order(self, argv: list[str]) -> list[str]:
         """Positional words first: argparse takes several of them only where they stand together."""
-        words, options = self._parted(argv)
-        return argv if "--" in argv else [*words, *options]
+        arguments, options = self._parted(argv)
+        return argv if "--" in argv else [*arguments, *options]
 
     def _parted(self, argv: list[str]) -> tuple[list[str], list[str]]:
         flags = {word for word, action in self._option_string_actions.items() if action.nargs == 0}
-        words: list[str] = []
+        arguments: list[str] = []
         options: list[str] = []
         value = False
         for place, word in enumerate(argv):
             if word == "--" and not value:  # what follows it are words, whatever they begin with
-                return [*words, *argv[place + 1 :]], options
+                return [*arguments, *argv[place + 1 :]], options
             is_option = word.startswith("--") or word in flags
             if not value and not is_option and re.match("-.", word):
                 raise OdeumError(f"unknown option {word}; a file of this name is written ./{word}")
-            (options if value or is_option else words).append(word)
+            (options if value or is_option else arguments).append(word)
             value = is_option and "=" not in word and word not in flags
-        return words, options
+        return arguments, options
 
-    def check(self, said: dict[str, Any], where: str) -> dict[str, Any]:
+    def check(self, given: dict[str, Any], where: str) -> dict[str, Any]:
         """The same check for what a file says."""
         for name, action in self._option_string_actions.items():
-            value = said.get(name.removeprefix("--"))
+            value = given.get(name.removeprefix("--"))
             if action.nargs == 0 and value is not None and not isinstance(value, bool):
                 raise OdeumError(f"{where}: {name.removeprefix('--')} is {value!r} but should be true or false")
         try:
-            return self.parse_object(said, defaults=False).as_dict()
+            return self.parse_object(given, defaults=False).as_dict()
         except (argparse.ArgumentError, TypeError, KeyError) as error:
             raise OdeumError(f"{where}: {self._sentence(str(error))}") from None
 
     def _sentence(self, message: str) -> str:
-        words = [o for o in self._option_string_actions if not o.endswith("+") and o[2:] not in self.sections]
+        known = [o for o in self._option_string_actions if not o.endswith("+") and o[2:] not in self.sections]
         if found := re.match(r"argument (\S+): expected one argument", message):
             return f"{found[1]} needs a value; one that begins with - is written {found[1]}=VALUE"
         if found := re.match(r"unrecognized arguments: (\S+)", message):
             word = found[1].partition("=")[0]
             if not word.startswith("-"):
                 return f"'{word}' is one word too many; see `{self.prog} --help`"
-            return f"unknown option {word}{_guess(word, words)}; see `{self.prog} --help`"
+            return f"unknown option {word}{_guess(word, known)}; see `{self.prog} --help`"
         if found := re.match(r"the following arguments are required: (.*)", message):
             return f"missing: {found[1].partition(',')[0]}; see `{self.prog} --help`"
         if found := re.search(r'key "([^"]+)":?\s*(.*)', message, re.DOTALL):
@@ -137,10 +137,10 @@ class Parser(ArgumentParser):
         return " ".join(message.split())
 
 
-def _guess(word: str, words: list[str]) -> str:
+def _guess(word: str, known: list[str]) -> str:
     """The nearest name in the section that was said or, without one, in any."""
     section, dot, name = word.lstrip("-").rpartition(".")
-    near = {w.rpartition(".")[2].lstrip("-"): w for w in reversed(words) if w.startswith(f"--{section}{dot}")}
+    near = {w.rpartition(".")[2].lstrip("-"): w for w in reversed(known) if w.startswith(f"--{section}{dot}")}
     close = difflib.get_close_matches(name, near, n=1)
     return f"; did you mean {near[close[0]]}?" if close else ""
 
@@ -148,10 +148,10 @@ def _guess(word: str, words: list[str]) -> str:
 def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:
     """Take `--option VALUE` out of the words: for what decides which other options there are."""
     rest, value = [], None
-    words = iter(argv)
-    for word in words:
+    arguments = iter(argv)
+    for word in arguments:
         if word == option:
-            value = next(words, None)
+            value = next(arguments, None)
             if value is None or value.startswith("--"):
                 raise OdeumError(f"{option} needs a value")
         elif word.startswith(option + "="):

@@ -37,24 +37,24 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
     for option in _predict_options():
         parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about)
-    said = parser.read(argv)
-    form = choose(said.get("format", "text"), ("text", "json"), "format")
-    if said.get("text") is not None and said.get("inputs"):
+    given = parser.read(argv)
+    form = choose(given.get("format", "text"), ("text", "json"), "format")
+    if given.get("text") is not None and given.get("inputs"):
         raise OdeumError("give either --text or files, not both")
 
     from odeum.tasks.run import load
 
-    model = load(said["run"]).solve_by(said.get("solver"), said.get("steps"))
+    model = load(given["run"]).solve_by(given.get("solver"), given.get("steps"))
     kind = KINDS[model.task.kind]
     own = {option.name: option.default for option in kind.predict_options}
     for name in (option.name for option in _predict_options()):
-        if said.get(name) is not None and name not in own:
+        if given.get(name) is not None and name not in own:
             known = f"it knows {', '.join(f'--{other}' for other in own)}" if own else "it has no such options"
             raise OdeumError(f"--{name} does nothing for a {kind.name} run; {known}")
-    options = {name: said.get(name, default) for name, default in own.items()}
+    options = {name: given.get(name, default) for name, default in own.items()}
     options = {name: value for name, value in options.items() if value is not None}
     answered = failed = 0
-    for some in _batches(_inputs(model.task, kind, said)):
+    for some in _batches(_inputs(model.task, kind, given)):
         ready = {}
         for place, item in enumerate(some):
             try:
@@ -74,21 +74,21 @@ def _predict_options() -> list[PredictOption]:
     return list({option.name: option for kind in KINDS.values() for option in kind.predict_options}.values())
 
 
-def _inputs(task: Task, kind: Kind, said: dict[str, Any]) -> Iterator[PredictInput]:
+def _inputs(task: Task, kind: Kind, given: dict[str, Any]) -> Iterator[PredictInput]:
     """Image files; rows of tables and lines of plain text; or lines of standard input."""
-    files = list(said.get("inputs") or [])
+    files = list(given.get("inputs") or [])
     if kind.input == "image":
-        if not files or said.get("text") is not None or said.get("column") is not None:
+        if not files or given.get("text") is not None or given.get("column") is not None:
             raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
         yield from map(PredictInput, image_paths(files))
         return
-    if said.get("column") is not None and not files:
+    if given.get("column") is not None and not files:
         raise OdeumError("--column is for tables; give one, such as `odeum predict RUN rows.csv --column NAME`")
-    if said.get("text") is not None:
-        yield from map(PredictInput, said["text"])
+    if given.get("text") is not None:
+        yield from map(PredictInput, given["text"])
     elif files:
         for name in files:
-            yield from predict_inputs(name, task.columns, said.get("column"))
+            yield from predict_inputs(name, task.columns, given.get("column"))
     else:
         if sys.stdin.isatty():
             print("type a line and press Enter; Ctrl-D ends", file=sys.stderr)

@@ -12,12 +12,12 @@ def run(argv: list[str]) -> int:
     parser = Parser("report", "Write the tables, plots and page of a comparison again, from its runs alone.")
     parser.add_argument("directory", type=str, help="of the comparison")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
-    said = parser.read(argv)
-    form = choose(said.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    given = parser.read(argv)
+    form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
 
     from odeum.report import read, rows, table, write
 
-    report = write(said["directory"])
-    print(table(rows(read(said["directory"])), form))
+    report = write(given["directory"])
+    print(table(rows(read(given["directory"])), form))
     print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)
     return 0

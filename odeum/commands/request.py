@@ -27,16 +27,16 @@ LONGEST_NAME = 60
 """characters that a folder's name spends on settings; more become a short hash"""
 
 
-class Words(NamedTuple):
+class Request(NamedTuple):
     """What was said, still without the data's own defaults."""
 
     source: list[str]
     kind: Kind
     preset: Model | None
-    said: dict[str, Any]
+    given: dict[str, Any]
 
 
-def read_words(parser: Parser, argv: list[str]) -> Words:
+def read_request(parser: Parser, argv: list[str]) -> Request:
     """Two looks at the words: first for the data, then with the options that its kind has."""
     path, argv = take(argv, "--config")
     config = read_config(path) if path else {}
@@ -58,25 +58,25 @@ def read_words(parser: Parser, argv: list[str]) -> Words:
     parser.section("model", type(chosen) if chosen else kind.settings, kind.decided)
     _refuse_decided(kind, argv, config)
     parser.section("train", Training)
-    said = parser.read(argv)
-    ends = [name for name in END_OPTIONS if said.get("train", {}).get(name) is not None]
+    given = parser.read(argv)
+    ends = [name for name in END_OPTIONS if given.get("train", {}).get(name) is not None]
     if len(ends) > 1:
         raise OdeumError(f"the training ends once: say --train.{ends[0]} or --train.{ends[1]}, not both")
     if config:
         written = parser.check(config, path or "")
         if ends:  # words overrule the file, whatever end it names
             written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in END_OPTIONS}
-        said = merge(written, said)
-    said |= {"kind": named} if named else {}
-    return Words(source, kind, chosen, said)
+        given = merge(written, given)
+    given |= {"kind": named} if named else {}
+    return Request(source, kind, chosen, given)
 
 
 def _refuse_decided(kind: Kind, argv: list[str], config: dict[str, Any]) -> None:
     """What only the data can say is no option."""
-    said = {word.partition("=")[0].removeprefix("--model.") for word in argv if word.startswith("--model.")}
+    given = {word.partition("=")[0].removeprefix("--model.") for word in argv if word.startswith("--model.")}
     own = {field.name for field in fields(kind.options)}
     for name in kind.decided:
-        if name in said or name in config.get("model", {}):
+        if name in given or name in config.get("model", {}):
             wanted = name.removeprefix("image_")
             hint = f"; --data.{wanted} may be what you look for" if wanted in own else ""
             raise OdeumError(f"--model.{name} is decided by the data, so it is no option{hint}")
@@ -88,34 +88,34 @@ def _source(config: dict[str, Any], path: str | None) -> list[str]:
         if not isinstance(config.get(name, {}), dict):
             raise OdeumError(f"{path}: {name} should be a mapping of options, not {config[name]!r}")
     source = config.get("source", [])
-    words = [source] if isinstance(source, str) else source
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    sources = [source] if isinstance(source, str) else source
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
         raise OdeumError(f"{path}: source should be a named set, a path or a list of them, not {source!r}")
-    config["source"] = words
-    return words
+    config["source"] = sources
+    return sources
 
 
-def open_words(words: Words) -> tuple[Task, Model, Training]:
+def open_request(request: Request) -> tuple[Task, Model, Training]:
     """The data, and the settings with its defaults under what was said."""
     from odeum.architectures.shapes import check_changes
     from odeum.tasks import open_task
     from odeum.train import with_changes
 
-    said = {key: tuple(v) if isinstance(v, list) else v for key, v in words.said.get("model", {}).items()}
-    check_changes(type(words.preset) if words.preset else words.kind.settings, said)
-    budget = words.said.get("train", {}).get("budget")
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in request.given.get("model", {}).items()}
+    check_changes(type(request.preset) if request.preset else request.kind.settings, given)
+    budget = request.given.get("train", {}).get("budget")
     if isinstance(budget, str) and budget.strip().replace(".", "").isdigit():
         notice(f"the budget '{budget}' has no unit and is read as seconds; write {budget}s, {budget}m or {budget}h")
-    with_changes(Training(), words.said.get("train", {}))  # what cannot be is refused before the data is read
-    task = open_task(*words.source, kind=words.kind.name, **words.said.get("data", {}))
+    with_changes(Training(), request.given.get("train", {}))  # what cannot be is refused before the data is read
+    task = open_task(*request.source, kind=request.kind.name, **request.given.get("data", {}))
     for note in task.notes:
         notice(note)
     facts = task.facts()
-    for name, value in said.items():
+    for name, value in given.items():
         if name in facts and facts[name] != value:
             raise OdeumError(f"--model.{name} {value} does not fit the data, which has {facts[name]}")
-    model = with_changes(task.fit(words.preset) if words.preset else task.model(), said)
-    return task, model, with_changes(task.training(), words.said.get("train", {}))
+    model = with_changes(task.fit(request.preset) if request.preset else task.model(), given)
+    return task, model, with_changes(task.training(), request.given.get("train", {}))
 
 
 def tell_before(task: Task, cost: Forecast) -> None:
@@ -130,14 +130,14 @@ def refuse_processes() -> None:
         raise OdeumError("--dry-run measures in one process; leave torchrun out")
 
 
-def print_config(words: Words, task: Task, model: Model, training: Training, extra: dict[str, Any]) -> None:
+def print_config(request: Request, task: Task, model: Model, training: Training, extra: dict[str, Any]) -> None:
     """The whole configuration, as a file that --config takes."""
     import yaml
 
     facts = task.facts()
     content = {
-        "source": words.source,
-        **{key: words.said[key] for key in ("kind",) if key in words.said},
+        "source": request.source,
+        **{key: request.given[key] for key in ("kind",) if key in request.given},
         **extra,
         "data": asdict(task.options),
         "model": {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(model).items() if k not in facts},

@@ -11,9 +11,9 @@ from odeum.commands.request import (
     DRY_RUN,
     command_line,
     folder_name,
-    open_words,
+    open_request,
     print_config,
-    read_words,
+    read_request,
     refuse_processes,
     tell_before,
 )
@@ -50,31 +50,31 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
-    words = read_words(parser, argv)
-    architecture = parse(words.said.get("architecture", "sequential"))
+    request = read_request(parser, argv)
+    architecture = parse(request.given.get("architecture", "sequential"))
 
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted, Job, holds, train
     from odeum.train.job import check_seed
     from odeum.train.resume import find_state
 
-    seed = words.said.get("seed", 0)
+    seed = request.given.get("seed", 0)
     check_seed(seed)
-    task, model, training = open_words(words)
-    if words.said.get("print_config"):
-        print_config(words, task, model, training, {"architecture": spell(architecture), "seed": seed})
+    task, model, training = open_request(request)
+    if request.given.get("print_config"):
+        print_config(request, task, model, training, {"architecture": spell(architecture), "seed": seed})
         return 0
-    state = None if words.said.get("resume_from") is None else find_state(words.said["resume_from"])
+    state = None if request.given.get("resume_from") is None else find_state(request.given["resume_from"])
     name = folder_name(task, model, training, *([] if state is None else [f"from {state.name}"]))
     inside = Path(slug(spell(architecture))) / f"seed-{seed}"
-    directory = out_directory(words.said.get("out"), Path("runs") / name / inside)
-    overwrite = words.said.get("overwrite", False)
+    directory = out_directory(request.given.get("out"), Path("runs") / name / inside)
+    overwrite = request.given.get("overwrite", False)
     job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite)
     earlier = replace(job, directory=Path("runs") / slug(task.name) / inside)  # where any settings went once
-    if words.said.get("out") is None and not directory.exists() and holds(earlier):
+    if request.given.get("out") is None and not directory.exists() and holds(earlier):
         job = earlier
     directory = job.directory
-    if words.said.get("dry_run"):
+    if request.given.get("dry_run"):
         from odeum.compare.forecast import forecast
 
         refuse_processes()

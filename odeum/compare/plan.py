@@ -116,8 +116,8 @@ def make_plan(
     wanted = judged.margin if margin is None else judged.parse_margin(margin)
     settled = read_margin(before.get("margin"), judged) if before else wanted
     if margin is not None and settled != wanted:
-        said, was = judged.spell_margin(wanted), judged.spell_margin(settled)
-        raise OdeumError(f"{where} with a margin of {was}, not {said}: it is said before the run; give another --out")
+        asked, was = judged.spell_margin(wanted), judged.spell_margin(settled)
+        raise OdeumError(f"{where} with a margin of {was}, not {asked}: it is said before the run; give another --out")
     earlier = [str(name) for name in before.get("architectures") or () if name not in names]
     return Plan(
         architectures=(*names, *earlier),

@@ -58,12 +58,12 @@ class Verdict:
 def judge(found: Difference, margin: float, higher_is_better: bool, look: int | None = None) -> Verdict:
     """The verdict on a difference; `margin` is in its unit."""
     if found.low is None or found.high is None:
-        words: dict[str | None, Word] = {
+        by_problem: dict[str | None, Word] = {
             "one seed": "one seed: no verdict",
             "diverged": "diverged: no verdict",
             "same in every seed": "same in every seed: no verdict",
         }
-        return Verdict(words[found.problem], look=look if found.problem == "diverged" else None)
+        return Verdict(by_problem[found.problem], look=look if found.problem == "diverged" else None)
     low, high = (found.low, found.high) if higher_is_better else (-found.high, -found.low)
     word = _word(low, high, margin)
     return Verdict("open", more_seeds(found, margin)) if word is None else Verdict(word, look=look)

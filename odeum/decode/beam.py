@@ -54,8 +54,8 @@ def greedy(
     use_cache: bool = True,
 ) -> list[list[int]]:
     """The likeliest next token each time: a beam of one."""
-    words = {"max_length": max_length, "start": start, "end": end, "pad": pad, "use_cache": use_cache}
-    return beam_search(model, input_ids, attention_mask, beam=1, **words)  # ty: ignore[invalid-argument-type]
+    options = {"max_length": max_length, "start": start, "end": end, "pad": pad, "use_cache": use_cache}
+    return beam_search(model, input_ids, attention_mask, beam=1, **options)  # ty: ignore[invalid-argument-type]
 
 
 class _Search:

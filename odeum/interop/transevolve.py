@@ -61,15 +61,15 @@ class PublishedTranslation(nn.Module):
 
     def __init__(self, arrays: dict[str, np.ndarray], heads: int) -> None:
         super().__init__()
-        shape, words = _describe(arrays, heads)
-        if (side := _layers(arrays, "decoder")) != (words.blocks, words.depth):
+        shape, architecture = _describe(arrays, heads)
+        if (side := _layers(arrays, "decoder")) != (architecture.blocks, architecture.depth):
             raise OdeumError(
-                f"the published weights hold {side[0]} × {side[1]} decoder layers, but {words.blocks} × {words.depth} "
-                "encoder layers; the published model has as many of both"
+                f"the published weights hold {side[0]} × {side[1]} decoder layers, but "
+                f"{architecture.blocks} × {architecture.depth} encoder layers; the published model has as many of both"
             )
         vocabulary = _ending(arrays, "tiedEmbedding.shared_weights").shape[0]
         sizes = {name: getattr(shape, name) for name in ("width", "heads", "depth", "hidden", "activation", "norm_eps")}
-        self.model = TranslationModel(Translation(vocabulary=vocabulary, length=10_000, **sizes), words)
+        self.model = TranslationModel(Translation(vocabulary=vocabulary, length=10_000, **sizes), architecture)
         _fill(self.model.embedding.weight, _ending(arrays, "tiedEmbedding.shared_weights"), "tiedEmbedding")
         _fill_stack(self.model.encoder, arrays, "compute_attention")
         _fill_stack(self.model.decoder, arrays, "compute_decoder_attention")
@@ -91,11 +91,11 @@ class PublishedEncoder(nn.Module):
 
     def __init__(self, arrays: dict[str, np.ndarray], heads: int) -> None:
         super().__init__()
-        shape, words = _describe(arrays, heads)
+        shape, architecture = _describe(arrays, heads)
         table = _ending(arrays, "tiedEmbedding.shared_weights")
         self.embedding = TiedEmbedding(*table.shape)
         _fill(self.embedding.weight, table, "tiedEmbedding")
-        self.encoder = stack(words, shape)
+        self.encoder = stack(architecture, shape)
         _fill_stack(self.encoder, arrays, "compute_attention")
         for module in list(self.encoder.modules()):
             if isinstance(module, PreNorm) and isinstance(module.field, EvolvedAttention):
@@ -166,11 +166,11 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, np.ndarray]
     return arrays, _config(items.get("config"))
 
 
-def _config(said: Any) -> dict[str, Any]:
+def _config(value: Any) -> dict[str, Any]:
     """The words of `key=value …`, of a dictionary, or of one written as JSON or Python."""
-    if isinstance(said, Mapping):
-        return dict(said)
-    text = np.asarray("" if said is None else said).item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    text = np.asarray("" if value is None else value).item()
     text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     if text.lstrip().startswith("{"):
         for read in (json.loads, ast.literal_eval):
@@ -181,10 +181,10 @@ def _config(said: Any) -> dict[str, Any]:
 
 
 def _heads(config: dict[str, Any]) -> int:
-    said = config.get("num_head", 0)
-    if str(said).isdecimal():
-        return int(said)
-    raise OdeumError(f"num_head in the config of the published weights should be a whole number, not '{said}'")
+    value = config.get("num_head", 0)
+    if str(value).isdecimal():
+        return int(value)
+    raise OdeumError(f"num_head in the config of the published weights should be a whole number, not '{value}'")
 
 
 def _read_h5(path: Path) -> dict[str, Any]:
@@ -250,11 +250,11 @@ def _describe(arrays: dict[str, np.ndarray], heads: int) -> tuple[Shape, Evolved
     random = any(path.endswith(".svals") for path in arrays)
     hidden = _ending(arrays, "encoder.0.encoder.0.apply_projection.linear_1.bias").shape[0]
     shape = Shape(width, heads, blocks * depth, hidden, activation="relu", norm_eps=EPS)
-    words = Evolved(
+    architecture = Evolved(
         blocks=blocks, depth=depth, feedforward="random" if random else "full", rotation="published",
         time_width=(total - width) // heads,
     )  # fmt: skip
-    return shape, words
+    return shape, architecture
 
 
 def _fill_stack(target: nn.Module, arrays: dict[str, np.ndarray], measure: str) -> None:

@@ -28,10 +28,10 @@ POLL = 1.0
 _worker = Worker()  # of this process: Ray uses a process again for the next run
 
 
-def carry_out(words: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def carry_out(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A run from its words, in whatever process this is; plain values, so that no class must travel."""
-    words = {key: tuple(value) if key in ("source", "plugins") else value for key, value in words.items()}
-    return tuple(_worker.carry_out(RunSpec(**words), lambda event: None))
+    spec = {key: tuple(value) if key in ("source", "plugins") else value for key, value in spec.items()}
+    return tuple(_worker.carry_out(RunSpec(**spec), lambda event: None))
 
 
 class Ray:

@@ -25,13 +25,13 @@ from odeum.settings.spelling import label, parse
 
 def describe(architecture: str | Architecture, settings: Model, detail: bool = True) -> dict[str, Any]:
     """Equation, scheme, order, evaluations, parameters, multiply–adds and activation memory of one example."""
-    words = parse(architecture)
+    parsed = parse(architecture)
     with torch.device("meta"):
-        model = whole_model(words, settings)
+        model = whole_model(parsed, settings)
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     adaptive = [flow for flow in flows if isinstance(inner_solver(flow.solver), Adaptive)]
     out: dict[str, Any] = {
-        "architecture": label(words),
+        "architecture": label(parsed),
         "equation": " ; ".join(dict.fromkeys(f"dx/dt = {flow.field.formula('x')}" for flow in flows)),
         "scheme": list(dict.fromkeys("; ".join(scheme(flow)) for flow in flows)),
         "order": min((order(flow.solver) for flow in flows), key=lambda o: o or 0),
@@ -40,7 +40,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     }
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
-    out |= _adaptive_cost(words, settings) if adaptive else _cost(model)
+    out |= _adaptive_cost(parsed, settings) if adaptive else _cost(model)
     if forms := {m.form_at(model.particles) for m in model.modules() if isinstance(m, Measure)}:
         out["attention"] = f"{', '.join(sorted(forms))} form on this device for one example of this length"
     if detail:
@@ -112,11 +112,11 @@ def _cost(model: OdeumModel, device: str = "meta") -> dict[str, Any]:
     }
 
 
-def _adaptive_cost(words: Architecture, settings: Model) -> dict[str, Any]:
+def _adaptive_cost(parsed: Architecture, settings: Model) -> dict[str, Any]:
     """An adaptive solver's cost depends on the data: measured on one random example with fresh weights."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = whole_model(words, settings)
+        model = whole_model(parsed, settings)
         with sdpa_kernel(SDPBackend.MATH):  # the counter does not know the fused kernel of a CPU
             cost = _cost(model, "cpu")
     return {**cost, "evaluations_note": "depends on the data; measured on one random example with fresh weights"}

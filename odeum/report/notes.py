@@ -86,9 +86,9 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     if uneven and not (comparison.seeds and comparison.seeds.auto):
         out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
     runs = [run.info for run in comparison.runs if run.result is not None]
-    for key, words in (("fingerprint", "data"), ("device", "device")):
+    for key, what in (("fingerprint", "data"), ("device", "device")):
         if len({str(info.get(key)) for info in runs}) > 1:
-            out.append(f"The runs do not all have the same {words}, so they are not one experiment.")
+            out.append(f"The runs do not all have the same {what}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
         if key in DIFFERS_BY_MATCH and comparison.match in ("time", "macs"):
             continue

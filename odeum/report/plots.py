@@ -51,23 +51,23 @@ def draw(comparison: ComparisonRecord, rows: Sequence[Row], directory: str | Pat
     band = "The band is ± one standard deviation over seeds; a steep beginning is cut off."
     unit_of_time, seconds = _clock(comparison)
     out = []
-    for key, name, words, size in (
+    for key, name, axis, size in (
         ("step", "steps", "optimizer steps", 1.0),
         ("seconds", "time", f"{unit_of_time} of training", seconds),
     ):
         curves = [_curve(comparison, arch, key, size, value, factor) for arch in comparison.architectures]
         found = [curve for curve in curves if curve]
         title = f"Learning curves over {name}"
-        out += _plot(comparison, found, folder / f"curves-{name}", title, band, words, label, lines)
+        out += _plot(comparison, found, folder / f"curves-{name}", title, band, axis, label, lines)
     bars = "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side."
     label = f"{comparison.split} {metric}{unit}{way}"
-    for name, words, cost in (
+    for name, axis, cost in (
         ("parameters", "parameters", lambda row: row.parameters),
         ("compute", "multiply–adds of training", lambda row: row.training_macs),
     ):
         found = [point for row in rows if (point := _point(row, cost(row), scale.factor))]
         title = f"Quality against {name}"
-        out += _plot(comparison, found, folder / f"quality-{name}", title, bars, words, label, points)
+        out += _plot(comparison, found, folder / f"quality-{name}", title, bars, axis, label, points)
     return out
 
 
@@ -142,7 +142,7 @@ def _plot(
     caption: str,
     xlabel: str,
     ylabel: str,
-    paint: Callable[[Axes, Sequence[Series], dict[str, PlotStyle]], None],
+    draw: Callable[[Axes, Sequence[Series], dict[str, PlotStyle]], None],
 ) -> list[Figure]:
     """One figure and its files; nothing if there is nothing to draw."""
     if not series:
@@ -157,7 +157,7 @@ def _plot(
         canvas = Canvas(figsize=(6.4, 4.1))
         FigureCanvasAgg(canvas)
         axes = canvas.add_axes((0.115, 0.13, (0.875 - 0.0118 * longest) / 1.1, 0.84))
-        paint(axes, series, looks(comparison))
+        draw(axes, series, looks(comparison))
         axes.set_xlabel(xlabel, parse_math=False)
         axes.set_ylabel(ylabel, parse_math=False)
         canvas.savefig(path.with_suffix(".png"), dpi=160)

@@ -141,7 +141,7 @@ def read(directory: str | Path) -> ComparisonRecord:
         looked=tuple(n for n in _list(plan.get("looked")) if isinstance(n, int)),
         overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
         split=split,
-        data=_words(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
+        data=_plain_text(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
         match=str(plan["match"]) if plan.get("match") else None,
         command=str(plan["command"]) if plan.get("command") else None,
         left_out=tuple(dict.fromkeys(left_out)),
@@ -257,7 +257,7 @@ def _seed(folder: Path) -> int:
     return int(found.group()) if found else 0
 
 
-def _words(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

@@ -58,7 +58,7 @@ def read_losses(directory: Path) -> Tensor | None:
 
 def class_scores(confusion: Tensor) -> dict[str, float]:
     """Macro-F1 (over the classes that occur or were said) and balanced accuracy (mean recall of those that occur)."""
-    hits, true, said = confusion.diag().double(), confusion.sum(1).double(), confusion.sum(0).double()
-    seen = true + said > 0
-    f1 = 2 * hits[seen] / (true + said)[seen]
+    hits, true, predicted = confusion.diag().double(), confusion.sum(1).double(), confusion.sum(0).double()
+    seen = true + predicted > 0
+    f1 = 2 * hits[seen] / (true + predicted)[seen]
     return {"macro_f1": float(f1.mean()), "balanced_accuracy": float((hits / true)[true > 0].mean())}

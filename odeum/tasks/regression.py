@@ -91,7 +91,7 @@ class NumberTask(Task):
         self, model: nn.Module, split: str, device: Any, limit: int | None
     ) -> tuple[dict[str, float], Evidence]:
         scored = list(self.scored(model, split, device, limit))
-        found = torch.cat([self.restored(said) for said, _ in scored])
+        found = torch.cat([self.restored(output) for output, _ in scored])
         targets = torch.cat([target.cpu() for _, target in scored])
         error = _root(found - targets)
         scores = {
@@ -106,7 +106,7 @@ class NumberTask(Task):
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], **_: Any) -> list[float]:
         """A number for each input."""
-        return [value for said in self.read_off(model, inputs) for value in self.restored(said).tolist()]
+        return [value for output in self.read_off(model, inputs) for value in self.restored(output).tolist()]
 
     def shown(self, question: str, answer: float) -> str:
         return f"{answer:.6g}"

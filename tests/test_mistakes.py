@@ -16,7 +16,7 @@ import odeum
 from odeum.cli import main
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1"]
-Said = Callable[[], str]
+Complaint = Callable[[], str]
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +86,20 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_that_cannot_be_leaves_nothing_behind(
-    words: str, sentence: str, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, sentence: str, complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits", *words.split()]) == 2
-    assert sentence in said() and not list(tmp_path.iterdir())
+    assert sentence in complaint() and not list(tmp_path.iterdir())
 
 
-def test_files_of_two_kinds_and_no_name_at_all(said: Said, table: Path, tmp_path: Path) -> None:
+def test_files_of_two_kinds_and_no_name_at_all(complaint: Complaint, table: Path, tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("hello\n")
     assert main(["train", str(table), str(text)]) == 2
-    assert f"'{table}' is a table and '{text}' is not" in said()
+    assert f"'{table}' is a table and '{text}' is not" in complaint()
     assert main(["train", ""]) == 2
-    assert "the name of the data is empty" in said()
+    assert "the name of the data is empty" in complaint()
 
 
 def test_words_that_follow_a_prompt_stand_apart(tmp_path: Path) -> None:
@@ -125,26 +125,26 @@ def test_words_that_follow_a_prompt_stand_apart(tmp_path: Path) -> None:
     ],
 )
 def test_a_comparison_is_refused_in_one_sentence(
-    words: str, sentence: str, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, sentence: str, complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "FILE"
     file.write_text("mine")
     assert main(["compare", "digits", *words.split()]) == 2
-    assert sentence in said() and file.read_text() == "mine" and list(tmp_path.iterdir()) == [file]
+    assert sentence in complaint() and file.read_text() == "mine" and list(tmp_path.iterdir()) == [file]
 
 
 def test_a_comparison_refused_for_other_settings_loses_nothing(
-    tmp_path: Path, said: Said, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, complaint: Complaint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["compare", "digits", "--architectures", "sequential", "--seeds", "1", "--out", str(tmp_path), *TINY]
     assert main([*words, "--train.steps", "2"]) == 0
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     capsys.readouterr()
     assert main([*words, "--train.steps", "3"]) == 2
-    assert "training.steps is 3 and was 2" in said()
+    assert "training.steps is 3 and was 2" in complaint()
     assert main([*words, "--train.steps", "2", "--data.augment", "none"]) == 2
-    assert "holds a run on other data (digits, fingerprint" in said()
+    assert "holds a run on other data (digits, fingerprint" in complaint()
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
@@ -180,17 +180,17 @@ def test_words_and_options_in_any_order(run: Path, tmp_path: Path, capsys: pytes
     ],
 )
 def test_predictions_that_cannot_be(
-    words: str, sentence: str, run: Path, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, sentence: str, run: Path, complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"the\ncaf\xe9\n")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "odeum train x"}))
     assert main(["predict", *words.replace("RUN", str(run)).split()]) == 2
-    assert sentence in said()
+    assert sentence in complaint()
 
 
-def test_damaged_weights_are_a_sentence(run: Path, tmp_path: Path, said: Said) -> None:
+def test_damaged_weights_are_a_sentence(run: Path, tmp_path: Path, complaint: Complaint) -> None:
     import shutil
 
     from safetensors.torch import load_file, save_file
@@ -200,18 +200,20 @@ def test_damaged_weights_are_a_sentence(run: Path, tmp_path: Path, said: Said) -
     weights = load_file(run / "model.safetensors")
     save_file(dict(list(weights.items())[1:]), broken / "model.safetensors")
     assert main(["predict", str(broken), "--text", "a"]) == 2
-    assert "model.safetensors' do not fit the model that config.json describes: " in said()
+    assert "model.safetensors' do not fit the model that config.json describes: " in complaint()
     (broken / "model.safetensors").write_bytes(b"half a file")
     assert main(["predict", str(broken), "--text", "a"]) == 2
-    assert "model.safetensors' is damaged: it is cut short, or no safetensors file" in said()
+    assert "model.safetensors' is damaged: it is cut short, or no safetensors file" in complaint()
 
 
-def test_a_missing_set_says_all_that_is_missing(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_set_says_all_that_is_missing(
+    complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ODEUM_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert main(["train", "multi30k-en-de"]) == 2
-    assert "train.en, train.de, val.en, val.de, test_2016_flickr.en, test_2016_flickr.de into" in said()
+    assert "train.en, train.de, val.en, val.de, test_2016_flickr.en, test_2016_flickr.de into" in complaint()
 
 
 def test_a_translation_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
@@ -266,10 +268,10 @@ def test_multiply_adds_of_a_comparison_are_those_that_were_asked_for(tmp_path: P
         ("source: digits\nmodel: 5", "model should be a mapping of options, not 5"),
     ],
 )
-def test_configurations_of_other_shapes(text: str, sentence: str, tmp_path: Path, said: Said) -> None:
+def test_configurations_of_other_shapes(text: str, sentence: str, tmp_path: Path, complaint: Complaint) -> None:
     (tmp_path / "c.yaml").write_text(text)
-    assert main(["train", "--config", str(tmp_path / "c.yaml")]) == 2 and sentence in said()
-    assert main(["train", "digits", "--config", str(tmp_path / "c.yaml")]) == 2 and sentence in said()
+    assert main(["train", "--config", str(tmp_path / "c.yaml")]) == 2 and sentence in complaint()
+    assert main(["train", "digits", "--config", str(tmp_path / "c.yaml")]) == 2 and sentence in complaint()
 
 
 def test_an_end_in_words_overrules_that_of_the_file(tmp_path: Path) -> None:
@@ -280,9 +282,9 @@ def test_an_end_in_words_overrules_that_of_the_file(tmp_path: Path) -> None:
     assert main(["train", "digits", "--train.steps", "3", "--train.epochs", "5"]) == 2
 
 
-def test_options_that_would_do_nothing_are_refused(run: Path, said: Said) -> None:
+def test_options_that_would_do_nothing_are_refused(run: Path, complaint: Complaint) -> None:
     assert main(["predict", str(run), "--text", "a film", "--beam", "3"]) == 2
-    assert "--beam does nothing for a classification run; it knows --top" in said()
+    assert "--beam does nothing for a classification run; it knows --top" in complaint()
 
 
 @pytest.mark.parametrize(
@@ -295,8 +297,8 @@ def test_options_that_would_do_nothing_are_refused(run: Path, said: Said) -> Non
     ],
 )
 def test_damaged_descriptions_are_a_sentence(
-    name: str, content: str, sentence: str, run: Path, tmp_path: Path, said: Said
+    name: str, content: str, sentence: str, run: Path, tmp_path: Path, complaint: Complaint
 ) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / name).write_text(content)
-    assert main(["predict", str(copy), "--text", "a film"]) == 2 and sentence in said()
+    assert main(["predict", str(copy), "--text", "a film"]) == 2 and sentence in complaint()

@@ -1,4 +1,4 @@
-"""Data as strangers have them: sorted, in several files, with a comma too many, changed since the training."""
+"""Data as users have them: sorted, in several files, with a comma too many, changed since the training."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_looks_on_the_way_see_all_classes(tmp_path: Path) -> None:
 
 
 def test_changed_data_is_not_evaluated_in_silence(
-    tmp_path: Path, said: Callable[[], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, complaint: Callable[[], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = sentences(tmp_path / "reviews.csv", GOOD + BAD)
     assert main(["train", str(path), "--train.steps", "2", "--out", "run"]) == 0
     sentences(path, [*GOOD, *BAD, *GOOD])
     capsys.readouterr()
-    assert main(["evaluate", "run"]) == 2 and "has changed since the run was trained" in said()
+    assert main(["evaluate", "run"]) == 2 and "has changed since the run was trained" in complaint()
     path.unlink()
-    assert main(["evaluate", "run"]) == 2 and "is not there any more" in said()
+    assert main(["evaluate", "run"]) == 2 and "is not there any more" in complaint()
