@@ -25,8 +25,8 @@ def mail(tmp_path: Path) -> Path:
 
 
 def test_a_table_says_what_was_understood(mail: Path) -> None:
-    complaint = open_task(mail).summary()
-    assert complaint == (
+    told = open_task(mail).summary()
+    assert told == (
         "mail.csv (classification): text = body, label = topic, 3 classes, 240/30/30 examples, majority 33 %"
     )
 
@@ -43,8 +43,8 @@ def test_text_and_numbers_say_what_they_are(tmp_path: Path) -> None:
     assert "tokens, vocabulary" in open_task(prose).summary()
     table = tmp_path / "prices.csv"
     table.write_text("text,price\n" + "".join(f"thing {i},{i * 1.5}\n" for i in range(100)))
-    complaint = open_task(table, kind="regression").summary()
-    assert "label = price, a number each, 80/10/10 examples, mean" in complaint
+    told = open_task(table, kind="regression").summary()
+    assert "label = price, a number each, 80/10/10 examples, mean" in told
 
 
 def test_a_dry_run_counts_and_writes_nothing(

@@ -33,8 +33,8 @@ def test_options_have_words_for_the_command_line():
     tree = ast.parse(inspect.getsource(module))
     for cls in (n for n in tree.body if isinstance(n, ast.ClassDef)):
         fields = [n for n in cls.body if isinstance(n, ast.AnnAssign)]
-        complaint = [n for n in cls.body if isinstance(n, ast.Expr)]
-        assert len(complaint) == len(fields) + 1, cls.name
+        docstrings = [n for n in cls.body if isinstance(n, ast.Expr)]
+        assert len(docstrings) == len(fields) + 1, cls.name
     for kind in KINDS.values():
         assert dataclasses.is_dataclass(kind.options)
 
