@@ -5,7 +5,7 @@ from __future__ import annotations
 from odeum import register
 from odeum.registry import Deferred
 from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransformer, Sandwich
-from odeum.settings.remembering import DenseLayers, MomentumLayers, Multistep
+from odeum.settings.remembering import DenseLayers, HyperLayers, ManifoldLayers, MomentumLayers, Multistep
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
 
 INTEGRATORS = "odeum.integrators"
@@ -60,6 +60,8 @@ add(
 add("leapfrog", Layered(method="leapfrog"), about="parallel field, from the layer before over this one: order 2")
 add("momentum", MomentumLayers(), about="a velocity passes from layer to layer", from_="Sander 2021")
 add("dense", DenseLayers(), about="a learned average of all layers so far: DenseFormer", from_="Pagliardini 2024")
+add("hyper", HyperLayers(), about="residual streams that layers read, write and mix", from_="Zhu 2024")
+add("mhc", ManifoldLayers(), about="hyper-connections, mixed by doubly stochastic matrices", from_="Xie 2025")
 add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
 add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
 add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")

@@ -32,6 +32,7 @@ from odeum.integrators import (
     Strang,
 )
 from odeum.integrators.splitting import Splitting
+from odeum.integrators.streams import HyperConnections
 from odeum.settings.architecture import ARCHITECTURES, METHODS, Evolved, NormPlacement
 from odeum.settings.spelling import parse
 
@@ -84,6 +85,18 @@ SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
         ("dense:steps=2", {}, "dense averages the states at the ends of layers of one step: steps=1, not 2"),
         ("dense:method=leapfrog", {}, "dense remembers states itself; its method is one without memory"),
         ("dense:method=euler,gradient=adjoint", {}, "dense remembers earlier layers; use gradient=checkpointed"),
+        ("hyper:streams=0", {}, "streams of hyper should be positive, not 0"),
+        (
+            "hyper:method=rk4",
+            {},
+            "hyper moves by one evaluation with coefficients a term: its method is lie-trotter or",
+        ),
+        ("hyper:norm=post", {}, "hyper adds to 4 streams, and a norm after the step would stand in none"),
+        ("hyper:norm=shared", {}, "a norm shared by all terms needs method=euler"),
+        ("hyper:norm=post-sum,method=euler", {}, "a norm after the step would stand in none; use norm=pre"),
+        ("hyper:gradient=adjoint", {}, "hyper remembers earlier layers; use gradient=checkpointed"),
+        ("mhc:streams=1", {}, "streams of mhc should be 2 or more, not 1"),
+        ("mhc:method=strang", {}, "mhc moves by one evaluation"),
         ("ode-transformer:method=adams-bashforth", {}, "ode-transformer needs a Runge–Kutta method"),
         ("ode-transformer:method=euler", {}, "gates choose between stages, but euler has one"),
         ("transevolve:blocks=3", {}, "blocks=3 does not divide the depth of 4 layers"),
@@ -146,6 +159,9 @@ PLACEMENTS = get_args(NormPlacement)
 
 def check_that_every_weight_learns(spelling: str | Layered, cross: bool) -> None:
     model = stack(spelling, SMALL, cross=cross)
+    for part in model.modules():
+        if isinstance(part, HyperConnections) and part.dynamic:
+            torch.nn.init.normal_(part.map)  # it starts at zero, where the scale before it has no gradient yet
     x, memory = torch.randn(3, 5, 8), torch.randn(3, 4, 8)
     out = model(x, Context(own=Source(causal=cross), other=Source(memory=memory if cross else None)))
     (out * torch.randn_like(out)).sum().backward()

@@ -26,6 +26,8 @@ FIXED = [
     "leapfrog:gradient=checkpointed",
     "momentum:gradient=checkpointed",
     "dense:independent=1",
+    "hyper:gradient=checkpointed",
+    "mhc:independent=1",
 ]
 
 

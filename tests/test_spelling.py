@@ -29,6 +29,8 @@ def random_architecture(generator: random.Random) -> Any:
             changes[key] = generator.choice(option.kinds)
         elif option.optional and generator.random() < 0.3:
             changes[key] = None
+        elif option.kinds[0] is bool:
+            changes[key] = generator.random() < 0.5
         elif option.kinds[0] is int:
             least, most = (option.range.least, option.range.most) if option.range else (None, None)
             changes[key] = generator.randint(1 if least is None else int(least), int(min(99, most or 99)))

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from odeum.architectures.solvers import Place, make_method, make_step
 from odeum.errors import OdeumError
 from odeum.integrators import AdamsBashforth, Dense, LieTrotter, Method, Momentum, Strang
-from odeum.settings.remembering import DenseLayers, MomentumLayers, Multistep
+from odeum.integrators.streams import HyperConnections, ManifoldHyperConnections
+from odeum.integrators.term_by_term import TermByTerm
+from odeum.settings.remembering import DenseLayers, HyperLayers, ManifoldLayers, MomentumLayers, Multistep
 
 AROUND: dict[str, Callable[[Method], Method]] = {
     "euler": lambda part: part,
@@ -43,3 +45,35 @@ def dense(settings: DenseLayers, place: Place) -> Method:
     if settings.steps != 1:
         raise OdeumError(f"dense averages the states at the ends of layers of one step: steps=1, not {settings.steps}")
     return Dense(make_method(settings.method), place.layers)
+
+
+@make_step.register(HyperLayers)
+def hyper(settings: HyperLayers, place: Place) -> Method:
+    """The sublayers read the streams in turn."""
+    sizes = (place.shape.width, settings.streams)
+
+    def connection(index: int) -> Method:
+        return HyperConnections(*sizes, index, dynamic=settings.dynamic, eps=place.shape.norm_eps)
+
+    return _with_own_weights("hyper", settings.method, connection, place)
+
+
+@make_step.register(ManifoldLayers)
+def mhc(settings: ManifoldLayers, place: Place) -> Method:
+    """The same matrices' shape for each sublayer."""
+    sizes = (place.shape.width, settings.streams, settings.iterations)
+    return _with_own_weights(
+        "mhc", settings.method, lambda index: ManifoldHyperConnections(*sizes, eps=place.shape.norm_eps), place
+    )
+
+
+def _with_own_weights(who: str, method: str, make: Callable[[int], Method], place: Place) -> Method:
+    """A method for the whole field (euler), or one for each term (lie-trotter), made by its place in the stack."""
+    if method == "euler":
+        return make(place.layers[0])
+    if method == "lie-trotter":
+        count = len(place.field.terms)
+        return TermByTerm([make(place.layers[0] * count + term) for term in range(count)])
+    raise OdeumError(
+        f"{who} moves by one evaluation with coefficients a term: its method is lie-trotter or euler, not {method}"
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from odeum.settings.architecture import Layered, MethodName
-from odeum.settings.checks import Range
+from odeum.settings.checks import COUNT, Range
 
 
 @dataclass(frozen=True)
@@ -29,3 +29,23 @@ class MomentumLayers(Layered):
 @dataclass(frozen=True)
 class DenseLayers(Layered):
     """Pagliardini et al. 2024, DenseFormer: after each layer a learned average of all states so far."""
+
+
+@dataclass(frozen=True)
+class HyperLayers(Layered):
+    """Zhu et al. 2024, hyper-connections: n residual streams that each layer reads, writes and mixes."""
+
+    streams: Annotated[int, COUNT] = 4
+    """n; one is the plain stream with learned gains"""
+    dynamic: bool = True
+    """whether the coefficients depend on the streams too"""
+
+
+@dataclass(frozen=True)
+class ManifoldLayers(Layered):
+    """Xie et al. 2025, mHC: hyper-connections whose mixing matrices are doubly stochastic."""
+
+    streams: Annotated[int, Range(least=2)] = 4
+    """residual streams"""
+    iterations: Annotated[int, COUNT] = 20
+    """of Sinkhorn's normalisation"""
