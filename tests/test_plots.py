@@ -11,9 +11,9 @@ from synthetic_runs import digits, write_plan, write_run
 
 from odeum import report
 from odeum.report import plots
-from odeum.report.svg import INK, looks, spread_apart, tick
+from odeum.report.svg import INK, Series, front, looks, spread_apart, tick
 
-NAMES = ["curves-steps", "curves-time", "quality-parameters", "quality-compute"]
+NAMES = ["curves-steps", "curves-time", "quality-parameters", "quality-time", "quality-compute"]
 
 
 def drawn(root: Path) -> tuple[report.ComparisonRecord, list[plots.Figure]]:
@@ -92,7 +92,7 @@ def test_twelve_architectures_look_different_and_fit(tmp_path: Path) -> None:
     comparison, figures = drawn(tmp_path)
     styles = looks(comparison)
     assert len(set(styles.values())) == 12 and styles["sequential"].colour == INK
-    assert len(figures) == 4
+    assert len(figures) == 5
 
 
 def test_names_are_pushed_apart_within_the_axes() -> None:
@@ -110,3 +110,12 @@ def test_inline_svg_takes_the_colours_and_the_font_of_the_page(tmp_path: Path) -
     text = plots.inline(figures[0])
     assert text.startswith("<svg") and INK not in text and "var(--ink)" in text and "var(--s0)" in text
     assert "DejaVu" not in text and "<metadata" not in text and "<style" not in text and 'id="curves-steps-' in text
+
+
+def test_the_front_is_what_no_other_beats() -> None:
+    def at(name: str, cost: float, value: float) -> Series:
+        return Series(name, [cost], [value], [None], 1)
+
+    items = [at("dear", 3, 0.9), at("cheap", 1, 0.8), at("beaten", 2, 0.7), at("equal", 1, 0.8), at("worse", 3, 0.85)]
+    assert [item.name for item in front(items, True)] == ["cheap", "equal", "dear"]
+    assert [item.name for item in front(items, False)] == ["cheap", "equal", "beaten"]

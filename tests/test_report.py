@@ -372,7 +372,7 @@ def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
     tags.feed(text)
     assert tags.open == [] and len(tags.ids) == len(set(tags.ids)) and tags.outside == []
     assert "<script" not in text and "@import" not in text and not re.search(r"url\((?!#)", text)
-    assert "prefers-color-scheme: dark" in text and text.count('role="img"') == 4
+    assert "prefers-color-scheme: dark" in text and text.count('role="img"') == 5
     for words in (
         "macaron</strong> is worth it",
         "x ← x + softmax(A + b(t)) V",

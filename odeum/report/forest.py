@@ -10,11 +10,11 @@ from odeum.report.svg import INK, PALETTE, PlotStyle
 WIDTH, HEIGHT = 150, 22
 
 
-def forest(row: Row, rows: Sequence[Row], look: PlotStyle) -> str:
+def forest(row: Row, rows: Sequence[Row], look: PlotStyle, seeds: Sequence[float] = ()) -> str:
     """The difference and its interval on an axis that all rows share; right is better, whatever the metric;
-    the band is the margin."""
+    the band is the margin, and a small dot is the difference in one seed."""
     middle, y = WIDTH / 2, HEIGHT / 2
-    zero = f'<line x1="{middle}" x2="{middle}" y1="0" y2="{HEIGHT}" stroke="var(--grid)" stroke-width="1.5"/>'
+    zero = f'<line x1="{middle}" x2="{middle}" y1="0" y2="{HEIGHT}" stroke="var(--soft)" stroke-width="1"/>'
     found, ends, colour = row.difference, row.ends, css_colour(look)
     place = _scale(rows, 1 if row.higher_is_better else -1)
     margin = max((other.margin or 0.0 for other in rows), default=0.0)
@@ -30,18 +30,24 @@ def forest(row: Row, rows: Sequence[Row], look: PlotStyle) -> str:
             left, right = sorted(map(place, ends))
             marks += f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>'
             marks += _arrow(left, 2, 6, y, colour) + _arrow(right, WIDTH - 2, WIDTH - 6, y, colour)
+        dots = (place(value) for value in seeds if value == value)
+        marks += "".join(f'<circle class="seed" cx="{x:.1f}" cy="{HEIGHT - 4}" r="1.8" fill="{colour}"/>' for x in dots)
         marks += f'<circle cx="{place(found.mean):.1f}" cy="{y}" r="4.5" fill="{colour}"/>'
     return f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{marks}</svg>'
 
 
-def _scale(rows: Sequence[Row], sign: int):
-    """Room for every interval, unless one is so wide that it would hide the others: then it is cut at an arrow."""
+def reach(rows: Sequence[Row]) -> float:
+    """What the axis goes to on either side: room for every interval, unless one is so wide that it would hide the
+    others: then it is cut at an arrow."""
     found = [row.difference for row in rows if row.difference and row.difference.mean == row.difference.mean]
     means = max((abs(f.mean) for f in found), default=0.0)
     ends = max((abs(end) for row in rows for end in row.ends or ()), default=0.0)
-    reach = max(min(ends, 4 * means) if means else ends, means * 1.1) or 1.0
-    half = WIDTH / 2 - 8
-    return lambda value: WIDTH / 2 + min(max(sign * value / reach, -1 - 6 / half), 1 + 6 / half) * half
+    return max(min(ends, 4 * means) if means else ends, means * 1.1) or 1.0
+
+
+def _scale(rows: Sequence[Row], sign: int):
+    most, half = reach(rows), WIDTH / 2 - 8
+    return lambda value: WIDTH / 2 + min(max(sign * value / most, -1 - 6 / half), 1 + 6 / half) * half
 
 
 def _arrow(at: float, tip: float, back: float, y: float, colour: str) -> str:

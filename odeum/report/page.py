@@ -9,7 +9,7 @@ from typing import Any
 
 from odeum.report import plots
 from odeum.report.confusion import confusion
-from odeum.report.forest import forest, key
+from odeum.report.forest import forest, key, reach
 from odeum.report.formats import not_judged, seeds
 from odeum.report.headline import groups, headline
 from odeum.report.notes import differing, notes, warnings
@@ -103,12 +103,29 @@ def _results(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
         ]
         body.append(cells)
     heads = "".join(f'<th class="{kind if kind == "words" else ""}">{text}</th>' for kind, text, _ in body[0])
-    heads = heads.replace(AXIS, '<span class="ends"><span>← worse</span><span>better →</span></span>')
+    heads = heads.replace(AXIS, _axis(rows, scale))
     lines = "\n".join("<tr>" + "".join(_cell(*cell) for cell in cells) + "</tr>" for cells in body)
     return (
         f'<div class="card wide"><table class="results"><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{lines}\n</tbody></table></div>{_legend(rows)}"
     )
+
+
+def _axis(rows: Sequence[Row], scale: Scale) -> str:
+    """Which way is better, and how far the drawings reach."""
+    far, up = reach(rows), 1 if rows[0].higher_is_better else -1
+    ends = [scale.number(-up * far, True), "0", scale.number(up * far, True)]
+    numbers = "".join(f"<span>{end}</span>" for end in ends)
+    return (
+        f'<span class="ends"><span>← worse</span><span>better →</span></span><span class="ends scale">{numbers}</span>'
+    )
+
+
+def _by_seed(comparison: ComparisonRecord, row: Row) -> list[float]:
+    """The differences behind the mean, one a shared seed."""
+    scores = comparison.scores(comparison.metric)
+    own, base = scores.get(row.architecture, {}), scores.get(comparison.baseline or "", {})
+    return [own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())]
 
 
 def _quality(row: Row, scale: Scale) -> str:
@@ -130,7 +147,7 @@ def _compared(
     unit = f", {scale.points.strip()}" if scale.points else ""
     return [
         ("", f"Difference to {_text(comparison.baseline)}{unit}", _two(change, interval)),
-        ("words", AXIS, forest(row, rows, look)),
+        ("words", AXIS, forest(row, rows, look, _by_seed(comparison, row))),
         ("words", "Verdict", _two(_pill(verdict(row)), _beside(row))),
     ]
 
@@ -145,7 +162,7 @@ def _legend(rows: Sequence[Row]) -> str:
         return ""
     return (
         f'<p class="soft">The grey band is the margin of ± {_text(rows[0].margin_text)}: inside it architectures are '
-        "practically equal. An arrow is an interval that goes on.</p>"
+        "practically equal. A small dot is one seed; an arrow is an interval that goes on.</p>"
     )
 
 

@@ -12,6 +12,7 @@ import csv
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,15 +60,20 @@ def draw(comparison: ComparisonRecord, rows: Sequence[Row], directory: str | Pat
         found = [curve for curve in curves if curve]
         title = f"Learning curves over {name}"
         out += _plot(comparison, found, folder / f"curves-{name}", title, band, axis, label, lines)
-    bars = "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side."
+    bars = (
+        "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side. The dotted line is "
+        "the front: the best mean that each cost buys."
+    )
+    with_front = partial(points, higher_is_better=comparison.higher_is_better)
     label = f"{comparison.split} {metric}{unit}{way}"
     for name, axis, cost in (
         ("parameters", "parameters", lambda row: row.parameters),
+        ("time", "milliseconds of a step", lambda row: None if row.step_seconds is None else 1e3 * row.step_seconds),
         ("compute", "multiply–adds of training", lambda row: row.training_macs),
     ):
         found = [point for row in rows if (point := _point(row, cost(row), scale.factor))]
         title = f"Quality against {name}"
-        out += _plot(comparison, found, folder / f"quality-{name}", title, bars, axis, label, points)
+        out += _plot(comparison, found, folder / f"quality-{name}", title, bars, axis, label, with_front)
     return out
 
 

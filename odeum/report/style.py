@@ -51,6 +51,7 @@ td small { display: block; font-size: 12.5px; }
 .ends { display: flex; justify-content: space-between; width: 136px; font-size: 12px; }
 .confusion td { text-align: center; padding: 6px; } .confusion th { text-align: center; }
 .confusion td.name { min-width: 4em; text-align: left; }
+.forest .seed { opacity: .55; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 18px; }
 figure { margin: 0; padding: 16px 16px 14px; min-width: 0; }
 figure h3 { font-size: 15.5px; font-weight: 600; margin: 0 0 8px; }

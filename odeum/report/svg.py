@@ -88,14 +88,35 @@ def lines(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> N
     _name(axes, series, look)
 
 
-def points(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> None:
-    """One point an architecture, with its spread; points of equal cost stand side by side."""
+def front(series: Sequence[Series], higher_is_better: bool) -> list[Series]:
+    """Those that no other one beats (at least as good, at most as dear, and not equal in both), the cheapest first."""
+    sign = -1 if higher_is_better else 1
+
+    def beats(a: Series, b: Series) -> bool:
+        ours, theirs = (a.x[0], sign * a.mean[0]), (b.x[0], sign * b.mean[0])
+        return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
+
+    kept = [item for item in series if not any(beats(other, item) for other in series)]
+    return sorted(kept, key=lambda item: item.x[0])
+
+
+def points(
+    axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle], higher_is_better: bool | None = None
+) -> None:
+    """One point an architecture, with its spread; points of equal cost stand side by side.
+
+    Where it is known which way is better, a line joins the front: the best mean that each cost buys.
+    """
     from matplotlib.transforms import ScaledTranslation
 
     figure = axes.get_figure()
     assert figure is not None
     _scale_axis(axes, "x", [item.x[0] for item in series])
     _scale_axis(axes, "y", [item.mean[0] for item in series])
+    if higher_is_better is not None:
+        best = front(series, higher_is_better)
+        edge = [item.x[0] for item in best], [item.mean[0] for item in best]
+        axes.step(*edge, where="post", color=INK, linewidth=1.0, linestyle=(0, (2, 2)), alpha=0.55, zorder=1)
     for item in series:
         x, mean, spread = item.x[0], item.mean[0], item.spread[0] or 0.0
         near = [other.name for other in series if abs(other.x[0] / x - 1) < 0.02]

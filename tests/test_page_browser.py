@@ -1,0 +1,82 @@
+"""The page in a real browser: nothing is cut off, nothing complains, and its numbers are those of the table."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+from synthetic_runs import write_plan, write_run
+
+from odeum import report
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no chromium here")
+
+PROBE = """<script>addEventListener('load', () => {
+  const e = document.documentElement;
+  document.body.dataset.width = e.clientWidth; document.body.dataset.needed = e.scrollWidth;
+  const forms = [...document.querySelectorAll('.results td')].filter(c => c.scrollWidth > c.clientWidth + 1);
+  document.body.dataset.cut = forms.length; });</script>"""
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("page")
+    names = {"sequential": 0.95, "parallel": 0.953, "parallel:independent=6,method=heun": 0.91, "macaron": 0.97}
+    write_plan(root, list(names))
+    for i, (name, score) in enumerate(names.items()):
+        for seed in range(4):
+            noise = 0.002 * ((seed * 7 + i * 3) % 5 - 2)
+            write_run(root, name, seed, score + noise, step_seconds=0.02 * (1 + i / 3), parameters=10**6 * (i + 1))
+    report.write(root)
+    return root
+
+
+def opened(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    assert BROWSER is not None
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
+    words += [f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=2000", *options, page.as_uri()]
+    return subprocess.run(words, capture_output=True, text=True, timeout=90, check=True)
+
+
+def test_a_phone_and_a_desk_show_all_of_it(comparison: Path, tmp_path: Path) -> None:
+    text = (comparison / "report.html").read_text()
+    for width in (390, 1200):
+        # A frame has the width that it is given; a headless window may have a least one.
+        (tmp_path / "inner.html").write_text(text.replace("</body>", PROBE + "</body>"))
+        outer = tmp_path / "outer.html"
+        outer.write_text(
+            f'<iframe id="f" src="inner.html" style="width:{width}px;height:900px;border:0"></iframe><script>'
+            "addEventListener('load', () => setTimeout(() => { const d = f.contentDocument.body.dataset;"
+            "document.title = [d.width, d.needed, d.cut].join(' '); }, 200));</script>"
+        )
+        done = opened(outer, "--dump-dom", "--allow-file-access-from-files", "--window-size=1300,1000")
+        title = re.search(r"<title>(\d+) (\d+) (\d+)</title>", done.stdout)
+        assert title, done.stdout[-500:]
+        clients, needed, cut = map(int, title.groups())
+        assert width - 20 <= clients <= width and needed <= clients and cut == 0  # a bar may take a little
+        assert "CONSOLE" not in done.stderr, done.stderr
+
+
+def test_the_numbers_are_those_of_the_csv(comparison: Path) -> None:
+    dom = opened(comparison / "report.html", "--dump-dom").stdout
+    body = re.search(r'<table class="results">.*?</table>', dom, re.DOTALL)
+    assert body
+    lines = re.findall(r"<tr>(.*?)</tr>", body[0].split("<tbody>")[1], re.DOTALL)
+    rows = list(csv.DictReader((comparison / "table.csv").open()))
+    assert len(lines) == len(rows)
+    for line, row in zip(lines, rows, strict=True):
+        cells = [unescape(re.sub(r"<[^>]+>", " ", cell)) for cell in re.findall(r"<td.*?</td>", line, re.DOTALL)]
+        numbers = [[float(x.replace("−", "-")) for x in re.findall(r"[+−]?\d+\.?\d*", cell)] for cell in cells]
+        assert row["architecture"].replace(" ", "") in cells[0].replace(" ", "")
+        mean, spread, valid = (100 * float(row[key]) for key in ("test_mean", "test_spread", "valid_mean"))
+        assert numbers[1] == pytest.approx([mean, spread, valid], abs=0.051)
+        if row["difference"]:
+            wanted = [100 * float(row[key]) for key in ("difference", "difference_low", "difference_high")]
+            assert numbers[2] == pytest.approx(wanted, abs=0.051)
+            assert row["verdict"].split()[0] in cells[4]
