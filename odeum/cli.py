@@ -10,7 +10,7 @@ from typing import Any
 
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import Notice, OdeumError, choose
-from odeum.plugins import load_installed, load_plugin
+from odeum.plugins import load_installed, load_named
 from odeum.terminal import beneath, guarded, mute
 
 VERBS = {
@@ -97,8 +97,7 @@ def _act(arguments: list[str]) -> int:
     plugins, arguments = _take_plugins(arguments)
     module, _ = VERBS[choose(arguments[0] if arguments else "", VERBS, "verb")]
     load_installed()
-    for plugin in plugins:
-        load_plugin(plugin)
+    load_named(plugins)
     run: Callable[[list[str]], int] = import_module(module).run
     return run(arguments[1:])
 

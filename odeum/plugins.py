@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
@@ -29,20 +30,25 @@ GROUP = "odeum.plugins"
 REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
 """whose names a run may need"""
 
-_NAMED: dict[str, None] = {}
+_NAMED: list[str] = []
 
 
 def load_plugin(name: str) -> ModuleType:
     """Run a plugin, given as the path of a Python file or the dotted name of a module; what is wrong is a sentence."""
     path = Path(name)
     is_file = path.suffix == ".py" or path.is_file() or len(path.parts) > 1
-    module = _load_file(path) if is_file else _load_module(name)
-    _NAMED[str(path.resolve()) if is_file else name] = None
-    return module
+    return _load_file(path) if is_file else _load_module(name)
+
+
+def load_named(names: Sequence[str]) -> None:
+    """The plugins that a command names."""
+    _NAMED[:] = [str(Path(name).resolve()) if Path(name).suffix == ".py" else name for name in names]
+    for name in names:
+        load_plugin(name)
 
 
 def named_plugins() -> tuple[str, ...]:
-    """What was loaded by `load_plugin`, as another process can load it too."""
+    """Those of the command that runs, as another process can load them too."""
     return tuple(_NAMED)
 
 

@@ -72,7 +72,8 @@ def test_a_users_kind_goes_through_every_verb(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["--data.bits", "5", "--model.depth", "1", "--model.width", "16", "--train.steps", "3"]
-    assert main(["compare", "parity", "--architectures", "sequential,parallel", "--seeds", "1", *small]) == 0
+    here = ["--seeds", "1", "--jobs", "1"]  # the kind is known to this process alone; a plugin file goes to others
+    assert main(["compare", "parity", "--architectures", "sequential,parallel", *here, *small]) == 0
     (folder,) = tmp_path.glob("runs/compare-parity-*/parallel/seed-0")  # its settings are in its name
     run = str(folder)
     assert json.loads((Path(run) / "task.json").read_text())["kind"] == "parity"

@@ -301,10 +301,6 @@ class Trainer:
                 kept.save(self.job.directory)
             write_json(self.job.directory / "result.json", result)  # and its name is on the disk before states go
             self.checkpoints.clear()
-        metric = self.job.task.metric
-        self.progress.say(
-            f"done: test {metric} {final['test'][metric]:.4g} after {self.step} steps, {clock_time(self.seconds)}"
-        )
 
 
 def _be_deterministic(wanted: bool) -> None:
