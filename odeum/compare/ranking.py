@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from odeum.compare.intervals import Name
 
@@ -25,3 +25,16 @@ def letters(ranked: Sequence[Name], apart: Collection[tuple[Name, Name]]) -> dic
 def _letter(number: int) -> str:
     """a to z, then a1, b1 …"""
     return chr(ord("a") + number % 26) + (str(number // 26) if number >= 26 else "")
+
+
+def mean_ranks(tables: Sequence[Mapping[Name, float]], higher_is_better: Sequence[bool]) -> dict[Name, float]:
+    """The mean rank over several tables of the rows that all of them have, the best first; ties share their rank."""
+    shared = [name for name in tables[0] if all(name in table for table in tables)] if tables else []
+    ranks: dict[Name, list[float]] = {name: [] for name in shared}
+    for table, higher in zip(tables, higher_is_better, strict=True):
+        values = {name: -table[name] if higher else table[name] for name in shared}
+        for name, own in values.items():
+            below, equal = sum(x < own for x in values.values()), sum(x == own for x in values.values())
+            ranks[name].append(below + (equal + 1) / 2)
+    means = {name: sum(found) / len(found) for name, found in ranks.items()}
+    return dict(sorted(means.items(), key=lambda item: item[1]))

@@ -1,0 +1,30 @@
+"""Several comparisons in one report: a table each, and an order over all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic_runs import write_plan, write_run
+
+from odeum.cli import main
+from odeum.compare.ranking import mean_ranks
+
+
+def test_ties_share_a_rank_and_only_shared_rows_count() -> None:
+    tables = [{"a": 0.9, "b": 0.9, "c": 0.5}, {"a": 30.0, "b": 20.0, "d": 1.0, "c": 40.0}]
+    assert mean_ranks(tables, [True, False]) == {"b": 1.25, "a": 1.75, "c": 3.0}
+    assert mean_ranks([{"a": 1.0}, {"b": 1.0}], [True, True]) == {}
+
+
+def test_two_comparisons_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        write_plan(tmp_path / place, ["sequential", "parallel"])
+        for name, score in (("sequential", 0.8), ("parallel", 0.9)):
+            write_run(tmp_path / place, name, 0, score)
+    words = ["report", str(tmp_path / "one"), str(tmp_path / "two")]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "1.00  parallel\n  2.00  sequential" in shown and shown.count("architecture") >= 2
+    assert main([*words, "--format", "csv"]) == 2
