@@ -5,7 +5,14 @@ from __future__ import annotations
 from odeum import register
 from odeum.registry import Deferred
 from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransformer, Sandwich
-from odeum.settings.remembering import DenseLayers, HyperLayers, ManifoldLayers, MomentumLayers, Multistep
+from odeum.settings.remembering import (
+    AttentionResidualLayers,
+    DenseLayers,
+    HyperLayers,
+    ManifoldLayers,
+    MomentumLayers,
+    Multistep,
+)
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
 
 INTEGRATORS = "odeum.integrators"
@@ -62,6 +69,7 @@ add("momentum", MomentumLayers(), about="a velocity passes from layer to layer",
 add("dense", DenseLayers(), about="a learned average of all layers so far: DenseFormer", from_="Pagliardini 2024")
 add("hyper", HyperLayers(), about="residual streams that layers read, write and mix", from_="Zhu 2024")
 add("mhc", ManifoldLayers(), about="hyper-connections, mixed by doubly stochastic matrices", from_="Xie 2025")
+add("attention-residuals", AttentionResidualLayers(), about="each sublayer attends to those before", from_="Kimi 2026")
 add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
 add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
 add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")

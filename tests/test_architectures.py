@@ -95,6 +95,12 @@ SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
         ("hyper:norm=shared", {}, "a norm shared by all terms needs method=euler"),
         ("hyper:norm=post-sum,method=euler", {}, "a norm after the step would stand in none; use norm=pre"),
         ("hyper:gradient=adjoint", {}, "hyper remembers earlier layers; use gradient=checkpointed"),
+        ("attention-residuals:block=0", {}, "block of attention-residuals should be positive, not 0"),
+        (
+            "attention-residuals:norm=post",
+            {},
+            "attention-residuals adds nothing that a norm after the step could stand",
+        ),
         ("mhc:streams=1", {}, "streams of mhc should be 2 or more, not 1"),
         ("mhc:method=strang", {}, "mhc moves by one evaluation"),
         ("ode-transformer:method=adams-bashforth", {}, "ode-transformer needs a Runge–Kutta method"),

@@ -7,9 +7,17 @@ from collections.abc import Callable
 from odeum.architectures.solvers import Place, make_method, make_step
 from odeum.errors import OdeumError
 from odeum.integrators import AdamsBashforth, Dense, LieTrotter, Method, Momentum, Strang
+from odeum.integrators.attention_residuals import AttentionResiduals
 from odeum.integrators.streams import HyperConnections, ManifoldHyperConnections
 from odeum.integrators.term_by_term import TermByTerm
-from odeum.settings.remembering import DenseLayers, HyperLayers, ManifoldLayers, MomentumLayers, Multistep
+from odeum.settings.remembering import (
+    AttentionResidualLayers,
+    DenseLayers,
+    HyperLayers,
+    ManifoldLayers,
+    MomentumLayers,
+    Multistep,
+)
 
 AROUND: dict[str, Callable[[Method], Method]] = {
     "euler": lambda part: part,
@@ -65,6 +73,21 @@ def mhc(settings: ManifoldLayers, place: Place) -> Method:
     return _with_own_weights(
         "mhc", settings.method, lambda index: ManifoldHyperConnections(*sizes, eps=place.shape.norm_eps), place
     )
+
+
+@make_step.register(AttentionResidualLayers)
+def attention_residuals(settings: AttentionResidualLayers, place: Place) -> Method:
+    """A query for each sublayer, and one after the last."""
+    shape = place.shape
+    final = shape.depth - 1 in place.layers
+
+    def attend(index: int) -> Method:
+        terms = 1 if settings.method == "euler" else len(place.field.terms)
+        first = index == 0 and place.layers == (0,) and settings.steps == 1
+        last = final and (index + 1) % terms == 0
+        return AttentionResiduals(shape.width, settings.block, first=first, last=last, eps=shape.norm_eps)
+
+    return _with_own_weights("attention-residuals", settings.method, attend, place)
 
 
 def _with_own_weights(who: str, method: str, make: Callable[[int], Method], place: Place) -> Method:

@@ -49,3 +49,11 @@ class ManifoldLayers(Layered):
     """residual streams"""
     iterations: Annotated[int, COUNT] = 20
     """of Sinkhorn's normalisation"""
+
+
+@dataclass(frozen=True)
+class AttentionResidualLayers(Layered):
+    """Kimi 2026, attention residuals: each sublayer attends to what those before it added."""
+
+    block: Annotated[int, COUNT] = 1
+    """steps whose sum is one value; more remember less"""
