@@ -70,7 +70,7 @@ def verbs() -> Iterator[Case]:
             yield words(f"{verb} digits --out /proc/none", "cannot make the directory '/proc/none'")
     yield words("describe sequential parallel", "'parallel' is one word too many")
     yield words("list digits", "'digits' is one word too many")
-    yield words("report a b", "'b' is one word too many")
+    yield words("report a b", "'a' holds no runs")
     yield words("report nowhere", "'nowhere' holds no runs")
     yield words("evaluate a b", "there is no run 'a'")
     yield words("train digits --seed -1", "the seed should be a number from 0")
