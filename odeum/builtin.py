@@ -69,7 +69,12 @@ add("momentum", MomentumLayers(), about="a velocity passes from layer to layer",
 add("dense", DenseLayers(), about="a learned average of all layers so far: DenseFormer", from_="Pagliardini 2024")
 add("hyper", HyperLayers(), about="residual streams that layers read, write and mix", from_="Zhu 2024")
 add("mhc", ManifoldLayers(), about="hyper-connections, mixed by doubly stochastic matrices", from_="Xie 2025")
-add("attention-residuals", AttentionResidualLayers(), about="each sublayer attends to those before", from_="Kimi 2026")
+add(
+    "attention-residuals",
+    AttentionResidualLayers(),
+    about="each sublayer attends to those before",
+    from_="arXiv 2603.15031",
+)
 add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
 add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
 add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")

@@ -53,7 +53,7 @@ class ManifoldLayers(Layered):
 
 @dataclass(frozen=True)
 class AttentionResidualLayers(Layered):
-    """Kimi 2026, attention residuals: each sublayer attends to what those before it added."""
+    """arXiv 2603.15031, attention residuals: each sublayer attends to what those before it added."""
 
     block: Annotated[int, COUNT] = 1
     """steps whose sum is one value; more remember less"""
