@@ -81,11 +81,16 @@ class Stack(nn.Module):
     """Flows in the order of the schedule; time runs on through depth. A flow that acts twice is stored once.
 
     Neighbouring layers whose methods have the same history pass it on through the context; it begins anew in each
-    pass, after layers that do not have it, and in a stack within this one.
+    pass, after layers that do not have it, in a stack within this one, and at the places that are `cuts`.
     """
 
     def __init__(
-        self, flows: Sequence[Layer], schedule: Sequence[int] | None = None, norm: nn.Module | None = None
+        self,
+        flows: Sequence[Layer],
+        schedule: Sequence[int] | None = None,
+        norm: nn.Module | None = None,
+        *,
+        cuts: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.flows = nn.ModuleList(flows)  # ty: ignore[invalid-argument-type]
@@ -93,6 +98,7 @@ class Stack(nn.Module):
         if set(self.schedule) != set(range(len(flows))):
             raise OdeumError(f"the schedule {self.schedule} must use each of the {len(flows)} flows and no other")
         self.norm = norm
+        self.cuts = frozenset(cuts)
 
     def timed(self) -> Iterator[tuple[Any, float]]:
         """The flows as they act, and when each begins."""
@@ -124,7 +130,7 @@ class Stack(nn.Module):
         state: Any = None
         for i, (flow, time) in enumerate(self.timed(), 1):
             before, here, after = names[i - 1 : i + 2]
-            first, last = here != before, here != after
+            first, last = here != before or i - 1 in self.cuts, here != after or i in self.cuts
             carry = None if here is None else Carry(None if first else state, opens=first, closes=last)
             yield flow, time, context._replace(carry=carry)
             state = None if carry is None else carry.handed

@@ -21,7 +21,7 @@ from typing import Any
 from odeum.errors import OdeumError, notice
 from odeum.kinds import KINDS
 from odeum.registry import Registry
-from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
+from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture, Mixed
 from odeum.settings.checks import options
 from odeum.settings.spelling import spell
 
@@ -164,6 +164,9 @@ def requirement(registry: Registry[Any], name: str) -> list[dict[str, str]]:
 
 def requirements(architecture: Architecture) -> list[dict[str, str]]:
     """The plugins that an architecture and the names in its options come from."""
+    if isinstance(architecture, Mixed):
+        found = [need for part, _ in architecture.parts for need in requirements(part)]
+        return [need for place, need in enumerate(found) if need not in found[:place]]
     out = requirement(ARCHITECTURES, spell(architecture).partition(":")[0])
     for option in options(type(architecture)).values():
         if isinstance(option.names, Registry):

@@ -88,7 +88,7 @@ def test_a_dataclass_becomes_a_name_with_options() -> None:
         ("pull:tied=maybe", "unknown tied of pull 'maybe'; known: true, false"),
         ("pull:kind=mode", "unknown kind of pull 'mode'; "),
         ("pull:method=ralstone", "unknown method of pull 'ralstone'; did you mean 'ralston'?"),
-        (Pull(label="a,b"), "label of Pull should be a text without , : = and blanks around it, not 'a,b'"),
+        (Pull(label="a,b"), "label of Pull should be a text without , : = + * and blanks around it, not 'a,b'"),
         (Pull(tied="yes"), "tied of Pull should be True or False, not 'yes'"),  # ty: ignore
     ],
 )

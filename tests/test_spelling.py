@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
-from odeum.settings.architecture import ARCHITECTURES, Continuous, Evolved, Layered, Sandwich
+from odeum.settings.architecture import ARCHITECTURES, Continuous, Evolved, Layered, Mixed, Sandwich
 from odeum.settings.checks import options
 from odeum.settings.model import Shape
-from odeum.settings.spelling import parse, spell, split_spellings
+from odeum.settings.spelling import from_record, parse, spell, split_spellings, to_record
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 
@@ -31,6 +32,8 @@ def random_architecture(generator: random.Random) -> Any:
             changes[key] = None
         elif option.kinds[0] is bool:
             changes[key] = generator.random() < 0.5
+        elif option.kinds[0] is str:
+            changes[key] = generator.choice(["0-5/4-5/6-10", "0", "1/0"])
         elif option.kinds[0] is int:
             least, most = (option.range.least, option.range.most) if option.range else (None, None)
             changes[key] = generator.randint(1 if least is None else int(least), int(min(99, most or 99)))
@@ -42,22 +45,31 @@ def random_architecture(generator: random.Random) -> Any:
     return dataclasses.replace(base, **changes)
 
 
+def random_stack(generator: random.Random) -> Any:
+    """An architecture or, now and then, several in a row."""
+    if generator.random() < 0.7:
+        return random_architecture(generator)
+    count = generator.randint(1, 3)
+    return Mixed(tuple((random_architecture(generator), generator.randint(1, 12)) for _ in range(count)))
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_every_architecture_can_be_spelled_and_read_back(seed: int) -> None:
     generator = random.Random(seed)
     for _ in range(50):
-        architecture = random_architecture(generator)
+        architecture = random_stack(generator)
         spelling = spell(architecture)
         assert parse(spelling) == architecture
         assert spell(parse(spelling)) == spelling
         assert parse(architecture) is architecture
+        assert from_record(json.loads(json.dumps(to_record(architecture)))) == architecture
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_lists_of_spellings_are_split_where_they_were_joined(seed: int) -> None:
     generator = random.Random(seed)
     for _ in range(20):
-        spellings = [spell(random_architecture(generator)) for _ in range(generator.randint(1, 5))]
+        spellings = [spell(random_stack(generator)) for _ in range(generator.randint(1, 5))]
         assert split_spellings(",".join(spellings)) == spellings
         assert split_spellings(" , ".join(spellings) + ",") == spellings
 
@@ -102,6 +114,25 @@ def test_spellings_are_short() -> None:
         (Layered(steps=0), "steps of Layered should be positive, not 0"),
         (Layered(independent=2.0), "independent of Layered should be a whole number, not 2.0"),  # ty: ignore
         (Sandwich(gradient="none"), "unknown gradient of Sandwich 'none'"),  # ty: ignore
+        ("rk4:schedule=0-3/1", "schedule=0-3/1 has 5 places, but the depth is 4 layers; they should be equal"),
+        ("rk4:schedule=0-999999999", "schedule=0-999999999 has 1000000000 places, but the depth is 4"),
+        ("rk4:schedule=0/2-3/3", "schedule=0/2-3/3 leaves out layer 1; it should use each from 0 to 3"),
+        ("rk4:schedule=3-0", "'3-0' in schedule=3-0 should rise, as in 0-3"),
+        ("rk4:schedule=0-3x", "'0-3x' in schedule=0-3x should be a layer or a row of them, as in 0-5/4-5/6-10"),
+        ("rk4:schedule=0//1", "'' in schedule=0//1 should be a layer"),
+        ("rk4:schedule=", "schedule of rk4 should be a text without"),
+        ("rk4:schedule=0-3,independent=2", "schedule=0-3 and independent=2 both say which layers share weights"),
+        ("parallel*6+rk4*2", "parallel*6+rk4*2 is 8 layers, but the depth is 4; they should be equal"),
+        ("parallel*2+paralel*2", "unknown architecture 'paralel'; did you mean 'parallel'?"),
+        ("parallel*2+", "unknown architecture ''"),
+        ("parallel*two+rk4", "'parallel*two' in 'parallel*two+rk4' should end in a number of layers"),
+        ("parallel*2:steps=2+rk4*2", "should end in a number of layers, as in parallel:steps=2*6"),
+        ("parallel*0+rk4*4", "parallel*0+rk4*4 should have one layer or more of each architecture, not 0"),
+        ("parallel*2+rk4:step=2*2", "unknown option of rk4 'step'; did you mean 'steps'?"),
+        ("parallel*2+rk4:norm=post*2", "rk4 adds all terms in one step and would drop the norm"),
+        ("transevolve*2+transevolve*2", "have random matrices of one seed; give each another seed"),
+        (Mixed(((Mixed(((Layered(), 4),)), 1),)), "has a mixed stack as a part; write its parts one after the other"),
+        (Mixed(), "Mixed has no layers"),
         (7, "an architecture is a spelling or one of the dataclasses, not 7"),
     ],
 )

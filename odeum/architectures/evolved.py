@@ -33,7 +33,7 @@ def evolved(settings: Evolved, shape: Shape, cross: bool) -> Stack:
     if independent % settings.blocks:
         raise OdeumError(f"independent={independent} layers cannot be dealt out evenly to {settings.blocks} blocks")
     order = schedule(settings, layers, independent // settings.blocks)
-    rates = iter(depth_rates(shape, independent))
+    rates = iter(depth_rates(shape, len(set(order)) * settings.blocks))
     seeds = itertools.count(10_000 * settings.seed + 5_000 * cross)  # each random matrix its own
     return Stack([_block(settings, shape, cross, order, rates, seeds) for _ in range(settings.blocks)])
 

@@ -9,7 +9,7 @@ from torch import nn
 from odeum.errors import choose
 from odeum.fields import Field, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
 from odeum.fields.algebra import by_name
-from odeum.settings.model import Shape
+from odeum.settings.model import Segment, Shape
 
 
 def make_norm(shape: Shape) -> nn.Module:
@@ -64,6 +64,8 @@ def final_norm(placement: str, shape: Shape) -> nn.Module | None:
 
 def depth_rates(shape: Shape, count: int) -> list[float]:
     """Stochastic depth grows linearly from 0 at the first layer, as in DeiT; one shared layer gets the whole rate."""
-    if count == 1:
-        return [shape.stochastic_depth]
-    return [shape.stochastic_depth * i / (count - 1) for i in range(count)]
+    rate = shape.stochastic_depth
+    if isinstance(shape, Segment):
+        low, span = shape.begin, shape.end - shape.begin
+        return [rate * (low + span * (i / (count - 1) if count > 1 else 1.0)) for i in range(count)]
+    return [rate] if count == 1 else [rate * i / (count - 1) for i in range(count)]

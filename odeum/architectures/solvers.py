@@ -9,7 +9,7 @@ from typing import NamedTuple
 from odeum.errors import OdeumError, choose
 from odeum.fields import Field
 from odeum.integrators import Adjoint, Checkpointed, FixedSteps, Method, RungeKutta, Solver
-from odeum.schedules import SCHEDULES
+from odeum.schedules import SCHEDULES, explicit
 from odeum.settings.architecture import METHODS, Stepped
 from odeum.settings.model import Shape
 from odeum.tableaux import Tableau
@@ -62,5 +62,12 @@ def make_step(settings: Stepped, place: Place) -> Method:
 
 def schedule(settings: Stepped, depth: int, independent: int | None = None) -> tuple[int, ...]:
     """Which weights act when."""
+    if settings.schedule is not None:
+        if settings.independent is not None:
+            raise OdeumError(
+                f"schedule={settings.schedule} and independent={settings.independent} both say which layers share "
+                "weights; say one of them"
+            )
+        return explicit(settings.schedule, depth)
     share = SCHEDULES[choose(settings.sharing, SCHEDULES, "sharing")]
     return share(depth, independent or settings.independent or depth)

@@ -59,6 +59,8 @@ class Stepped(Architecture):
     """how many layers have weights of their own (none: all)"""
     sharing: Sharing = "sequence"
     """neighbours share (0 0 1 1) or the whole stack repeats (0 1 0 1)"""
+    schedule: str | None = None
+    """which layers' weights act one after the other, as in 0-5/4-5/6-10 (none: as independent and sharing say)"""
     gradient: Gradient = "backprop"
     """how the gradient passes through the steps"""
 
@@ -134,6 +136,14 @@ class Evolved(Stepped):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         f"{kind}-{blocks}": {"feedforward": kind, "blocks": blocks} for kind in ("full", "random") for blocks in (1, 2)
     }
+
+
+@dataclass(frozen=True)
+class Mixed(Architecture):
+    """Layers of several architectures in a row: `parallel*6+rk4*2` is eight layers."""
+
+    parts: tuple[tuple[Architecture, int], ...] = ()
+    """each with its number of layers"""
 
 
 ARCHITECTURES: Registry[Architecture] = Registry("architecture")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from odeum.errors import OdeumError, choose
 
 NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
-SEPARATORS = ",:="
+SEPARATORS = ",:=+*"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,13 @@ class Option:
                 self.range.check(value, what)
             if not math.isfinite(value):
                 raise OdeumError(f"{what} should be a finite number, not {value}")
-        if self.hint is str and (not value or any(letter in value for letter in SEPARATORS) or value != value.strip()):
+        if self.kinds == [str]:
+            self._check_text(value, what)
+
+    def _check_text(self, value: Any, what: str) -> None:
+        """Refuse a text that a spelling could not hold."""
+        split = not isinstance(value, str) or any(letter in value for letter in SEPARATORS) or value != value.strip()
+        if split or not value or (self.optional and value == "none"):
             raise OdeumError(
                 f"{what} should be a text without {' '.join(SEPARATORS)} and blanks around it, not {value!r}"
             )

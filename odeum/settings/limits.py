@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.settings.architecture import METHODS, Architecture
+from odeum.settings.architecture import METHODS, Architecture, Mixed
 from odeum.settings.model import Shape
 
 INSIST = "ODEUM_LIMITS"
@@ -105,6 +105,8 @@ def _layers(settings: Shape) -> int:
 
 
 def _evaluations(settings: Shape, architecture: Architecture) -> int:
+    if isinstance(architecture, Mixed):
+        return max(_evaluations(settings, part) for part, _ in architecture.parts)
     tableau = METHODS.get(getattr(architecture, "method", None))
     stages = len(getattr(tableau, "b", (0, 0)))
     return _layers(settings) * getattr(architecture, "steps", 1) * stages

@@ -33,6 +33,16 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Segment(Shape):
+    """The shape of some layers of a deeper stack, which begin and end at these shares of its depth."""
+
+    begin: float = 0.0
+    """of the first layer: 0 in the first of all"""
+    end: float = 1.0
+    """of the last layer: 1 in the last of all"""
+
+
+@dataclass(frozen=True)
 class Model(Shape):
     """The settings of a whole model: a shape, and in each kind of model what stands around the stack."""
 

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from odeum.errors import OdeumError, choose
-from odeum.settings.architecture import ARCHITECTURES, Architecture
+from odeum.settings.architecture import ARCHITECTURES, Architecture, Mixed
 from odeum.settings.checks import options
+
+PLUS = re.compile(r"(?<!\de)\+|\+(?!\d)")
+"""between the parts of a mixed stack; not in 1e+3"""
 
 
 def parse(spelling: str | Architecture) -> Architecture:
-    """`parallel:independent=6` -> Layered(method="euler", independent=6); a dataclass is checked and returned."""
+    """`parallel:independent=6` -> Layered(method="euler", independent=6); a dataclass is checked and returned.
+
+    `parallel*6+rk4:steps=2*2` is a Mixed of eight layers.
+    """
     if not isinstance(spelling, str):
         return _checked(spelling, type(spelling).__name__)
+    items = PLUS.split(spelling)
+    if len(items) == 1 and "*" not in spelling:
+        return _parse_one(spelling)
+    parts = []
+    for item in items:
+        name, star, count = (text.strip() for text in item.rpartition("*"))
+        if not star:
+            name, count = item, "1"
+        elif not (count.isascii() and count.isdigit()):
+            raise OdeumError(f"'{item}' in '{spelling}' should end in a number of layers, as in parallel:steps=2*6")
+        parts.append((_parse_one(name), int(count)))
+    return _checked(Mixed(tuple(parts)), spelling)
+
+
+def _parse_one(spelling: str) -> Architecture:
+    """An architecture that is not mixed."""
     name, _, rest = spelling.strip().partition(":")
     base = ARCHITECTURES[name]
     known, variants = options(type(base)), base.variants
@@ -37,11 +60,16 @@ def parse(spelling: str | Architecture) -> Architecture:
 
 def to_record(architecture: Architecture) -> dict[str, Any]:
     """The architecture for machines: every option, so that it stays what it is when a default changes."""
+    if isinstance(architecture, Mixed):
+        return {"parts": [{"layers": count, **to_record(part)} for part, count in architecture.parts]}
     return {"name": spell(architecture).partition(":")[0], "options": dataclasses.asdict(architecture)}
 
 
 def from_record(record: dict[str, Any]) -> Architecture:
     """The architecture of a record, which may come from another version."""
+    if "parts" in record:
+        parts = tuple((from_record(part), part["layers"]) for part in record["parts"] if "parts" not in part)
+        return _checked(Mixed(parts), "a mixed stack")
     name, values = str(record["name"]), dict(record["options"])
     base = ARCHITECTURES[name]
     for key in values:
@@ -53,7 +81,8 @@ def split_spellings(text: str) -> list[str]:
     """`a,b:x=1,y=2,c` -> [`a`, `b:x=1,y=2`, `c`]: an item with = and no name belongs to the one before."""
     out: list[str] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        names_itself = ":" in item or item in ARCHITECTURES
+        name = re.split(r"[:=*+]", item, maxsplit=1)[0]
+        names_itself = item[len(name) :][:1] == ":" or (item[len(name) :][:1] != "=" and name.strip() in ARCHITECTURES)
         if out and not names_itself and ("=" in item or _is_variant(out[-1], item)):
             out[-1] += ("," if ":" in out[-1] else ":") + item
         else:
@@ -63,6 +92,8 @@ def split_spellings(text: str) -> list[str]:
 
 def spell(architecture: Architecture) -> str:
     """The shortest spelling that `parse` turns into this architecture."""
+    if isinstance(architecture, Mixed):
+        return "+".join(f"{spell(part)}*{count}" for part, count in architecture.parts)
     spellings = list(_spellings(architecture))
     if not spellings:
         raise OdeumError(f"{type(architecture).__name__} has no name; give it one by odeum.register.architecture")
@@ -72,8 +103,9 @@ def spell(architecture: Architecture) -> str:
 
 def label(architecture: Architecture) -> str:
     """What people are shown: the spelling or, of a class without a name, what Python shows."""
-    named = any(type(base) is type(architecture) for base in ARCHITECTURES.values())
-    return spell(architecture) if named else repr(architecture)
+    parts = [part for part, _ in architecture.parts] if isinstance(architecture, Mixed) else [architecture]
+    known = {type(base) for base in ARCHITECTURES.values()}
+    return spell(architecture) if all(type(part) in known for part in parts) else repr(architecture)
 
 
 def _spellings(architecture: Architecture) -> Iterator[str]:
@@ -101,7 +133,7 @@ def _misleads(spelling: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value).replace("e+", "e")
 
 
 def _is_variant(previous: str, item: str) -> bool:
@@ -113,6 +145,20 @@ def _checked(architecture: Architecture, name: str) -> Architecture:
     """The architecture, if each of its values is one that its annotation allows, else a sentence about the first."""
     if not isinstance(architecture, Architecture):
         raise OdeumError(f"an architecture is a spelling or one of the dataclasses, not {architecture!r}")
+    if isinstance(architecture, Mixed):
+        return _checked_parts(architecture, name)
     for option in options(type(architecture)).values():
         option.check(getattr(architecture, option.name), f"{option.name} of {name}")
+    return architecture
+
+
+def _checked_parts(architecture: Mixed, name: str) -> Mixed:
+    if not architecture.parts:
+        raise OdeumError(f"{name} has no layers; a mixed stack is such as parallel*6+rk4*2")
+    for part, count in architecture.parts:
+        if isinstance(part, Mixed):
+            raise OdeumError(f"{name} has a mixed stack as a part; write its parts one after the other")
+        _checked(part, type(part).__name__)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise OdeumError(f"{name} should have one layer or more of each architecture, not {count!r}")
     return architecture

@@ -105,6 +105,13 @@ def spellings() -> Iterator[Case]:
     yield words("describe rk4:step=2", "unknown option of rk4 'step'; did you mean 'steps'?")
     yield words("describe transevolve:full-9", "unknown variant of transevolve 'full-9'")
     yield words("describe rk4:steps=1000000000", "more than the limit")
+    yield words("describe rk4:schedule=0-5/x", "'x' in schedule=0-5/x should be a layer")
+    yield words("describe rk4:schedule=0-99999999999", "but the depth is 12 layers; they should be equal")
+    yield words("describe parallel*6+rk4*2", "is 8 layers, but the depth is 12; they should be equal")
+    yield words("describe parallel*6+rk5*6", "unknown architecture 'rk5'")
+    yield words("describe parallel*x+rk4", "should end in a number of layers")
+    yield words("describe parallel*6++rk4*6", "unknown architecture ''")
+    yield words("compare digits --architectures sequential,parallel*6+rk4*2", "is 8 layers, but the depth is")
     seen = set()
     for name, base in ARCHITECTURES.items():
         if type(base) in seen:

@@ -1,0 +1,48 @@
+"""Mixed stacks: layers of several architectures in a row."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from odeum.architectures.builders import build_stack, make_stack
+from odeum.errors import OdeumError
+from odeum.flow import Stack
+from odeum.settings.architecture import Mixed
+from odeum.settings.model import Segment, Shape
+from odeum.settings.spelling import label
+
+
+@build_stack.register(Mixed)
+def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
+    """The layers of each part after those of the one before; what a method remembers ends with its part."""
+    total = sum(count for _, count in settings.parts)
+    if total != shape.depth:
+        raise OdeumError(f"{label(settings)} is {total} layers, but the depth is {shape.depth}; they should be equal")
+    _refuse_equal_seeds(settings)
+    flows, order, cuts, layers = [], [], [], 0
+    norm = None
+    for part, count in settings.parts:
+        made = make_stack(part, _segment(shape, layers, count), cross)
+        if type(made) is not Stack:
+            raise OdeumError(f"{label(part)} cannot be a part of a mixed stack: its layers are more than a row")
+        cuts += [len(order), *(len(order) + cut for cut in made.cuts)]
+        order += [len(flows) + index for index in made.schedule]
+        flows += made.flows
+        norm = made.norm  # of the last part: where it ends, the stack ends
+        layers += count
+    return Stack(flows, order, norm, cuts=cuts)
+
+
+def _segment(shape: Shape, first: int, count: int) -> Segment:
+    """The shape of `count` layers from `first` on."""
+    last = max(1, shape.depth - 1)
+    own: dict[str, Any] = {field.name: getattr(shape, field.name) for field in fields(Shape)}
+    return replace(Segment(**own), depth=count, begin=first / last, end=(first + count - 1) / last)
+
+
+def _refuse_equal_seeds(settings: Mixed) -> None:
+    """Random matrices of one seed would be the same matrices again."""
+    seeds = [seed for part, _ in settings.parts if (seed := getattr(part, "seed", None)) is not None]
+    if len(set(seeds)) < len(seeds):
+        raise OdeumError(f"the parts of {label(settings)} have random matrices of one seed; give each another seed")
