@@ -11,6 +11,7 @@ from small_runs import job
 
 from odeum.cli import main
 from odeum.compare.forecast import Forecast, forecast, run_seconds
+from odeum.compare.pace import Pace
 from odeum.tasks import open_task
 
 
@@ -62,15 +63,16 @@ def test_a_dry_run_counts_and_writes_nothing(
 
 def test_runs_that_are_there_cost_nothing(tmp_path: Path) -> None:
     runs = {("sequential", seed): replace(job(tmp_path / str(seed)), seed=seed) for seed in range(3)}
-    one = forecast(runs, jobs=1)
-    assert (one.runs, one.there) == (3, 0) and one.seconds == pytest.approx(3 * one.dearest[1])
+    pace = {"sequential": Pace(0.01, 1.0, 1.0, 1.0, 10**8)}
+    one = forecast(runs, pace, jobs=1)
+    assert (one.runs, one.there, one.memory) == (3, 0, 10**8) and one.seconds == pytest.approx(3 * one.dearest[1])
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "result.json").write_text("{}")
-    assert (forecast(runs, jobs=1).runs, forecast(runs, jobs=1, again=True).runs) == (2, 3)
+    assert (forecast(runs, pace, jobs=1).runs, forecast(runs, pace, jobs=1, again=True).runs) == (2, 3)
     for path in runs.values():
         path.directory.mkdir(exist_ok=True)
         (path.directory / "result.json").write_text("{}")
-    assert forecast(runs, jobs=2).lines() == ["3 runs (3 of them there already): nothing is left to train"]
+    assert forecast(runs, pace, jobs=2).lines() == ["3 runs (3 of them there already): nothing is left to train"]
 
 
 def test_a_run_takes_its_steps_and_its_evaluations(tmp_path: Path) -> None:

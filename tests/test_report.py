@@ -18,6 +18,7 @@ from synthetic_runs import digits, write_plan, write_run
 from test_training import files_up_to
 
 from odeum import report
+from odeum.compare.pace import Pace
 from odeum.errors import Notice, OdeumError
 from odeum.report.notes import notes, warnings
 from odeum.report.prose import Scale, count, duration
@@ -142,6 +143,29 @@ def test_a_small_or_shaky_gap_of_step_times_is_a_tie(tmp_path: Path, times: tupl
     write_plan(tmp_path, ["sequential", "parallel"])
     told = report.headline(report.rows(report.read(tmp_path)), "digits")
     assert told.startswith("Stay with `sequential`") and told.endswith("and no cheaper.")
+
+
+def test_step_times_are_those_measured_in_turns_and_not_of_runs_side_by_side(tmp_path: Path) -> None:
+    """The runs' own clocks say 3.5 × in every seed; in turns it was a tie, and rk4 was 3 × as dear."""
+    for seed, score in enumerate(BASE):
+        for name, clock in (("sequential", 0.02), ("parallel", 0.007), ("rk4", 0.021)):
+            write_run(tmp_path, name, seed, score + (0.001, -0.002, 0.002)[seed] * (name != "sequential"),
+                      step_seconds=clock)  # fmt: skip
+    pace = {"sequential": Pace(0.01, 1.0, 1.0, 1.0), "parallel": Pace(0.01, 1.0, 0.95, 1.04)}
+    pace["rk4"] = Pace(0.03, 3.0, 2.9, 3.1)
+    write_plan(tmp_path, [*pace], pace={name: found.record() for name, found in pace.items()})
+    found = report.read(tmp_path)
+    rows = report.rows(found)
+    told = report.headline(rows, "digits")
+    assert told.startswith("Stay with `sequential`") and "no cheaper" in told
+    assert "1.00× [0.95, 1.04]" in report.table(rows, "md") and "3.00× [2.90, 3.10]" in report.table(rows, "md")
+    flat = rows[2].as_dict()
+    assert (flat["step_ratio"], flat["step_ratio_low"], flat["step_seconds"], flat["seconds"]) == (3.0, 2.9, 0.03, 15.0)
+    assert "3.00×<small>[2.90, 3.10]<br>30 ms</small>" in report.write(tmp_path).page.read_text()
+    assert "measured before the runs" in " ".join(notes(found, rows))
+    with (tmp_path / "plots" / "curves-time.csv").open() as file:
+        last = [line for line in file if line.startswith("rk4")][-1]
+    assert float(last.split(",")[1]) == pytest.approx(15.0)
 
 
 def test_the_margin_of_the_plan_decides_what_is_equal(tmp_path: Path) -> None:

@@ -34,17 +34,53 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], function:
                     monkeypatch.setattr(module, key, counted)
 
 
+IN_WORKERS = """
+import multiprocessing, pathlib, sys
+from odeum.models import build
+from odeum.models.description import describe
+
+def counted(function):
+    def call(*given, **more):
+        with open(pathlib.Path(__file__).with_name("calls"), "a") as file:
+            file.write(function.__name__ + "\\n")
+        return function(*given, **more)
+    return call
+
+if multiprocessing.parent_process() is not None:
+    for function in (build, describe):
+        new = counted(function)
+        for module in [module for name, module in sys.modules.items() if name.startswith("odeum")]:
+            for key, value in list(vars(module).items()):
+                if value is function:
+                    setattr(module, key, new)
+"""
+"""a plugin, because that is what reaches the processes in which runs go on; this one is counted from within"""
+
+
 def test_a_comparison_parses_each_spelling_once_and_builds_each_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: Counter[str] = Counter()
-    import odeum.commands.compare  # noqa: F401
+    import odeum.commands.compare
+    import odeum.compare.measuring  # noqa: F401
 
+    (tmp_path / "counting.py").write_text(IN_WORKERS)
     for function in (parse, build, describe):
         count_calls(monkeypatch, counts, function)
     words = ["--architectures", "sequential,parallel:independent=1", "--baseline", "sequential", "--seeds", "2"]
-    short = ["--train.steps", "1", "--train.batch_size", "8", "--model.width", "8", "--out", str(tmp_path)]
-    assert main(["compare", "digits", *words, *short, "--jobs", "1", "--quiet"]) == 0  # nothing is measured beforehand
+    short = ["--train.steps", "1", "--train.batch_size", "8", "--model.width", "8", "--out", str(tmp_path / "runs")]
+    command = ["compare", "digits", *words, *short, "--plugin", str(tmp_path / "counting.py")]
+    assert main(command) == 0
     assert counts["parse of text"] == 2, "a spelling is read at the front door, once"
-    assert counts["build of an object"] == 4 and counts["build of text"] == 0, "each run builds its model once"
     assert counts["describe of an object"] == 2 and counts["describe of text"] == 0, "an architecture is described once"
+    runs = (tmp_path / "calls").read_text().split() if (tmp_path / "calls").exists() else []
+    here = counts["build of an object"]
+    assert counts["build of text"] == 0 and (here, runs) in (
+        (2, ["build"] * 4),  # side by side: here one model of each is timed, and each run builds its own elsewhere
+        (2 + 4, []),  # on one core all of it happens here
+    )
+    plan = (tmp_path / "runs" / "comparison.json").read_text()
+    counts.clear()
+    assert main(command) == 0
+    assert not any(counts[key] for key in counts if key.startswith("build")), "what was measured is not measured again"
+    assert (tmp_path / "runs" / "comparison.json").read_text() == plan

@@ -75,10 +75,14 @@ def run(argv: list[str]) -> int:
         job = earlier
     directory = job.directory
     if request.given.get("dry_run"):
-        from odeum.compare.forecast import forecast
+        from odeum.compare.forecast import forecast, run_seconds
+        from odeum.compare.measuring import measure
+        from odeum.distributed.world import join
 
         refuse_processes()
-        tell_before(task, forecast({(spell(architecture), seed): job}, 1, overwrite))
+        name = spell(architecture)
+        pace = measure({name: job}, name, join(training), lambda steps: run_seconds(job, steps[name]))
+        tell_before(task, forecast({(name, seed): job}, pace, 1, overwrite))
         return 0
     if is_main():
         print(task.summary(), file=sys.stderr)

@@ -18,7 +18,7 @@ from odeum.distributed.ranks import is_main
 from odeum.errors import OdeumError
 from odeum.launch.launcher import Launcher, launcher
 from odeum.launch.local import jobs_for, threads_for
-from odeum.launch.worker import Event
+from odeum.launch.worker import Event, Tell, finish
 from odeum.settings.architecture import Architecture
 from odeum.settings.metric import metric_named
 from odeum.settings.model import Model
@@ -93,15 +93,17 @@ def compare(
             held.enter_context(alone_in(job.directory))
             if job.overwrite:
                 forget(job.directory)
-        plan, runs = prepare(job, sized, reference)
+        plan = plan_of(job, list(sized), reference)
+        if is_main():
+            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
+            size = f"{_several(len(sized), 'architecture')} × {seeds}"
+            print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
+        plan, runs = prepare(job, plan, sized, reference)
         for run in runs.values():  # refuse before anything is trained
             refuse_another(run)
         if is_main():
             plan.write(job.directory)
-            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
-            size = f"{_several(len({name for name, _ in runs}), 'architecture')} × {seeds}"
-            print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
-            if before is not None and ranks.size() == 1:
+            if before is not None:
                 before(_forecast(job, plan, runs))
         threads = plan.threads or 1
         launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory, job.plugins))
@@ -111,14 +113,14 @@ def compare(
 def foresee(job: Comparison) -> Forecast:
     """What a comparison would cost here, from a few measured steps; nothing is trained or written."""
     sized, reference = sized_runs(job)
-    plan, runs = prepare(job, sized, reference)
+    plan, runs = prepare(job, plan_of(job, list(sized), reference), sized, reference)
     return _forecast(job, plan, runs)
 
 
 def _forecast(job: Comparison, plan: Plan, runs: dict[tuple[str, int], Job]) -> Forecast:
     """Of a cluster's size nothing is known beforehand: its time is told as if the runs came one after the other."""
     at_once = 1 if job.on is not None and job.jobs == "auto" else jobs_for(job.jobs, plan.threads or 1)
-    return forecast(runs, at_once, job.overwrite, job.seeds.auto)
+    return forecast(runs, plan.pace, at_once, job.overwrite, job.seeds.auto)
 
 
 def sized_runs(job: Comparison) -> tuple[dict[str, Job], str]:
@@ -130,12 +132,13 @@ def sized_runs(job: Comparison) -> tuple[dict[str, Job], str]:
     return {name: sized_run(job, name, item, named[reference]) for name, item in named.items()}, reference
 
 
-def prepare(job: Comparison, sized: dict[str, Job], reference: str) -> tuple[Plan, dict[tuple[str, int], Job]]:
-    """The plan, and every run that may be needed by architecture and seed; nothing is written yet."""
-    plan = plan_of(job, list(sized), reference)
+def prepare(
+    job: Comparison, plan: Plan, sized: dict[str, Job], reference: str
+) -> tuple[Plan, dict[tuple[str, int], Job]]:
+    """The plan with the pace of its architectures, and every run that may be needed by architecture and seed; nothing
+    is written yet."""
     sized = {name: replace(run, threads=plan.threads) for name, run in sized.items()}
-    if job.training.budget is not None:
-        plan = replace(plan, pace=paces(plan, sized, reference))
+    plan = replace(plan, pace=paces(plan, sized, reference))
     return plan, jobs_of(job, sized, recipes(job, sized, reference, plan.pace))
 
 
@@ -156,7 +159,7 @@ def _train_all(
         # Seed by seed, so that an interrupted comparison has whole pairs.
         keys = [(name, seed) for seed in range(start, look.seeds) for name in active]
         watch.show(keys)
-        ended = launch.run([runs[key] for key in keys], watch.tell)
+        ended = _carry_out([runs[key] for key in keys], launch, watch.tell)
         for (name, seed), event in zip(keys, ended, strict=True):
             if event.kind in ("done", "diverged"):
                 results[name][seed] = event.content
@@ -176,6 +179,20 @@ def _train_all(
         if after_look is not None and look.seeds < job.seeds.limit:
             after_look()
     return failures
+
+
+def _carry_out(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:
+    """How each run ended. Those that are there already are read here: no process is begun for them."""
+    ended: dict[int, Event] = {}
+    for number, run in enumerate(runs):
+        if ranks.size() == 1 and (run.directory / "result.json").exists():
+            ended[number] = finish(lambda run=run: run, lambda event: None)
+            tell(number, ended[number])
+    left = [number for number in range(len(runs)) if number not in ended]
+    if left:
+        new = launch.run([runs[number] for number in left], lambda number, event: tell(left[number], event))
+        ended |= dict(zip(left, new, strict=True))
+    return [ended[number] for number in range(len(runs))]
 
 
 def plan_of(job: Comparison, names: list[str], reference: str) -> Plan:

@@ -1,25 +1,19 @@
-"""What a comparison will cost, told before it begins: a few steps of each architecture are taken and timed."""
+"""What a comparison will cost, told before it begins, from the measured pace of each architecture."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from odeum.compare.pace import stepper
-from odeum.distributed.world import join
-from odeum.models.description import describe
+from odeum.compare.pace import Pace
 from odeum.settings.training import seconds_of
-from odeum.train.job import Job, macs_per_step
-from odeum.train.memory import peak_memory, reset_peak_memory
+from odeum.train.job import Job, facts_of, macs_per_step
 from odeum.train.progress import clock_time
 
 LOOKS = 10
 """evaluations during a run, unless its recipe says another number"""
 LONG = 2 * 3600.0
 """seconds from which a cheaper question is suggested"""
-LONGEST = 2.0
-"""seconds of measured steps of one architecture, beside its first two"""
 
 
 @dataclass(frozen=True)
@@ -60,37 +54,22 @@ class Forecast:
         return lines
 
 
-def forecast(runs: Mapping[tuple[str, int], Job], jobs: int, again: bool = False, at_most: bool = False) -> Forecast:
-    """Measure a step of each architecture that has runs to do; `again`: those that have ended are repeated."""
+def forecast(
+    runs: Mapping[tuple[str, int], Job],
+    pace: Mapping[str, Pace],
+    jobs: int,
+    again: bool = False,
+    at_most: bool = False,
+) -> Forecast:
+    """What the runs take at this pace; `again`: those that have ended are repeated."""
     left = {key: run for key, run in runs.items() if again or not (run.directory / "result.json").exists()}
-    first: dict[str, Job] = {}
-    for (name, _), run in left.items():
-        first.setdefault(name, run)
-    device = join(next(iter(runs.values())).training).device
-    reset_peak_memory(device)
-    whole = {name: run_seconds(run, step_seconds(run)) for name, run in first.items()}
-    each = [whole[name] for name, _ in left]
+    each = {key: run_seconds(run, pace[key[0]].seconds) for key, run in left.items()}
     side_by_side = max(1, min(jobs, len(left)))
-    seconds = max(sum(each) / side_by_side, max(each, default=0.0))
-    dearest = max(whole.items(), key=lambda item: item[1], default=("", 0.0))
-    memory = peak_memory(device) if left else 0
+    longest = max(each, key=lambda key: each[key], default=("", 0))
+    seconds = max(sum(each.values()) / side_by_side, each.get(longest, 0.0))
+    memory = max((int(pace[name].memory) for name, _ in left), default=0)
+    dearest = longest[0], each.get(longest, 0.0)
     return Forecast(len(left), len(runs) - len(left), seconds, dearest, memory, side_by_side, at_most)
-
-
-def step_seconds(job: Job) -> float:
-    """Seconds of a step on the batches of the run itself; the first ones allocate and are not counted."""
-    training = replace(job.training, tensorboard=False, compile=False, budget=None, macs=None, steps=10**9)
-    step = stepper(replace(job, training=training), join(training))
-    step()
-    times = []
-    begin = time.perf_counter()
-    while len(times) < 2 or (time.perf_counter() - begin < LONGEST / 10 and len(times) < 20):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-        if sum(times) > LONGEST:
-            break
-    return min(times)
 
 
 def run_seconds(job: Job, step: float) -> float:
@@ -101,8 +80,7 @@ def run_seconds(job: Job, step: float) -> float:
     if training.budget is not None:
         steps = max(1, int(seconds_of(training.budget) / step))
     elif training.macs is not None:
-        facts = job.facts or describe(job.architecture, job.model, detail=False)
-        steps = max(1, round(training.macs / macs_per_step(job, facts["macs"])))
+        steps = max(1, round(training.macs / macs_per_step(job, facts_of(job)["macs"])))
     sizes = task.sizes()
     if not sizes:
         return steps * step

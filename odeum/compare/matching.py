@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from odeum.compare.forecast import run_seconds
+from odeum.compare.pace import Pace
 from odeum.distributed.world import join
 from odeum.models.description import describe
 from odeum.settings.architecture import Architecture
@@ -13,6 +15,7 @@ from odeum.settings.model import Model
 from odeum.settings.training import Training, seconds_of
 from odeum.storage import slug
 from odeum.train import Job, macs_per_step
+from odeum.train.job import facts_of
 
 if TYPE_CHECKING:
     from odeum.compare.comparison import Comparison
@@ -26,26 +29,27 @@ def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: 
     return Job(job.task, model, architecture, job.training, 0, job.directory / slug(name), job.command, facts=facts)
 
 
-def paces(plan: Plan, runs: dict[str, Job], baseline: str) -> dict[str, dict[str, float]]:
+def paces(plan: Plan, runs: Mapping[str, Job], baseline: str) -> dict[str, Pace]:
     """What a step of each architecture costs: as planned before, or measured now, all of them in turns."""
     if runs.keys() <= plan.pace.keys():
         return plan.pace
-    from odeum.compare.pace import measure
+    from odeum.compare.measuring import measure
 
-    training = replace(runs[baseline].training, budget=None, steps=10**9)
-    jobs = {name: replace(run, training=training) for name, run in runs.items()}
-    measured = measure(jobs, baseline, join(training))
-    return {**{name: pace.record() for name, pace in measured.items()}, **plan.pace}
+    def whole(steps: Mapping[str, float]) -> float:
+        return plan.seeds.limit * sum(run_seconds(runs[name], seconds) for name, seconds in steps.items())
+
+    measured = measure(runs, baseline, join(runs[baseline].training), whole)
+    if before := plan.pace.get(baseline):  # an architecture that came later: beside the baseline's first measurement
+        measured = {name: replace(pace, seconds=before.seconds * pace.ratio) for name, pace in measured.items()}
+    return measured | plan.pace
 
 
-def recipes(
-    job: Comparison, plans: dict[str, Job], baseline: str, pace: Mapping[str, Mapping[str, float]]
-) -> dict[str, Training]:
+def recipes(job: Comparison, plans: dict[str, Job], baseline: str, pace: Mapping[str, Pace]) -> dict[str, Training]:
     """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
     training = job.training
     if training.budget is not None:
         seconds = seconds_of(training.budget)
-        steps = {name: max(1, int(seconds / pace[name]["seconds"])) for name in plans}
+        steps = {name: pace[name].steps_in(seconds) for name in plans}
         training = replace(training, budget=None, steps=steps[baseline])
         if job.match == "time":  # of measured cost, whatever the machine's clock will say
             return {name: replace(training, steps=steps[name]) for name in plans}
@@ -59,9 +63,8 @@ def recipes(
     return {name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name]))) for name in plans}
 
 
-def _macs_per_step(plan: Job) -> float:
-    assert plan.facts is not None
-    return macs_per_step(plan, plan.facts["macs"])
+def _macs_per_step(run: Job) -> float:
+    return macs_per_step(run, facts_of(run)["macs"])
 
 
 def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:

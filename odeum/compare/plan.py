@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.compare.intervals import all_pairs, to_baseline
+from odeum.compare.pace import Pace, read_paces
 from odeum.compare.seeds import NO_BASELINE, Criterion, Seeds
 from odeum.errors import OdeumError, choose
 from odeum.settings.metric import METRICS, Margin, Metric, read_margin
@@ -39,8 +40,8 @@ class Plan:
     command: str = ""
     threads: int | None = None
     """of each run, fixed once: how many run at a time, and where, then changes no bit (none: torchrun's processes)"""
-    pace: dict[str, dict[str, float]] = field(default_factory=dict)
-    """what a step of each architecture costs, measured once, by which a budget became a number of steps"""
+    pace: dict[str, Pace] = field(default_factory=dict)
+    """what a step of each architecture costs, measured once: by it a budget becomes a number of steps"""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -67,7 +68,7 @@ class Plan:
             "looked": list(self.looked),
             "command": self.command,
             "threads": self.threads,
-            "pace": self.pace,
+            "pace": {name: pace.record() for name, pace in self.pace.items()},
         }
         write_json(directory / "comparison.json", content)
 
@@ -132,7 +133,7 @@ def make_plan(
         looked=_looked(before, seeds),
         command=command,
         threads=before.get("threads", threads),
-        pace=before.get("pace") or {},
+        pace=read_paces(before.get("pace")),
     )
 
 

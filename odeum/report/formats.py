@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.errors import choose
-from odeum.report.prose import NONE, Scale, count, memory, ratio, verdict
+from odeum.report.prose import NONE, Scale, count, memory, step_time, verdict
 from odeum.report.row import Row
 from odeum.settings.metric import metric_named
 from odeum.terminal import plain, to_json
@@ -48,7 +48,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         Column("architecture", lambda row: row.architecture, numeric=False),
         score(judged),
         *_compared(rows, scale),
-        Column("step time", lambda row: ratio(row.step_ratio)),
+        Column("step time", step_time),
         Column("parameters", lambda row: count(row.parameters)),
         Column("multiply–adds an example", lambda row: count(row.macs)),
         Column("peak memory", lambda row: memory(row.peak_memory)),

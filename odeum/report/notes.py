@@ -14,7 +14,7 @@ from odeum.report.row import Row
 MATCH_NOTES = {
     "steps": "Every architecture took the same number of optimizer steps on the same batches; "
     "a step may cost more in one than in another",
-    "time": "Every architecture trained for the same time on this machine; faster ones took more steps",
+    "time": "Every architecture trained for the same time by the measured cost of a step; faster ones took more steps",
     "macs": "Every architecture spent the same number of multiply–adds on training; cheaper ones took more steps",
     "params": "The models were sized to about the same number of parameters and took the same number of steps",
 }
@@ -42,16 +42,32 @@ def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         "It does not cover the choice of the data, its split, or the recipe."
     )
     out.append("One recipe was used for all and tuned for none; another recipe may change the order.")
-    out.append(
-        "Step time is the median step, as a ratio to the baseline within each seed, on the device used; "
-        "multiply–adds are counted for one example, forward."
-    )
+    out += _times(comparison)
     if known := next((row.beside["majority_accuracy"] for row in rows if "majority_accuracy" in row.beside), None):
         out.append(
             f"Always saying the most frequent class of the training has an accuracy of {100 * known.mean:.1f} %."
         )
     if rows and rows[0].split == "valid":
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
+    return out
+
+
+def _times(comparison: ComparisonRecord) -> list[str]:
+    """Where step times come from."""
+    how = "Step time is the median step, as a ratio to the baseline within each seed, on the device used"
+    if comparison.pace is not None:
+        how = (
+            "Step times were measured before the runs, all architectures in turns in one process on the device used; "
+            "where the middle half of the turns lies on both sides of 1 it is a tie, written as 1. Training times are "
+            "numbers of steps × these, whatever the clock said of runs that went on beside others"
+        )
+    out = [f"{how}; multiply–adds are counted for one example, forward."]
+    infos = (run.info for run in comparison.runs)
+    if any("steps chosen by" in str(info.get("scheme")) for info in infos) and comparison.pace is not None:
+        out.append(
+            "An adaptive solver takes more evaluations as its weights grow, so its steps became dearer in training "
+            "than they were measured."
+        )
     return out
 
 

@@ -13,7 +13,7 @@ from odeum.report.forest import forest, key, reach
 from odeum.report.formats import not_judged, seeds
 from odeum.report.headline import groups, headline
 from odeum.report.notes import differing, notes, warnings
-from odeum.report.prose import NONE, Scale, count, duration, memory, ratio, verdict
+from odeum.report.prose import NONE, Scale, count, duration, memory, step_time, verdict
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
 from odeum.report.style import CSS
@@ -96,7 +96,7 @@ def _results(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
             ("name", "Architecture", f'<div class="named">{name}</div>'),
             ("main", head, _quality(row, scale)),
             *_compared(comparison, row, rows, scale, look[row.architecture]),
-            ("", "Step time", _two(ratio(row.step_ratio), duration(row.step_seconds) if row.step_seconds else "")),
+            ("", "Step time", _step(row)),
             ("", "Parameters", count(row.parameters)),
             ("", "Multiply–adds an example; in training", _two(count(row.macs), total)),
             ("", "Peak memory", memory(row.peak_memory)),
@@ -164,6 +164,12 @@ def _legend(rows: Sequence[Row]) -> str:
         f'<p class="soft">The grey band is the margin of ± {_text(rows[0].margin_text)}: inside it architectures are '
         "practically equal. A small dot is one seed; an arrow is an interval that goes on.</p>"
     )
+
+
+def _step(row: Row) -> str:
+    """The ratio; small below it its range and what a step takes."""
+    middle, _, span = step_time(row).partition(" ")
+    return _two(middle, "<br>".join(filter(None, [span, duration(row.step_seconds) if row.step_seconds else ""])))
 
 
 def _two(first: str, second: str) -> str:

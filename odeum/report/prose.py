@@ -103,6 +103,14 @@ def ratio(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}×"
 
 
+def step_time(row: Row) -> str:
+    """3.38× [3.31, 3.45] beside the baseline's; a tie is 1.00×, and its range says how far the noise goes."""
+    found = row.step
+    if found is None or found.low == found.high:
+        return ratio(found.middle if found else None)
+    return f"{ratio(found.middle)} [{found.low:.2f}, {found.high:.2f}]"
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return NONE

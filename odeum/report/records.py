@@ -12,6 +12,7 @@ from typing import Any
 
 from odeum import storage
 from odeum.compare.intervals import all_pairs, to_baseline
+from odeum.compare.pace import Pace, read_paces
 from odeum.compare.seeds import NO_BASELINE, Seeds
 from odeum.errors import OdeumError
 from odeum.settings.metric import Margin, Metric, metric_named, read_margin
@@ -74,6 +75,8 @@ class ComparisonRecord:
     data: str
     match: str | None
     command: str | None
+    pace: dict[str, Pace] | None
+    """what a step costs by architecture, measured in turns (none: a plan from before that, or no plan)"""
     left_out: tuple[str, ...]
     """sentences about files and runs that are there and could not be used"""
 
@@ -127,6 +130,9 @@ def read(directory: str | Path) -> ComparisonRecord:
     tested = bool(done) and all((run.result or {}).get("test") for run in done)
     split = "test" if tested or not done else "valid"
     runs = tuple(_judged(run, split, metric, left_out) for run in runs)
+    pace = read_paces(plan["pace"]) if "pace" in plan else None
+    if pace is not None:
+        runs = tuple(_paced(run, pace.get(run.architecture)) for run in runs)
     overlap = plan.get("overlap")
     return ComparisonRecord(
         directory=root,
@@ -144,6 +150,7 @@ def read(directory: str | Path) -> ComparisonRecord:
         data=_plain_text(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
         match=str(plan["match"]) if plan.get("match") else None,
         command=str(plan["command"]) if plan.get("command") else None,
+        pace=pace,
         left_out=tuple(dict.fromkeys(left_out)),
     )
 
@@ -221,6 +228,19 @@ def _judged(run: RunRecord, split: str, metric: str, left_out: list[str]) -> Run
     found = repr(part.get(metric, "nothing") if isinstance(part, dict) else part)
     left_out.append(f"'{run.path / 'result.json'}' has no number as {split} {metric} ({found[:40]}); it is left out")
     return replace(run, result=None)
+
+
+def _paced(run: RunRecord, pace: Pace | None) -> RunRecord:
+    """A run that went on beside others was in their way: what its steps cost as measured stands for its own clock."""
+
+    def cost(steps: Any) -> float | None:
+        return pace.seconds * float(steps) if pace and isinstance(steps, int | float) else None
+
+    curve = tuple({**record, "seconds": cost(record.get("step"))} for record in run.curve)
+    result = run.result
+    if result is not None:
+        result = {**result, "seconds": cost(result.get("steps")), "step_seconds": pace.seconds if pace else None}
+    return replace(run, curve=curve, result=result)
 
 
 def _name(

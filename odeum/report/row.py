@@ -17,6 +17,8 @@ BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
 """of classes: shown beside the accuracy"""
 MEASURED = (
     "step_ratio",
+    "step_ratio_low",
+    "step_ratio_high",
     "step_seconds",
     "parameters",
     "macs",
@@ -61,8 +63,9 @@ class Row:
     beside: dict[str, Summary]
     """of classes: macro-F1, balanced accuracy and what always saying the most frequent class has, where it is judged"""
     step: Ratio | None
-    """step time over the baseline's (without one: the fastest one's)"""
+    """step time over the baseline's (without one: the fastest one's), measured in turns"""
     step_seconds: float | None
+    """of a step, measured in turns"""
     parameters: int | None
     macs: int | None
     """multiply–adds an example, forward"""
@@ -75,7 +78,7 @@ class Row:
     steps: float | None
     """optimizer steps of a run, mean over the seeds"""
     seconds: float | None
-    """training time of a run, mean over the seeds"""
+    """training time of a run: its steps × what one of them costs"""
     unfinished: tuple[str, ...]
     equation: str | None
     """the field and, below it, how a layer steps through it"""
@@ -87,8 +90,18 @@ class Row:
 
     @property
     def step_ratio(self) -> float | None:
-        """The median over the seeds of the step time over the baseline's."""
+        """The median of the step time over the baseline's; 1 where the noise is larger than the difference."""
         return self.step.middle if self.step else None
+
+    @property
+    def step_ratio_low(self) -> float | None:
+        """The lower end of its range."""
+        return self.step.low if self.step else None
+
+    @property
+    def step_ratio_high(self) -> float | None:
+        """The upper end of its range."""
+        return self.step.high if self.step else None
 
     @property
     def judged(self) -> bool:
@@ -182,6 +195,15 @@ def _fastest(comparison: ComparisonRecord) -> str:
     return min(known, key=lambda name: known[name]) if known else comparison.architectures[0]
 
 
+def _step_ratio(comparison: ComparisonRecord, done: list[RunRecord], base: list[RunRecord]) -> Ratio | None:
+    """Of step times as they were measured in turns; of runs from before that, seed by seed."""
+    if comparison.pace is None:
+        ours, theirs = (_by_seed(runs, lambda run: run.measured("step_seconds")) for runs in (done, base))
+        return paired_ratio(ours, theirs)
+    own, other = (comparison.pace.get(runs[0].architecture) if runs else None for runs in (done, base))
+    return own.beside(other) if own and other else None
+
+
 def _row(
     comparison: ComparisonRecord,
     name: str,
@@ -196,7 +218,6 @@ def _row(
     pair = (name, comparison.baseline or "")
     answer, other = decisions.get(pair), others.get(pair)
     centre = summarise(x for x in scores.get(comparison.baseline or "", {}).values() if math.isfinite(x))
-    times = _by_seed(done, lambda run: run.measured("step_seconds"))
     memory = [run.measured("peak_memory") for run in done]
     facts: dict[str, Any] = next((run.info for run in runs if run.info), {})
     return Row(
@@ -217,8 +238,8 @@ def _row(
         group=group,
         other=(comparison.other, other) if comparison.other and other and math.isfinite(other.mean) else None,
         beside={key: found for key in BESIDE if (found := _summary(done, split, key))},
-        step=paired_ratio(times, _by_seed(base, lambda run: run.measured("step_seconds"))),
-        step_seconds=_mean(list(times.values())),
+        step=_step_ratio(comparison, done, base),
+        step_seconds=_mean([run.measured("step_seconds") for run in done]),
         parameters=whole(facts.get("parameters")),
         macs=whole(facts.get("macs")),
         evaluations=whole(facts.get("evaluations")),

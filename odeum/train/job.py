@@ -67,6 +67,11 @@ class Job:
         check_seed(self.seed)
 
 
+def facts_of(job: Job) -> dict[str, Any]:
+    """What `describe` says of the model."""
+    return job.facts or describe(job.architecture, job.model, detail=False)
+
+
 def macs_per_step(job: Job, macs: int) -> float:
     """Forward and backward cost three forwards of as many examples of full length as a batch holds."""
     return 3.0 * macs * job.task.examples_a_step(job.training.batch_size, job.model)
@@ -74,7 +79,7 @@ def macs_per_step(job: Job, macs: int) -> float:
 
 def plan_run(job: Job, world: World) -> dict[str, Any]:
     """What run.json will say; refuses what cannot be built before there is a directory."""
-    facts = job.facts or describe(job.architecture, job.model, detail=False)
+    facts = facts_of(job)
     _check_memory(job, world, facts["parameters"])
     if world.device.type == "cpu":
         torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
