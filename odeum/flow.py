@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -180,12 +181,22 @@ def _solver_for(flow: Flow, solver: Solver, keep_gradient: bool) -> Solver:
     return own.train(flow.training)
 
 
-def set_steps(model: nn.Module, steps: int) -> None:
-    """Refine or coarsen a trained model: `steps` steps for each unit of time in every flow."""
-    if not isinstance(steps, int) or steps < 1:
-        raise OdeumError(f"steps a unit of time must be a whole number, at least 1, not {steps!r}")
+def set_steps(model: nn.Module, steps: float) -> None:
+    """Refine or coarsen a trained model: `steps` steps for each unit of time in every flow.
+
+    Less than one, or a fraction, is for flows that are longer than one unit (weights that depend on time): 12 layers
+    become 6 by steps = 0.5.
+    """
+    wrong = f"steps a unit of time must be a whole number, at least 1, not {steps!r}"
+    if isinstance(steps, bool) or not isinstance(steps, int | float) or not 0.0 < steps < math.inf:
+        raise OdeumError(wrong)
+    for length in {module.duration for module in model.modules() if isinstance(module, Flow)}:
+        count = length * steps
+        if steps != int(steps) and (count < 0.5 or abs(count - round(count)) > 1e-6):
+            raise OdeumError(wrong if length == 1.0 else f"{wrong}: in an interval of {length:g} they are {count:g}")
     solvers = [module for module in model.modules() if isinstance(module, FixedSteps)]
     if not solvers:
         raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")
+    steps = int(steps) if steps == int(steps) else steps
     for solver in solvers:
         solver.steps = steps

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from odeum.architectures.builders import build_stack
-from odeum.architectures.norms import make_norm, place_norms
+from odeum.architectures.norms import make_norm
+from odeum.architectures.over_time import field_over_time
 from odeum.architectures.solvers import tableaux, with_gradient
 from odeum.architectures.terms import attentions, feed_forward
 from odeum.errors import choose
+from odeum.fields import Field
+from odeum.fields.algebra import by_name
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive
 from odeum.settings.architecture import Continuous
@@ -18,6 +21,10 @@ def continuous(settings: Continuous, shape: Shape, cross: bool) -> Stack:
     """One flow on [0, depth]."""
     pairs = tableaux(embedded=True)
     tableau = pairs[choose(settings.method, pairs, "method of continuous")]
-    field = place_norms([*attentions(shape, cross), feed_forward(shape)], "pre", shape, shape.stochastic_depth)
+
+    def branches() -> dict[str, Field]:
+        return by_name(*attentions(shape, cross), feed_forward(shape))
+
+    field = field_over_time(settings, branches, "pre", shape)
     solver = with_gradient(settings.gradient, Adaptive(tableau, settings.rtol, settings.atol))
     return Stack([Flow(field, solver, 0.0, float(shape.depth))], norm=make_norm(shape))

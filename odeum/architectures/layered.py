@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from odeum.architectures.builders import build_stack
-from odeum.architectures.norms import depth_rates, final_norm, place_norms
+from odeum.architectures.norms import depth_rates, final_norm, make_norm, place_norms
+from odeum.architectures.over_time import check_options, field_over_time
 from odeum.architectures.solvers import Place, fixed_solver, make_method, make_step, schedule
 from odeum.architectures.terms import attentions, halved, make_field
+from odeum.errors import OdeumError
 from odeum.fields import Field, Scaled
 from odeum.fields.algebra import by_name
 from odeum.flow import Flow, Stack
-from odeum.integrators import Strang
+from odeum.integrators import Dense, Strang
 from odeum.settings.architecture import Layered
 from odeum.settings.model import Shape
 
@@ -17,6 +19,9 @@ from odeum.settings.model import Shape
 @build_stack.register(Layered)
 def layered(settings: Layered, shape: Shape, cross: bool) -> Stack:
     """Sequential, parallel, Runge–Kutta, Strang and Macaron layers, and those whose methods remember."""
+    check_options(settings)
+    if settings.weights != "constant":
+        return _over_time(settings, shape, cross)
     order = schedule(settings, shape.depth)
     flows = []
     for index, rate in enumerate(depth_rates(shape, len(set(order)))):
@@ -24,6 +29,24 @@ def layered(settings: Layered, shape: Shape, cross: bool) -> Stack:
         layers = tuple(layer for layer, own in enumerate(order) if own == index)
         flows.append(Flow(field, fixed_solver(settings, make_step(settings, Place(field, layers, shape)))))
     return Stack(flows, order, final_norm(settings.norm, shape))
+
+
+def _over_time(settings: Layered, shape: Shape, cross: bool) -> Stack:
+    """One flow through all layers, whose weights depend on time."""
+    for option in ("independent", "schedule"):
+        if (value := getattr(settings, option)) is not None:
+            raise OdeumError(
+                f"weights={settings.weights} is one field for all layers, which {option}={value} contradicts; say how "
+                "many knots instead, or leave it out"
+            )
+    field = field_over_time(settings, lambda: _branches(settings, shape, cross), settings.norm, shape)
+    step = make_step(settings, Place(field, tuple(range(shape.depth)), shape))
+    if isinstance(step, Dense) or any(True for _ in step.parameters()):
+        raise OdeumError(
+            f"{step.history or settings.method} has coefficients for each layer, but weights={settings.weights} is one "
+            "field for any number of them; use a method without learned coefficients"
+        )
+    return Stack([Flow(field, fixed_solver(settings, step), 0.0, float(shape.depth))], norm=make_norm(shape))
 
 
 def _branches(settings: Layered, shape: Shape, cross: bool) -> dict[str, Field]:

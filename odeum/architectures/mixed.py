@@ -7,6 +7,8 @@ from typing import Any
 
 from odeum.architectures.builders import build_stack, make_stack
 from odeum.errors import OdeumError
+from odeum.fields.bases import Basis
+from odeum.fields.hyper import AdaptiveNorm
 from odeum.flow import Stack
 from odeum.settings.architecture import Mixed
 from odeum.settings.model import Segment, Shape
@@ -26,6 +28,9 @@ def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
         made = make_stack(part, _segment(shape, layers, count), cross)
         if type(made) is not Stack:
             raise OdeumError(f"{label(part)} cannot be a part of a mixed stack: its layers are more than a row")
+        for module in made.modules():
+            if isinstance(module, Basis | AdaptiveNorm):  # time runs on, and weights over time begin with their part
+                module.t0, module.t1 = module.t0 + layers, module.t1 + layers
         cuts += [len(order), *(len(order) + cut for cut in made.cuts)]
         order += [len(flows) + index for index in made.schedule]
         flows += made.flows

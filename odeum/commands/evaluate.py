@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("run", nargs="+", type=str, help="run directories, of one data set")
     parser.add_argument("--split", type=str, default="test", help="valid or test")
     parser.add_argument("--solver", type=str, default=None, help=f"another method: {', '.join(METHODS)}")
-    parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
+    parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
     given = parser.read(argv)
     form = choose(given.get("format", "text"), EVALUATION_FORMATS, "format")

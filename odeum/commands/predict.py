@@ -34,7 +34,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--text", type=str, action="append", help="a text or prompt, instead of files; may be repeated")
     parser.add_argument("--format", type=str, default="text", help="text or json (a line an answer)")
     parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
-    parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
+    parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
     for option in _predict_options():
         parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about)
     given = parser.read(argv)

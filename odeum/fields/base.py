@@ -46,6 +46,18 @@ class Carry:
         """the state at the layer's end; `state` stays what it began with, so that the layer may be recomputed"""
 
 
+class Step(NamedTuple):
+    """The step in which a field is evaluated, of a solver whose steps have a given length."""
+
+    begin: float
+    length: float
+
+    @property
+    def middle(self) -> float:
+        """A time that belongs to this step alone, where the time of a stage may lie on its edge."""
+        return self.begin + self.length / 2
+
+
 class Context(NamedTuple):
     """All that a field may read besides (t, x), and what its method remembers."""
 
@@ -53,6 +65,7 @@ class Context(NamedTuple):
     other: Source = Source()
     noise: Noise | None = None
     carry: Carry | None = None
+    step: Step | None = None
     extra: Any = None  # a user's own tensors in mappings, tuples and lists, for fields to read; gradients reach them
 
 
@@ -68,6 +81,11 @@ class Field(nn.Module):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define forward(t, x, context)")
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether it jumps from step to step, so that steps of a given length are needed."""
+        return False
 
     @property
     def terms(self) -> tuple[Field, ...]:

@@ -43,6 +43,10 @@ class Adaptive(Solver):
                 f"an adaptive solver needs a field without randomness, but there is {noisy}; "
                 "set dropout and stochastic_depth to 0 or use fixed steps"
             )
+        if any(getattr(part, "stepwise", False) for _, part in field.named_modules()):
+            raise OdeumError(
+                "an adaptive solver needs weights that do not jump in time; use between=linear or cubic, or fixed steps"
+            )
         if projects_anywhere(field):
             raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Context, Field
+from odeum.fields.base import Context, Field, Step
 from odeum.integrators.base import Method, Solver
 
 
 class FixedSteps(Solver):
     """`steps` equal steps for each unit of time; change `steps` on a trained model to refine or coarsen it."""
 
-    def __init__(self, method: Method, steps: int = 1) -> None:
+    def __init__(self, method: Method, steps: float = 1) -> None:
         super().__init__()
-        if steps < 1:
+        if not steps > 0:
             raise OdeumError(f"steps a unit of time must be at least 1, not {steps}")
         self.method = method
         self.steps = steps
@@ -30,7 +30,8 @@ class FixedSteps(Solver):
         count = max(1, round((t1 - t0 if t1 > t0 else t0 - t1) * self.steps))
         dt = (t1 - t0) / count
         for i in range(count):
-            x = self.method.step(field, t0 + i * dt, dt, x, context)
+            t = t0 + i * dt
+            x = self.method.step(field, t, dt, x, context._replace(step=Step(t, dt)))
         return x
 
     def extra_repr(self) -> str:

@@ -256,7 +256,8 @@ class _Augmented:
             # Weights that were handed in for one call may have a history of their own, in which no gradient is asked.
             weights = [w.detach().requires_grad_() for w in self.weights] if self.fresh else self.weights
             others = dict(zip(self.problem.field.wanted, weights, strict=True)) if self.fresh else None
-            f = self.problem.field(t, x, pytree.tree_unflatten(leaves, self.problem.spec), others)
+            own = pytree.tree_unflatten(leaves, self.problem.spec)._replace(step=context.step)
+            f = self.problem.field(t, x, own, others)
             inputs = [x, *fresh, *weights]
             self._look(f, inputs)
             gradients = torch.autograd.grad(f, inputs, -a, allow_unused=True)

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Field
+from odeum.fields.bases import Basis
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, FixedSteps, Solver
@@ -41,6 +42,8 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
     out |= _adaptive_cost(parsed, settings) if adaptive else _cost(model)
+    if over := {module.formula() for module in model.modules() if isinstance(module, Basis)}:
+        out["weights"] = " ; ".join(sorted(over))
     if forms := {m.form_at(model.particles) for m in model.modules() if isinstance(m, Measure)}:
         out["attention"] = f"{', '.join(sorted(forms))} form on this device for one example of this length"
     if detail:

@@ -29,6 +29,8 @@ Gradient = Literal["backprop", "checkpointed", "adjoint"]
 Sharing = Literal["sequence", "cycle"]
 NormPlacement = Literal["pre", "shared", "post", "post-sum", "peri", "branch"]
 Coefficients = Literal["fixed", "learned", "gated"]
+Weights = Literal["constant", "knots", "hyper", "adaln"]
+Between = Literal["constant", "linear", "cubic"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,22 @@ class Stepped(Architecture):
 
 
 @dataclass(frozen=True)
-class Layered(Stepped):
+class OverTime(Architecture):
+    """What may be chosen where weights can depend on time: one field for all layers, with weights θ(t)."""
+
+    weights: Weights = "constant"
+    """constant in a layer; or, over all layers, by knots in time, by a network of the time (hyper), or the norms' alone
+    (adaln)"""
+    knots: Annotated[int | None, COUNT] = None
+    """of weights=knots: how many (none: 4, or as many as layers)"""
+    between: Between | None = None
+    """of weights=knots: how weights go from knot to knot (none: linear)"""
+    rank: Annotated[int | None, COUNT] = None
+    """of weights=hyper: how many matrices the network mixes into each (none: 4)"""
+
+
+@dataclass(frozen=True)
+class Layered(OverTime, Stepped):
     """A row of layers, each a few steps of a method through attention and feed-forward."""
 
     form: Literal["plain", "macaron"] = "plain"
@@ -99,8 +116,8 @@ class Sandwich(Architecture):
 
 
 @dataclass(frozen=True)
-class Continuous(Architecture):
-    """One set of weights integrated over [0, depth] by an adaptive solver: a neural ODE."""
+class Continuous(OverTime):
+    """One field, whose weights may depend on time, integrated over [0, depth] by an adaptive solver: a neural ODE."""
 
     method: MethodName = "dopri5"
     """embedded Runge–Kutta pair"""

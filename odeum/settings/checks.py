@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from odeum.errors import OdeumError, choose
 
@@ -141,4 +141,5 @@ def check_type(value: Any, hint: Any, what: str) -> None:
 
 def _kinds(hint: Any) -> list[Any]:
     """The words of a Literal, or the type of a number."""
-    return [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    return [word for kind in kinds for word in (get_args(kind) if get_origin(kind) is Literal else (kind,))]

@@ -52,10 +52,10 @@ def check_size(settings: Shape, architecture: Architecture) -> None:
     _refuse_above(work, WORK, _largest(settings), f"about {work:.1e} multiply–adds for one example")
 
 
-def check_steps(steps: int, depth: int) -> None:
+def check_steps(steps: float, depth: int) -> None:
     """The same for a number of steps a layer that a trained model is given."""
     count = steps * depth
-    _refuse_above(count, EVALUATIONS, f"steps {steps}", f"{count:,} evaluations of a field in every pass")
+    _refuse_above(count, EVALUATIONS, f"steps {steps}", f"{count:,.0f} evaluations of a field in every pass")
 
 
 def check_memory(needed: float, there: float, settings: Any, what: str) -> None:

@@ -39,14 +39,18 @@ class Run:
                     f"and config.json says {getattr(settings, name)}"
                 )
 
-    def solve_by(self, solver: str | None = None, steps: int | None = None) -> Run:
-        """Integrate the trained model in another way: another method, another number of steps a layer."""
+    def solve_by(self, solver: str | None = None, steps: float | None = None) -> Run:
+        """Integrate the trained model in another way: another method, another number of steps a layer.
+
+        A fraction of a step is for weights that depend on time: half as many layers by 0.5.
+        """
         if steps is not None:
+            steps = int(steps) if steps in range(10**9) else steps
             check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))
         if solver is not None:
             own = FixedSteps(make_method(solver), 1 if steps is None else steps)
             set_solver(self.model, own, keep_gradient=False)  # a run is used, not trained
-        elif steps is not None:
+        if steps is not None:
             set_steps(self.model, steps)
         return self
 

@@ -1,0 +1,129 @@
+"""Weights over time as a combination of a few: θ(t) = Σ φₖ(t) θₖ, the functions φ by numbers or by a small network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError, choose
+from odeum.fields.time_features import COUNT_OF_FEATURES, time_features
+
+BETWEEN = ("constant", "linear", "cubic")
+
+
+class Basis(nn.Module):
+    """The functions φ. `versions` are, for each weight, its θ₀, θ₁, …; a basis gives each weight as it is at time t."""
+
+    stepwise = False
+    """whether the weights jump from step to step and are constant within one"""
+
+    def __init__(self, count: int, t0: float, t1: float) -> None:
+        super().__init__()
+        if count < 1:
+            raise OdeumError(f"weights over time need at least one version, not {count}")
+        self.count = count
+        self.t0 = t0
+        self.t1 = t1
+
+    def share(self, t: float) -> float:
+        """Which part of the interval has passed: from 0 to 1."""
+        return min(1.0, max(0.0, (t - self.t0) / (self.t1 - self.t0)))
+
+    def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        raise TypeError(f"{type(self).__name__} must define forward(t, versions)")
+
+    def formula(self) -> str:
+        """θ(t) in words."""
+        raise TypeError(f"{type(self).__name__} must define formula()")
+
+
+class Knots(Basis):
+    """θ at `count` knots, and what is between them: constant pieces, straight lines or cubics (C¹, through the knots).
+
+    Constant pieces divide the interval evenly. Lines and cubics have a knot at either end; two knots are joined by a
+    line in any case, and one knot is a constant.
+    """
+
+    def __init__(self, count: int, between: str, t0: float, t1: float) -> None:
+        super().__init__(count, t0, t1)
+        self.between = choose(between, BETWEEN, "between")
+        self.stepwise = between == "constant" and count > 1
+
+    def piece(self, t: float) -> int:
+        """The constant piece at a time within it."""
+        return min(self.count - 1, math.floor(self.share(t) * self.count))
+
+    def numbers(self, t: float) -> dict[int, float]:
+        """φₖ(t) where it is not zero; they sum to one."""
+        if self.between == "constant" or self.count == 1:
+            return {self.piece(t): 1.0}
+        place = self.share(t) * (self.count - 1)
+        left = min(self.count - 2, math.floor(place))
+        s = place - left
+        out = {left: 1.0 - s, left + 1: s}
+        if self.between == "cubic":
+            # Catmull and Rom: the slope at a knot is that between its neighbours; at an end that of the first piece.
+            a, b = s * (1.0 - s) ** 2, s**2 * (1.0 - s)  # how much the two slopes add to the cubic without slopes
+            out = {left: (1.0 + 2.0 * s) * (1.0 - s) ** 2, left + 1: s * s * (3.0 - 2.0 * s)}
+            for knot, share in ((left, a), (left + 1, -b)):
+                before, after = max(0, knot - 1), min(self.count - 1, knot + 1)
+                slope = share / (after - before)
+                out[after] = out.get(after, 0.0) + slope
+                out[before] = out.get(before, 0.0) - slope
+        return {knot: number for knot, number in out.items() if number}
+
+    def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        numbers = self.numbers(t)
+        return [_combined(numbers, row) for row in versions]
+
+    def formula(self) -> str:
+        if self.count == 1:
+            return "θ(t) constant"
+        middle = {
+            "constant": "pieces constant in time",
+            "linear": "knots, linear between",
+            "cubic": "knots, cubics between",
+        }
+        return f"θ(t): {self.count} {middle[self.between]}"
+
+    def extra_repr(self) -> str:
+        return f"{self.count}, {self.between}"
+
+
+class HyperNetwork(Basis):
+    """θ(t) = θ₀ + Σ eₖ(t) θₖ, where a network of two layers makes e from time features, other ones for each weight.
+
+    Tong et al. 2025 (DiffEqFormer) give each weight a network; here they share the first layer. Without biases, so that
+    time features of zero leave θ₀.
+    """
+
+    def __init__(self, rank: int, weights: int, t0: float, t1: float, hidden: int = 64) -> None:
+        super().__init__(rank + 1, t0, t1)
+        self.rank = rank
+        self.inner = nn.Linear(COUNT_OF_FEATURES, hidden, bias=False)
+        self.outer = nn.Linear(hidden, rank * weights, bias=False)
+
+    def features(self, t: float) -> Tensor:
+        """What the network is told of the time."""
+        return time_features(self.share(t), self.inner.weight)
+
+    def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        made = self.outer(nn.functional.silu(self.inner(self.features(t)))).unflatten(0, (len(versions), self.rank))
+        out = []
+        for (first, *rest), numbers in zip(versions, made.to(versions[0][0].dtype), strict=True):
+            for number, other in zip(numbers, rest, strict=True):
+                first = first + number * other
+            out.append(first)
+        return out
+
+    def formula(self) -> str:
+        many = "matrices" if self.rank > 1 else "matrix"
+        return f"θ(t) = θ₀ + Σ eₖ(t) θₖ, k to {self.rank}: {self.rank} {many} more for each, e by a network of t"
+
+
+def _combined(numbers: dict[int, float], row: Sequence[Tensor]) -> Tensor:
+    terms = [row[knot] if number == 1.0 else number * row[knot] for knot, number in numbers.items()]
+    return terms[0] if len(terms) == 1 else torch.stack(terms).sum(0) if len(terms) > 2 else terms[0] + terms[1]

@@ -1,0 +1,318 @@
+"""Weights that depend on time: what they are in the limits, and that they are one field wherever it is evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from odeum import Encoder, build, set_solver, set_steps
+from odeum.architectures import stack
+from odeum.errors import OdeumError
+from odeum.fields import Cache, Context, Source
+from odeum.fields.bases import HyperNetwork, Knots
+from odeum.fields.hyper import AdaptiveNorm, TimedField
+from odeum.flow import Stack
+from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta
+from odeum.settings.model import Shape
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+SHAPE = Shape(width=8, heads=2, depth=4, hidden=16)
+KINDS = ("weights=knots,knots=3", "weights=knots,between=cubic", "weights=hyper,rank=2", "weights=adaln")
+PIECES = "weights=knots,knots=2,between=constant"
+
+
+def state() -> Tensor:
+    return torch.randn(2, 5, SHAPE.width)
+
+
+def pieces(model: nn.Module) -> list[TimedField]:
+    return [part for part in model.modules() if isinstance(part, TimedField)]
+
+
+def stirred(model: nn.Module) -> nn.Module:
+    """adaLN starts without time; here it has some."""
+    for part in model.modules():
+        if isinstance(part, AdaptiveNorm):
+            nn.init.normal_(part.adapt.weight, std=0.1)
+    return model
+
+
+def as_knots(plain: Stack, model: nn.Module) -> None:
+    """The layers' weights at the knots, layer k at knot k."""
+    for k, flow in enumerate(plain.flows):
+        for term, timed in zip(flow.field.terms, pieces(model), strict=True):  # ty: ignore
+            timed.knots[k].load_state_dict(term.state_dict())
+    model.norm.load_state_dict(plain.norm.state_dict())  # ty: ignore
+
+
+# ------------------------------------------------------------------------------------------------- what they are
+
+
+@pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])
+@pytest.mark.parametrize(
+    "name", ["parallel", "sequential", "rk4", "strang", "macaron", "rk4:norm=shared", "adams-bashforth"]
+)
+def test_a_constant_knot_for_each_layer_are_unshared_layers(name: str, cross: bool) -> None:
+    """To the bit, although a stage of rk4 lies on the edge of its step; two of each layer's steps are in one piece."""
+    comma = "," if ":" in name else ":"
+    plain, model = (
+        stack(name, SHAPE, cross),
+        stack(f"{name}{comma}weights=knots,knots=4,between=constant", SHAPE, cross),
+    )
+    as_knots(plain, model)  # ty: ignore
+    x, context = state(), Context(other=Source(memory=torch.randn(2, 3, 8)))
+    assert torch.equal(model(x, context), plain(x, context))
+    for both in (plain, model):
+        set_steps(both, 3)
+    torch.testing.assert_close(model(x, context), plain(x, context), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["knots=1", "knots=1,between=constant", "knots=1,between=cubic"])
+def test_one_knot_is_the_shared_layer(kind: str) -> None:
+    plain, model, x = stack("rk4:independent=1", SHAPE), stack(f"rk4:weights=knots,{kind}", SHAPE), state()
+    as_knots(plain, model)  # ty: ignore
+    assert torch.equal(model(x), plain(x))
+
+
+@pytest.mark.parametrize("between", ["constant", "linear", "cubic"])
+def test_equal_knots_are_the_shared_layer(between: str) -> None:
+    model, plain, x = (
+        stack(f"rk4:weights=knots,knots=4,between={between}", SHAPE),
+        stack("rk4:independent=1", SHAPE),
+        state(),
+    )
+    flow = plain.flows[0]  # ty: ignore
+    for term, timed in zip(flow.field.terms, pieces(model), strict=True):
+        for knot in timed.knots:
+            knot.load_state_dict(term.state_dict())
+    torch.testing.assert_close(model(x), plain(x), rtol=0, atol=1e-12)
+
+
+def test_a_network_without_time_features_is_the_shared_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, plain, x = stack("rk4:weights=hyper", SHAPE), stack("rk4:independent=1", SHAPE), state()
+    as_knots(plain, model)  # ty: ignore
+    assert not torch.allclose(model(x), plain(x))
+    monkeypatch.setattr(HyperNetwork, "features", lambda self, t: torch.zeros(self.inner.in_features))
+    torch.testing.assert_close(model(x), plain(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["pre", "shared"])
+def test_adaln_starts_as_the_shared_field(norm: str) -> None:
+    model, plain, x = (
+        stack(f"rk4:weights=adaln,norm={norm}", SHAPE),
+        stack(f"rk4:independent=1,norm={norm}", SHAPE),
+        state(),
+    )
+    model.load_state_dict(plain.state_dict(), strict=False)
+    torch.testing.assert_close(model(x), plain(x), rtol=0, atol=1e-12)
+    assert not torch.allclose(stirred(model)(x), plain(x))
+
+
+@pytest.mark.parametrize("between", ["linear", "cubic"])
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_knots_are_met_and_a_line_stays_a_line(between: str, count: int) -> None:
+    basis = Knots(count, between, 0.0, 5.0)
+    line = torch.linspace(1.0, 3.0, count)
+    for t in torch.linspace(0, 5, 31).tolist():
+        assert sum(number * line[k] for k, number in basis.numbers(t).items()).item() == pytest.approx(1 + 0.4 * t)
+    for k in range(count):
+        assert basis.numbers(5.0 * k / (count - 1)) == pytest.approx({k: 1.0})
+
+
+def test_cubics_have_no_corners() -> None:
+    basis, values = Knots(5, "cubic", 0.0, 4.0), torch.randn(5).tolist()
+
+    def theta(t: float) -> float:
+        return sum(number * values[k] for k, number in basis.numbers(t).items())
+
+    for knot in (1.0, 2.0, 3.0):
+        h = 1e-6
+        assert (theta(knot) - theta(knot - h)) / h == pytest.approx((theta(knot + h) - theta(knot)) / h, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["weights=knots,knots=2", "weights=hyper,rank=2"])
+def test_smooth_weights_leave_a_method_its_order(kind: str) -> None:
+    """Distances between refinements shrink by 2⁴; constant pieces too, since no step crosses a jump."""
+    for spelling in (f"rk4:{kind}", f"rk4:{PIECES}"):
+        model, x, found = stack(spelling, dataclasses.replace(SHAPE, depth=2)), state(), []
+        for steps in (8, 16, 32):
+            set_steps(model, steps)
+            with torch.no_grad():
+                found.append(model(x))
+        ratio = (found[1] - found[0]).norm() / (found[2] - found[1]).norm()
+        assert 12 < ratio.item() < 20
+
+
+def test_a_trained_model_has_another_number_of_layers() -> None:
+    """Half as many, twice as many, three for two; a layer of length one keeps whole steps."""
+    model, x, count = build("parallel:weights=knots,knots=3", "vit_8", depth=4), torch.randn(2, 1, 8, 8), []
+    model.stack.flows[0].field.fields["attention"].register_forward_hook(lambda *_: count.append(1))  # ty: ignore
+    for steps, layers in ((0.5, 2), (2, 8), (1.5, 6), (1, 4)):
+        set_steps(model, steps)
+        count.clear()
+        model(x)
+        assert len(count) == layers
+    with pytest.raises(OdeumError, match=r"not 0\.3: in an interval of 4 they are 1\.2"):
+        set_steps(model, 0.3)
+    with pytest.raises(OdeumError, match=r"whole number, at least 1, not 0\.5"):
+        set_steps(stack("parallel", SHAPE), 0.5)
+    set_solver(model, FixedSteps(RungeKutta(RK4), 2))
+    assert model(x).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, PIECES])
+def test_in_a_mixed_stack_weights_over_time_begin_with_their_part(kind: str) -> None:
+    kind = kind.replace("knots=3", "knots=2")
+    small = dataclasses.replace(SHAPE, depth=2)
+    mixed, first, last = stack(f"parallel*2+rk4:{kind}*2", SHAPE), stack("parallel", small), stack(f"rk4:{kind}", small)
+    first.load_state_dict({k: v for k, v in mixed.state_dict().items() if "flows.2" not in k})
+    last.load_state_dict(
+        {
+            k.replace("flows.2", "flows.0"): v
+            for k, v in stirred(mixed).state_dict().items()
+            if "flows.2" in k or "flows" not in k
+        }
+    )
+    x = state()
+    *_, middle = first.trajectory(x)  # ty: ignore
+    torch.testing.assert_close(mixed(x), last(middle), rtol=0, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------ the same everywhere
+
+ALL = [*(f"rk4:{kind}" for kind in (*KINDS, PIECES)), f"sequential:{KINDS[0]}", f"momentum:{KINDS[2]}"]
+
+
+@pytest.mark.parametrize("spelling", ALL)
+def test_one_gradient_recomputed_handed_in_and_with_a_graph(spelling: str) -> None:
+    shape = dataclasses.replace(SHAPE, dropout=0.3, stochastic_depth=0.2)
+    model = stirred(stack(spelling, shape))
+    recomputed = stirred(stack(f"{spelling},gradient=checkpointed", shape))
+    weights = {name.replace("solver.", "solver.solver.", 1): p for name, p in model.named_parameters()}
+    recomputed.load_state_dict(weights)
+    x, found = state(), []
+    for own, create in ((model, False), (model, True), (recomputed, False)):
+        torch.manual_seed(1)
+        with sdpa_kernel(SDPBackend.MATH):  # which is twice differentiable
+            loss = own(x).pow(3).sum()
+            found.append(torch.autograd.grad(loss, list(own.parameters()), create_graph=create))
+    for own in (model, recomputed):
+        given = {name: p.detach().clone().requires_grad_() for name, p in own.named_parameters()}
+        with torch.no_grad():
+            for p in own.parameters():
+                p.mul_(0.5)
+        torch.manual_seed(1)
+        out = functional_call(own, given, (x,)).pow(3).sum()
+        found.append(torch.autograd.grad(out, list(given.values())))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, PIECES])
+def test_the_adjoint_is_backpropagation_in_the_limit(kind: str) -> None:
+    x, found = state(), []
+    start = stirred(stack(f"rk4:{kind},steps=8", SHAPE)).state_dict()
+    for gradient in ("backprop", "adjoint"):
+        model = stack(f"rk4:{kind},steps=8,gradient={gradient}", SHAPE)
+        model.load_state_dict(start)
+        found.append(torch.autograd.grad(model(x).pow(3).sum(), list(model.parameters())))
+    for a, b in zip(*found, strict=True):
+        assert (a - b).norm() < 1e-3 * a.norm() + 1e-6
+
+
+@pytest.mark.parametrize("spelling", ALL)
+def test_decoding_with_a_cache_is_recomputing(spelling: str) -> None:
+    model = stirred(build(spelling, "language_small", vocabulary=17, width=8, heads=2, depth=4, hidden=16).eval())
+    ids, cache = torch.randint(0, 17, (3, 7)), Cache()
+    whole = model(ids).logits
+    for start, end in ((0, 4), (4, 5), (5, 7)):
+        found = model(ids[:, start:end], cache=cache).logits
+        torch.testing.assert_close(found, whole[:, start:end], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        pytest.param(f"parallel:{KINDS[0]},gradient=checkpointed", marks=pytest.mark.slow),
+        pytest.param(f"rk4:{KINDS[2]},gradient=checkpointed", marks=pytest.mark.slow),
+        f"parallel:{KINDS[2]}",
+        pytest.param(f"parallel:{KINDS[3]}", marks=pytest.mark.slow),
+        pytest.param(f"rk4:{PIECES}", marks=pytest.mark.slow),
+    ],
+)
+def test_it_compiles_into_one_graph(spelling: str) -> None:
+    torch.compiler.reset()
+    model, x = stirred(Encoder(16, 2, 2, spelling.replace("knots=3", "knots=2"), hidden=32)), torch.randn(3, 6, 16)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    for a, b in zip(
+        *(torch.autograd.grad(m(x).pow(3).sum(), list(model.parameters())) for m in (model, compiled)), strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("spelling", ALL)
+def test_autocast_and_low_precision(spelling: str) -> None:
+    torch.set_default_dtype(torch.float32)
+    model, x = stirred(stack(spelling, SHAPE)), torch.randn(2, 5, 8)
+    right = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(model(x).float(), right, rtol=0.1, atol=0.1)
+    assert model.bfloat16()(x.bfloat16()).isfinite().all()
+
+
+def test_two_threads_do_not_meet() -> None:
+    """Weights are put in for a call; another thread must not see them."""
+    model = stack("rk4:weights=hyper", SHAPE)
+    set_steps(model, 2)
+    inputs = [state() for _ in range(3)]
+    with torch.no_grad():
+        expected, found = [model(x) for x in inputs], {}
+
+        def work(i: int) -> None:
+            with torch.no_grad():
+                found[i] = [model(inputs[i]) for _ in range(5)]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert all(torch.equal(out, expected[i]) for i in range(3) for out in found[i])
+
+
+@pytest.mark.parametrize(
+    ("spelling", "sentence"),
+    [
+        ("parallel:weights=knots,knots=5", "knots=5 are more than the 4 layers"),
+        ("parallel:knots=3", "knots=3 is for weights=knots, and weights are constant"),
+        ("continuous:weights=knots,rank=3", "rank=3 is for weights=hyper, and weights are knots"),
+        ("parallel:weights=hyper,between=cubic", "between=cubic is for weights=knots"),
+        ("parallel:weights=knots,between=steps", "unknown between of parallel 'steps'"),
+        ("parallel:weights=sine", "unknown weights of parallel 'sine'"),
+        ("parallel:weights=knots,independent=2", "which independent=2 contradicts"),
+        ("parallel:weights=hyper,schedule=0-1/0-1", "which schedule=0-1/0-1 contradicts"),
+        ("post-norm:weights=hyper", "the norm after a step (norm=post) knows none"),
+        ("parallel:weights=adaln,norm=peri", "norm=pre or shared, not peri"),
+        ("hyper:weights=knots", "hyper has coefficients for each layer"),
+        ("dense:weights=knots", "dense has coefficients for each layer"),
+        ("continuous:weights=knots,between=constant", "weights that do not jump in time"),
+    ],
+)
+def test_what_does_not_go_together_is_a_sentence(spelling: str, sentence: str) -> None:
+    with pytest.raises(OdeumError) as caught:
+        stack(spelling, SHAPE)
+    assert sentence in str(caught.value)
+
+
+def test_an_adaptive_solver_refuses_jumps_later_too() -> None:
+    with pytest.raises(OdeumError, match="do not jump"):
+        set_solver(stack(f"rk4:{PIECES}", SHAPE), Adaptive())
