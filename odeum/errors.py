@@ -23,6 +23,10 @@ class Diverged(OdeumError):
     """A loss that is not finite, a field too stiff: the user's settings again, but in a comparison it is a result."""
 
 
+class CutOff(OdeumError):
+    """The clock ended a run before its length; its state is saved, and a longer limit continues it."""
+
+
 def choose(word: str, options: Iterable[str], what: str) -> str:
     """Return `word` if it is one of `options`, else raise a sentence that lists them."""
     known = list(options)

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
@@ -31,6 +31,8 @@ REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
 """whose names a run may need"""
 
 _NAMED: list[str] = []
+_BROUGHT: dict[tuple[str, str], str] = {}
+"""(what, name) -> the plugin whose loading added it, be it by a neighbour that it imports"""
 
 
 def load_plugin(name: str) -> ModuleType:
@@ -43,8 +45,14 @@ def load_plugin(name: str) -> ModuleType:
 def load_named(names: Sequence[str]) -> None:
     """The plugins that a command names."""
     _NAMED[:] = [str(Path(name).resolve()) if Path(name).suffix == ".py" else name for name in names]
-    for name in names:
+    for name, place in zip(names, _NAMED, strict=True):
+        before = _registered()
         load_plugin(name)
+        _BROUGHT.update(dict.fromkeys(_registered() - before, place))
+
+
+def _registered() -> set[tuple[str, str]]:
+    return {(registry.what, name) for registry in REGISTRIES for name in registry}
 
 
 def named_plugins() -> tuple[str, ...]:
@@ -172,6 +180,21 @@ def requirements(architecture: Architecture) -> list[dict[str, str]]:
         if isinstance(option.names, Registry):
             out += requirement(option.names, getattr(architecture, option.name))
     return out
+
+
+def only_here(architectures: Iterable[Architecture], kind: str) -> list[str]:
+    """Which of the names that these need no other process would find: no plugin brings them, but this very program."""
+    needs = [need for architecture in architectures for need in requirements(architecture)] + requirement(KINDS, kind)
+    return list(dict.fromkeys(f"the {need['what']} '{need['name']}'" for need in needs if not _is_brought(need)))
+
+
+def _is_brought(need: dict[str, str]) -> bool:
+    registry = next(registry for registry in REGISTRIES if registry.what == need["what"])
+    module = registry.entries[need["name"]].module
+    file = getattr(sys.modules.get(module), "__file__", None)
+    installed = {entry.module.partition(".")[0] for entry in entry_points(group=GROUP)}
+    places = {module, str(Path(file).resolve()) if file else module, _BROUGHT.get((need["what"], need["name"]))}
+    return module.partition(".")[0] in installed or not places.isdisjoint(_NAMED)
 
 
 def check_requirements(record: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from odeum import register
 from odeum.cli import main
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, MODELS, NAMED, Kind, add_kind, base, like
+from odeum.launch.local import cores
 from odeum.models import OdeumModel
 from odeum.models.description import describe
 from odeum.tasks import Task, load_task, open_task
@@ -72,8 +73,12 @@ def test_a_users_kind_goes_through_every_verb(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["--data.bits", "5", "--model.depth", "1", "--model.width", "16", "--train.steps", "3"]
-    here = ["--seeds", "1", "--jobs", "1"]  # the kind is known to this process alone; a plugin file goes to others
-    assert main(["compare", "parity", "--architectures", "sequential,parallel", *here, *small]) == 0
+    words = ["compare", "parity", "--architectures", "sequential,parallel", "--seeds", "1", *small]
+    assert main([*words, "--jobs", "2"]) == 2
+    told = capsys.readouterr().err
+    assert "the kind of data 'parity' is registered in this process alone" in told and "so there is no --jobs 2" in told
+    assert main(words) == 0
+    assert cores() == 1 or "so the runs go one after the other" in capsys.readouterr().err
     (folder,) = tmp_path.glob("runs/compare-parity-*/parallel/seed-0")  # its settings are in its name
     run = str(folder)
     assert json.loads((Path(run) / "task.json").read_text())["kind"] == "parity"

@@ -12,7 +12,7 @@ import pytest
 
 from odeum.cli import main
 from odeum.errors import Notice, OdeumError
-from odeum.plugins import GROUP, REGISTRIES, check_requirements, load_installed, load_plugin
+from odeum.plugins import GROUP, REGISTRIES, check_requirements, load_installed, load_named, load_plugin, only_here
 from odeum.settings.architecture import ARCHITECTURES, METHODS
 
 IDEAS = '''
@@ -216,3 +216,21 @@ def test_a_run_folder_never_runs_a_plugin(tmp_path: Path, capsys: pytest.Capture
         told = capsys.readouterr().err
         assert "this run needs" in told or "is not the configuration of a run" in told
     assert not Path("ran").exists() and not (tmp_path / "ran").exists()
+
+
+def test_what_other_processes_would_find(tmp_path: Path) -> None:
+    """A plugin's names and those of a neighbour that it imports, not what this program registered by itself."""
+    import odeum
+    from odeum.settings.spelling import parse
+
+    (tmp_path / "ideas.py").write_text(f"import neighbour_of_ideas\n{IDEAS}")
+    (tmp_path / "neighbour_of_ideas.py").write_text(
+        'import odeum\nodeum.register.tableau(odeum.Tableau("next-door", order=1, c=(0.0,), a=((),), b=(1.0,)))\n'
+    )
+    load_named([str(tmp_path / "ideas.py")])
+    brought = [parse("pull"), parse("parallel:method=ralston"), parse("parallel:method=next-door"), parse("rk4")]
+    assert only_here(brought, "images") == []
+    odeum.register.tableau(odeum.Tableau("at-home", order=1, c=(0.0,), a=((),), b=(1.0,)))
+    assert only_here([*brought, parse("parallel:method=at-home")], "images") == ["the method 'at-home'"]
+    load_named([])
+    assert only_here(brought[:1], "images") == ["the architecture 'pull'"]

@@ -168,6 +168,25 @@ def test_step_times_are_those_measured_in_turns_and_not_of_runs_side_by_side(tmp
     assert float(last.split(",")[1]) == pytest.approx(15.0)
 
 
+def test_what_the_clock_cuts_off_gets_no_verdict_and_the_rest_keeps_theirs(tmp_path: Path) -> None:
+    for seed, score in enumerate(BASE):
+        write_run(tmp_path, "sequential", seed, score)
+        write_run(tmp_path, "rk4", seed, score + 0.05 + 0.001 * seed, finished=seed != 1)
+        write_run(tmp_path, "macaron", seed, score + 0.04 - 0.001 * seed)
+    write_plan(tmp_path, ["sequential", "rk4", "macaron"])
+    with (tmp_path / "rk4" / "seed-1" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 500, "split": "limit", "cut_off": "1h"}) + "\n")
+    found = report.read(tmp_path)
+    rows = report.rows(found)
+    assert [row.verdict for row in rows[1:]] == ["cut off: no verdict", "better by more than the margin"]
+    assert rows[1].diverged == () and rows[1].unfinished == ("seed 1: cut off at step 500 by the limit of 1h",)
+    assert "cut off at step 500 by the limit of 1h" in " ".join(warnings(found, rows))
+    shutil.rmtree(tmp_path / "macaron")
+    write_plan(tmp_path, ["sequential", "rk4"])
+    told = report.headline(report.rows(report.read(tmp_path)), "digits")
+    assert told == "No verdict on digits: the clock cut runs off; a longer --train.limit continues them."
+
+
 def test_the_margin_of_the_plan_decides_what_is_equal(tmp_path: Path) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.901, 0.918, 0.912), 0.05), margin={"value": 0.001, "relative": False})
     assert rows[1].verdict == "open" and rows[1].margin_text == "0.1 points"

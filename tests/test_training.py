@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import digits, job, lines, losses, run, states
 
-from odeum.errors import Diverged, OdeumError
+from odeum.errors import CutOff, Diverged, OdeumError
 from odeum.settings.training import Training
 from odeum.storage import alone_in
 from odeum.train import train
@@ -225,6 +225,20 @@ def test_learning_rates() -> None:
     assert set(curve(warmup=0, schedule="constant")) == {1.0}
     share = curve(warmup=0.2)
     assert 0 < share[0] < 0.05 and share[10] == pytest.approx(0.5) and share[20] == pytest.approx(1, abs=0.01)
+
+
+def test_what_the_clock_cuts_off_is_saved_and_a_longer_limit_continues_it(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole")
+    for _ in range(2):  # the same limit again takes one more step
+        with pytest.raises(
+            CutOff, match=r"cut off at step \d+ by the limit of 0.001s; a longer --train.limit continues"
+        ):
+            run(tmp_path / "cut", limit="0.001s")
+    assert not (tmp_path / "cut" / "result.json").exists() and states(tmp_path / "cut")
+    found = run(tmp_path / "cut", limit="1h")
+    assert (found["test"], found["valid"], found["steps"]) == (whole["test"], whole["valid"], 20)
+    with pytest.raises(OdeumError, match="the limit 'soon' should be a positive time"):
+        Training(limit="soon")
 
 
 def test_budgets_in_words() -> None:

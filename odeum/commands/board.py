@@ -11,7 +11,7 @@ from odeum.launch.worker import Event
 from odeum.terminal import beneath, readable
 from odeum.train.progress import clock_time
 
-MARKS = {"done": "✓", "diverged": "diverged", "failed": "failed", "interrupted": "stopped"}
+MARKS = {"done": "✓", "diverged": "diverged", "cut off": "cut off", "failed": "failed", "interrupted": "stopped"}
 EVERY = 15.0
 """seconds between two lines where nobody looks on"""
 

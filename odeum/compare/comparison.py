@@ -15,10 +15,11 @@ from odeum.compare.plan import Plan, check_plan, forget, make_plan
 from odeum.compare.seeds import Decision, Seeds, decide, going
 from odeum.distributed import ranks
 from odeum.distributed.ranks import is_main
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.launch.launcher import Launcher, launcher
 from odeum.launch.local import jobs_for, threads_for
 from odeum.launch.worker import Event, Tell, finish
+from odeum.plugins import only_here
 from odeum.settings.architecture import Architecture
 from odeum.settings.metric import metric_named
 from odeum.settings.model import Model
@@ -86,6 +87,7 @@ def compare(
 
     Two comparisons must not write one plan, or the one's baseline would be the other's: the second is refused.
     """
+    job = _where_names_are_known(job)
     sized, reference = sized_runs(job)  # what cannot be built is refused before there is a directory
     with contextlib.ExitStack() as held:
         if is_main():
@@ -112,9 +114,25 @@ def compare(
 
 def foresee(job: Comparison) -> Forecast:
     """What a comparison would cost here, from a few measured steps; nothing is trained or written."""
+    job = _where_names_are_known(job)
     sized, reference = sized_runs(job)
     plan, runs = prepare(job, plan_of(job, list(sized), reference), sized, reference)
     return _forecast(job, plan, runs)
+
+
+def _where_names_are_known(job: Comparison) -> Comparison:
+    """Names that only this program registered are unknown to other processes: then the runs stay in this one."""
+    hidden = only_here(job.architectures, job.task.kind)
+    if not hidden or (job.jobs == "1" and job.on is None) or ranks.size() > 1:
+        return job
+    known = f"{hidden[0]} is registered in this process alone, where other processes do not find it"
+    remedy = "put it into a file and name that by --plugin"
+    if job.on is not None or job.jobs != "auto":
+        asked = f"--on {job.on}" if job.on is not None else f"--jobs {job.jobs}"
+        raise OdeumError(f"{known}, so there is no {asked}; {remedy}, or leave that out")
+    if jobs_for("auto", 1) > 1:
+        notice(f"{known}, so the runs go one after the other; {remedy} for runs side by side")
+    return replace(job, jobs="1")
 
 
 def _forecast(job: Comparison, plan: Plan, runs: dict[tuple[str, int], Job]) -> Forecast:
@@ -161,7 +179,7 @@ def _train_all(
         watch.show(keys)
         ended = _carry_out([runs[key] for key in keys], launch, watch.tell)
         for (name, seed), event in zip(keys, ended, strict=True):
-            if event.kind in ("done", "diverged"):
+            if event.kind in ("done", "diverged", "cut off"):
                 results[name][seed] = event.content
             failures += filter(None, [event.content.get("failed") or event.content.get("sentence")])
         if stopped := [event for event in ended if event.kind == "interrupted"]:

@@ -26,6 +26,7 @@ Word = Literal[
     "open",
     "one seed: no verdict",
     "diverged: no verdict",
+    "cut off: no verdict",
     "same in every seed: no verdict",
 ]
 BETTER: tuple[Word, ...] = ("better by more than the margin", "better")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """What a run tells while it goes on, and once when it ends (`done`, `diverged`, `interrupted`, `failed`)."""
+    """What a run tells while it goes on, and once when it ends (one of FINAL_EVENTS)."""
 
     kind: str
     content: dict[str, Any]
@@ -31,7 +31,7 @@ class Event(NamedTuple):
         return self.kind in FINAL_EVENTS
 
 
-FINAL_EVENTS = ("done", "diverged", "interrupted", "failed")
+FINAL_EVENTS = ("done", "diverged", "cut off", "interrupted", "failed")
 Listen = Callable[[Event], None]
 Tell = Callable[[int, Event], None]
 """of the run with this number"""
@@ -115,14 +115,16 @@ def finish(job: Callable[[], Job], listen: Listen) -> Event:
 def attempt(job: Job, listen: Listen) -> Event:
     """Train, or continue, or find it done. A run that diverged is a result, and would diverge again."""
     from odeum.distributed.ranks import is_main
-    from odeum.errors import Diverged
+    from odeum.errors import CutOff, Diverged
     from odeum.storage import write_json
     from odeum.train import train
 
+    lost = {job.task.metric: math.nan, "loss": math.nan}
     try:
         return Event("done", train(job, Reporting(listen)))
+    except CutOff as error:
+        return Event("cut off", {"sentence": str(error), "valid": lost, "test": lost})
     except Diverged as error:
-        lost = {job.task.metric: math.nan, "loss": math.nan}
         result = {"failed": str(error), "valid": lost, "test": lost}
         if is_main():
             write_json(job.directory / "result.json", result)

@@ -85,6 +85,8 @@ def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:
 def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     if any(row.diverged for row in done):
         return f"No verdict on {data}: runs diverged (their {base.metric} is not a finite number)."
+    if any(row.verdict.startswith("cut off") for row in done):
+        return f"No verdict on {data}: the clock cut runs off; a longer --train.limit continues them."
     if not any(row.difference for row in done):
         return f"No verdict on {data}: no architecture shares a seed with the baseline `{base.architecture}`."
     if any(row.verdict.startswith("same") for row in done):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ class RunRecord:
     """the records of metrics.jsonl, by step; of a step measured twice (a resumed run) the later one"""
     result: dict[str, Any] | None
     """result.json (none: unfinished)"""
+    cut_off: str | None = None
+    """the limit of time that ended it before its length, if one did"""
 
     @property
     def last_step(self) -> int:
@@ -92,9 +94,11 @@ class ComparisonRecord:
         return all_pairs(names) if self.baseline is None else to_baseline(names, self.baseline)
 
     def scores(self, metric: str) -> dict[str, dict[int, float]]:
-        """A metric where it is judged, by architecture and seed; of a diverged run it is not finite."""
+        """A metric where it is judged, by architecture and seed; of a run that diverged or was cut off it is not
+        finite: leaving it out would be choosing."""
         return {
             name: {run.seed: x for run in self.finished(name) if (x := run.score(self.split, metric)) is not None}
+            | {run.seed: math.nan for run in self.of(name) if run.cut_off}
             for name in self.architectures
         }
 
@@ -210,14 +214,22 @@ def _run(folder: Path, folders: list[Path], wanted: list[str], left_out: list[st
         left_out.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
         result = None
     seed = whole((info or {}).get("seed"))
+    curve = read_curve(folder / "metrics.jsonl")
     return RunRecord(
         architecture=_name(folder, info, folders, wanted, left_out),
         seed=_seed(folder) if seed is None else seed,
         path=folder,
         info=info or {},
-        curve=read_curve(folder / "metrics.jsonl"),
+        curve=curve,
         result=result,
+        cut_off=_limit(curve) if result is None else None,
     )
+
+
+def _limit(curve: Sequence[Mapping[str, Any]]) -> str | None:
+    """The limit of time that ended an unfinished run, if one did and it has not gone on since."""
+    last = max((record["step"] for record in curve), default=0)
+    return next((str(record["cut_off"]) for record in curve if record["step"] == last and record.get("cut_off")), None)
 
 
 def _judged(run: RunRecord, split: str, metric: str, left_out: list[str]) -> RunRecord:

@@ -229,12 +229,12 @@ def _row(
         test=_summary(done, "test", metric),
         valid=_summary(done, "valid", metric),
         seeds=tuple(sorted(run.seed for run in done)),
-        diverged=tuple(sorted(seed for seed, x in scores[name].items() if not math.isfinite(x))),
+        diverged=_diverged(done, split, metric),
         difference=answer.difference if answer else None,
         possible=comparison.facts.possible(centre.mean) if centre else (-math.inf, math.inf),
         margin=answer.margin if answer else None,
         margin_text=comparison.facts.spell_margin(comparison.margin),
-        answer=answer.verdict if answer else None,
+        answer=_answer(comparison, pair, answer),
         group=group,
         other=(comparison.other, other) if comparison.other and other and math.isfinite(other.mean) else None,
         beside={key: found for key in BESIDE if (found := _summary(done, split, key))},
@@ -250,6 +250,20 @@ def _row(
         unfinished=tuple(_unfinished(run) for run in runs if run.result is None),
         equation=_equation(facts),
     )
+
+
+def _diverged(runs: list[RunRecord], split: str, metric: str) -> tuple[int, ...]:
+    scores = {run.seed: run.score(split, metric) for run in runs}
+    return tuple(sorted(seed for seed, x in scores.items() if x is not None and not math.isfinite(x)))
+
+
+def _answer(comparison: ComparisonRecord, pair: tuple[str, str], decision: Decision | None) -> Verdict | None:
+    """The verdict; what kept a pair from having one may be the clock."""
+    if decision is None:
+        return None
+    cut = any(run.cut_off for name in pair for run in comparison.of(name))
+    clock = cut and decision.verdict.word == "diverged: no verdict"
+    return Verdict("cut off: no verdict") if clock else decision.verdict
 
 
 def _by_seed(runs: list[RunRecord], value: Any) -> dict[int, float]:
@@ -276,4 +290,6 @@ def _equation(facts: dict[str, Any]) -> str | None:
 def _unfinished(run: RunRecord) -> str:
     if not run.info:
         return f"seed {run.seed}: its run.json is missing or broken"
+    if run.cut_off:
+        return f"seed {run.seed}: cut off at step {run.last_step} by the limit of {run.cut_off}"
     return f"seed {run.seed}: at step {run.last_step}" if run.last_step else f"seed {run.seed}: no step yet"

@@ -12,16 +12,16 @@ from odeum.errors import OdeumError
 
 _POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate")
 _FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience")
-MAY_CHANGE = ("device", "strategy", "tensorboard", "checkpoint_every")
+MAY_CHANGE = ("device", "strategy", "tensorboard", "checkpoint_every", "limit")
 """settings that say how, not what: a run may be continued with others"""
 _SHARES = ("beta2", "ema", "label_smoothing")
 
 
-def seconds_of(budget: str) -> float:
+def seconds_of(budget: str, what: str = "budget") -> float:
     """`90s`, `10m`, `1.5h` or plain seconds."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(budget))
     if not found or float(found[1]) <= 0:
-        raise OdeumError(f"the budget '{budget}' should be a positive time such as 90s, 10m or 2h")
+        raise OdeumError(f"the {what} '{budget}' should be a positive time such as 90s, 10m or 2h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
@@ -37,6 +37,8 @@ class Training:
     """training time, instead of epochs: 90s, 10m, 2h"""
     macs: float | None = None
     """multiply–adds of the whole training, instead of epochs"""
+    limit: str | None = None
+    """the most training time by the clock, whatever the length; what it cuts off is saved, and no result"""
     batch_size: int = 64
     """examples a step over all processes (translation: tokens)"""
     accumulate: int = 1
@@ -88,6 +90,8 @@ class Training:
             raise OdeumError(f"a run ends by one of steps, budget or macs, not by {' and '.join(ends)}")
         if self.budget is not None:
             seconds_of(self.budget)
+        if self.limit is not None:
+            seconds_of(self.limit, "limit")
 
     def _refuse(self, names: Iterable[str], right: str, fits: Callable[[float], bool]) -> None:
         for name in names:

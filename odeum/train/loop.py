@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from odeum.distributed.world import World
-from odeum.errors import Diverged, OdeumError
+from odeum.errors import CutOff, Diverged, OdeumError
 from odeum.models import OdeumModel, build
 from odeum.models.saved import save_model
 from odeum.models.tensors import not_finite
 from odeum.settings.spelling import spell
+from odeum.settings.training import seconds_of
 from odeum.storage import read_json, write_json
 from odeum.train.batches import divide, step_seed
 from odeum.train.checkpoints import Checkpoints
@@ -89,6 +90,13 @@ class Trainer:
                     logged = now
                 if done or (self._evaluation_due() and self._evaluate_and_judge()):
                     break
+                if self._cut_off():
+                    self._write({"split": "limit", "cut_off": self.training.limit}, again=True)
+                    self._save()
+                    raise CutOff(
+                        f"{spell(self.job.architecture)} (seed {self.job.seed}) was cut off at step {self.step} by the "
+                        f"limit of {self.training.limit}; a longer --train.limit continues it"
+                    )
                 if save:
                     saved = time.monotonic()
                     self._save()
@@ -103,6 +111,9 @@ class Trainer:
     def _over(self) -> bool:
         """Whether a state was saved when the training had ended."""
         return self.fraction >= 1.0 or 0 < self.training.patience <= self.worse
+
+    def _cut_off(self) -> bool:
+        return self.training.limit is not None and self.seconds >= seconds_of(self.training.limit, "limit")
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
         while True:
