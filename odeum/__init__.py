@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.flow import set_solver as set_solver
     from odeum.flow import set_steps as set_steps
     from odeum.integrators import Method as Method
+    from odeum.looping import set_repeats as set_repeats
     from odeum.models import Decoder as Decoder
     from odeum.models import Encoder as Encoder
     from odeum.models import build as build
@@ -65,6 +66,7 @@ _HOMES = {
     "odeum.integrators": ["Method"],
     "odeum.architectures": ["terms"],
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
+    "odeum.looping": ["set_repeats"],
     "odeum.models": ["Decoder", "Encoder", "build"],
     "odeum.tasks.run": ["Run", "load"],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from odeum import register
 from odeum.registry import Deferred
 from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransformer, Sandwich
+from odeum.settings.looped import LoopedLayers
 from odeum.settings.remembering import (
     AttentionResidualLayers,
     DenseLayers,
@@ -74,6 +75,12 @@ add(
     AttentionResidualLayers(),
     about="each sublayer attends to those before",
     from_="arXiv 2603.15031",
+)
+add(
+    "looped",
+    LoopedLayers(),
+    about="a core of layers that act again and again, between prelude and coda",
+    from_="Geiping 2025",
 )
 add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
 add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")

@@ -101,10 +101,10 @@ class Stack(nn.Module):
         self.norm = norm
         self.cuts = frozenset(cuts)
 
-    def timed(self) -> Iterator[tuple[Any, float]]:
-        """The flows as they act, and when each begins."""
+    def timed(self, schedule: Sequence[int] | None = None) -> Iterator[tuple[Any, float]]:
+        """The flows as they act, and when each begins; in another order than the stack's own, if one is given."""
         time = 0.0
-        for index in self.schedule:
+        for index in self.schedule if schedule is None else schedule:
             flow: Any = self.flows[index]
             yield flow, time
             time += flow.duration
@@ -119,17 +119,17 @@ class Stack(nn.Module):
         yield x
         for flow, time, here in self._carrying(context or Context()):
             x = flow(x, here, time)
-            carry = here.carry
-            inside = carry is not None and not carry.closes
-            yield flow.remembering.finish(x, here._replace(carry=Carry(carry.handed))) if inside else x
+            yield finished(x, flow, here)
 
-    def _carrying(self, context: Context) -> Iterator[tuple[Any, float, Context]]:
+    def _carrying(
+        self, context: Context, schedule: Sequence[int] | None = None
+    ) -> Iterator[tuple[Any, float, Context]]:
         """The flows as they act, when each begins, and the context with what the layer before hands on."""
         # A block is no flow: it has a stack, and so a history, of its own.
-        methods = [getattr(flow, "remembering", None) for flow, _ in self.timed()]
+        methods = [getattr(flow, "remembering", None) for flow, _ in self.timed(schedule)]
         names = [None, *(method and method.history for method in methods), None]
         state: Any = None
-        for i, (flow, time) in enumerate(self.timed(), 1):
+        for i, (flow, time) in enumerate(self.timed(schedule), 1):
             before, here, after = names[i - 1 : i + 2]
             first, last = here != before or i - 1 in self.cuts, here != after or i in self.cuts
             carry = None if here is None else Carry(None if first else state, opens=first, closes=last)
@@ -146,6 +146,14 @@ class Stack(nn.Module):
 
     def extra_repr(self) -> str:
         return f"schedule={self.schedule}"
+
+
+def finished(x: Tensor, flow: Any, context: Context) -> Tensor:
+    """The state after a layer as it would go on if its method's history ended here: one stream, whatever there are."""
+    carry = context.carry
+    if carry is None or carry.closes:
+        return x
+    return flow.remembering.finish(x, context._replace(carry=Carry(carry.handed)))
 
 
 def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) -> None:

@@ -28,6 +28,8 @@ FIXED = [
     "dense:independent=1",
     "hyper:gradient=checkpointed",
     "mhc:independent=1",
+    "attention-residuals:block=2,gradient=checkpointed",
+    "looped:repeats=2,through=1,inject=stable",
 ]
 
 

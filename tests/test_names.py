@@ -22,6 +22,7 @@ ROOMS = {
     "listops": "a kind, and its data",
     "regression": "a kind",
     "translation": "a kind",
+    "looped": "the settings of an architecture, and what builds it",
     "remembering": "the settings of an architecture, and what builds it",
 }
 DIALECT = {"words", "said", "strangers", "together", "paint", "lands", "landing", "suits"}

@@ -23,12 +23,17 @@ def layered(settings: Layered, shape: Shape, cross: bool) -> Stack:
     if settings.weights != "constant":
         return _over_time(settings, shape, cross)
     order = schedule(settings, shape.depth)
+    return Stack(layered_flows(settings, shape, cross, order), order, final_norm(settings.norm, shape))
+
+
+def layered_flows(settings: Layered, shape: Shape, cross: bool, order: tuple[int, ...]) -> list[Flow]:
+    """One for each layer with weights of its own."""
     flows = []
     for index, rate in enumerate(depth_rates(shape, len(set(order)))):
         field = place_norms(_branches(settings, shape, cross), settings.norm, shape, rate)
         layers = tuple(layer for layer, own in enumerate(order) if own == index)
         flows.append(Flow(field, fixed_solver(settings, make_step(settings, Place(field, layers, shape)))))
-    return Stack(flows, order, final_norm(settings.norm, shape))
+    return flows
 
 
 def _over_time(settings: Layered, shape: Shape, cross: bool) -> Stack:

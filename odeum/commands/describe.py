@@ -45,6 +45,7 @@ def _print_table(facts: dict[str, Any], form: str) -> None:
     rows = [
         ("equation", facts["equation"]),
         *(("one step" if i == 0 else "elsewhere", line.replace("; ", "\n")) for i, line in enumerate(facts["scheme"])),
+        *(("loop", line.replace("; ", "\n")) for line in facts.get("loop", ())),
         ("order", "not fixed: the coefficients are learned" if facts["order"] is None else str(facts["order"])),
         ("layers", facts["layers"]),
         ("evaluations", _evaluations(facts)),

@@ -41,25 +41,28 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--split", type=str, default="test", help="valid or test")
     parser.add_argument("--solver", type=str, default=None, help=f"another method: {', '.join(METHODS)}")
     parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
+    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped model's core")
+    parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
     given = parser.read(argv)
     form = choose(given.get("format", "text"), EVALUATION_FORMATS, "format")
-    split, solver, steps = given.get("split", "test"), given.get("solver"), given.get("steps")
+    split = given.get("split", "test")
+    changes = {name: given.get(name) for name in ("solver", "steps", "repeats", "exit")}
 
     from odeum.tasks.run import load
 
     directories = list(dict.fromkeys(given["run"]))
     runs = [load(directory) for directory in directories]
     _refuse_other_data(runs)
-    changed = solver is not None or steps is not None
+    changed = any(value is not None for value in changes.values())
     found: list[Measured] = []
     for directory, own in zip(directories, runs, strict=True):
         # One changed model alone, for a program: that is all it asked for.
         if not (changed and form == "json" and len(runs) == 1):
-            found.append(Measured(directory, _solver_of(own), *own.examine(split)))
+            found.append(_measured(directory, own, split))
         if changed:
-            own.solve_by(solver, steps)
-            found.append(Measured(directory, _solver_of(own), *own.examine(split)))
+            own.solve_by(**changes)
+            found.append(_measured(directory, own, split))
     print(_shown(found, split, form))
     if form == "text":
         for sentence in _differences(found):
@@ -67,6 +70,15 @@ def run(argv: list[str]) -> int:
     for note in dict.fromkeys(note for own in runs for note in own.task.notes):
         print(f"note: {note}", file=sys.stderr)
     return 0
+
+
+def _measured(directory: str, own: Run, split: str) -> Measured:
+    """With the mean number of repeats, where a sample may end them: what that saves."""
+    from odeum.looping import mean_repeats
+
+    values, evidence = own.examine(split)
+    repeats = mean_repeats(own.model)
+    return Measured(directory, _solver_of(own), values if repeats is None else values | {"repeats": repeats}, evidence)
 
 
 def _refuse_other_data(runs: list[Run]) -> None:
@@ -83,11 +95,14 @@ def _refuse_other_data(runs: list[Run]) -> None:
 def _solver_of(own: Run) -> str:
     """How the model steps, as its first layer does: every layer has the same solver."""
     from odeum.flow import Flow
+    from odeum.looping import Looped
 
     flow = next((part for part in own.model.modules() if isinstance(part, Flow)), None)
     if flow is None:
         return "none"
-    return _solver_text(flow.solver)
+    loop = next((part for part in own.model.modules() if isinstance(part, Looped)), None)
+    times = "" if loop is None else f", core {loop.repeats} times"
+    return _solver_text(flow.solver) + times + (f" or to {loop.exit:g}" if loop is not None and loop.exit else "")
 
 
 def _solver_text(solver: Any) -> str:

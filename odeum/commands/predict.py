@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from odeum.tasks import Task
 
+SOLVING = ("solver", "steps", "repeats", "exit")
 LINES_AT_ONCE = 256  # lines answered at once, so that a pipe sees answers early
 
 
@@ -35,6 +36,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--format", type=str, default="text", help="text or json (a line an answer)")
     parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
     parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
+    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped model's core")
+    parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
     for option in _predict_options():
         parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about)
     given = parser.read(argv)
@@ -44,7 +47,7 @@ def run(argv: list[str]) -> int:
 
     from odeum.tasks.run import load
 
-    model = load(given["run"]).solve_by(given.get("solver"), given.get("steps"))
+    model = load(given["run"]).solve_by(**{name: given.get(name) for name in SOLVING})
     kind = KINDS[model.task.kind]
     own = {option.name: option.default for option in kind.predict_options}
     for name in (option.name for option in _predict_options()):

@@ -18,6 +18,7 @@ from odeum.fields.bases import Basis
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, FixedSteps, Solver
+from odeum.looping import Looped
 from odeum.models import OdeumModel, assemble
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model, Shape
@@ -37,6 +38,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
         "scheme": list(dict.fromkeys("; ".join(scheme(flow)) for flow in flows)),
         "order": min((order(flow.solver) for flow in flows), key=lambda o: o or 0),
         "layers": layers(model),
+        **_loops(model),
         "parameters": sum(p.numel() for p in model.parameters()),
     }
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
@@ -89,6 +91,12 @@ def scheme(flow: Flow) -> list[str]:
 def layers(model: nn.Module) -> str:
     """The schedules of the stacks inside: which weights act when."""
     return " | ".join(" ".join(map(str, m.schedule)) for m in model.modules() if isinstance(m, Stack))
+
+
+def _loops(model: nn.Module) -> dict[str, Any]:
+    """How the stacks inside that repeat do so."""
+    found = dict.fromkeys("; ".join(m.scheme()) for m in model.modules() if isinstance(m, Looped))
+    return {"loop": list(found)} if found else {}
 
 
 def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:

@@ -34,7 +34,7 @@ def insisted() -> bool:
 
 def check_size(settings: Shape, architecture: Architecture) -> None:
     """Refuse what could not be built, or not be run once, in any reasonable time."""
-    layers, evaluations = _layers(settings), _evaluations(settings, architecture)
+    layers, evaluations = _layers(settings, architecture), _evaluations(settings, architecture)
     width, hidden = settings.width, settings.hidden or 4 * settings.width
     tokens = _tokens(settings)
     tables = (getattr(settings, name, 0) or 0 for name in ("vocabulary", "classes", "length"))
@@ -46,16 +46,18 @@ def check_size(settings: Shape, architecture: Architecture) -> None:
         )
     _refuse_above(layers, LAYERS, f"depth {settings.depth}", f"{layers:,} layers")
     steps = getattr(architecture, "steps", 1)
-    what = f"steps={steps}" if steps > settings.depth else f"depth {settings.depth}"
+    repeats = getattr(architecture, "repeats", 1)
+    most = max((steps, "steps"), (repeats, "repeats"))
+    what = f"{most[1]}={most[0]}" if most[0] > settings.depth else f"depth {settings.depth}"
     _refuse_above(evaluations, EVALUATIONS, what, f"{evaluations:,} evaluations of a field in every pass")
     work = float(evaluations) * tokens * (map_size + 2 * tokens * width)
     _refuse_above(work, WORK, _largest(settings), f"about {work:.1e} multiply–adds for one example")
 
 
-def check_steps(steps: float, depth: int) -> None:
-    """The same for a number of steps a layer that a trained model is given."""
+def check_steps(steps: float, depth: int, what: str = "steps") -> None:
+    """The same for a number of steps a layer, or of repeats, that a trained model is given."""
     count = steps * depth
-    _refuse_above(count, EVALUATIONS, f"steps {steps}", f"{count:,.0f} evaluations of a field in every pass")
+    _refuse_above(count, EVALUATIONS, f"{what} {steps}", f"{count:,.0f} evaluations of a field in every pass")
 
 
 def check_memory(needed: float, there: float, settings: Any, what: str) -> None:
@@ -97,10 +99,11 @@ def _refuse_above(value: float, limit: float, setting: str, estimate: str) -> No
         )
 
 
-def _layers(settings: Shape) -> int:
+def _layers(settings: Shape, architecture: Architecture) -> int:
     """Of the encoder and, if there is one, the decoder."""
     if not hasattr(settings, "decoder_depth"):
-        return settings.depth
+        loop = (getattr(architecture, name, None) for name in ("prelude", "core", "coda"))
+        return max(settings.depth, sum(count or 0 for count in loop))
     return settings.depth + (getattr(settings, "decoder_depth", None) or settings.depth)
 
 
@@ -109,7 +112,8 @@ def _evaluations(settings: Shape, architecture: Architecture) -> int:
         return max(_evaluations(settings, part) for part, _ in architecture.parts)
     tableau = METHODS.get(getattr(architecture, "method", None))
     stages = len(getattr(tableau, "b", (0, 0)))
-    return _layers(settings) * getattr(architecture, "steps", 1) * stages
+    acts = getattr(architecture, "steps", 1) * getattr(architecture, "repeats", 1)
+    return _layers(settings, architecture) * acts * stages
 
 
 def _tokens(settings: Shape) -> int:

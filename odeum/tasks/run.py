@@ -11,6 +11,7 @@ from odeum.architectures import make_method
 from odeum.errors import OdeumError
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
+from odeum.looping import set_repeats
 from odeum.models.saved import load_model
 from odeum.settings.limits import check_steps
 from odeum.storage import read_json, remark_unsealed
@@ -39,11 +40,20 @@ class Run:
                     f"and config.json says {getattr(settings, name)}"
                 )
 
-    def solve_by(self, solver: str | None = None, steps: float | None = None) -> Run:
-        """Integrate the trained model in another way: another method, another number of steps a layer.
+    def solve_by(
+        self,
+        solver: str | None = None,
+        steps: float | None = None,
+        repeats: int | None = None,
+        exit: float | None = None,
+    ) -> Run:
+        """Integrate the trained model in another way: by another method, in more or fewer steps a layer, or repeats.
 
         A fraction of a step is for weights that depend on time: half as many layers by 0.5.
         """
+        if repeats is not None or exit is not None:
+            check_steps(repeats or 1, getattr(getattr(self.model, "settings", None), "depth", 1), "repeats")
+            set_repeats(self.model, repeats, exit)
         if steps is not None:
             steps = int(steps) if steps in range(10**9) else steps
             check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))

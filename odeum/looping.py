@@ -1,0 +1,274 @@
+"""Depth that loops: a prelude, a core whose layers act again and again, and a coda.
+
+e = prelude(x);  s ← core(inject(s, e)), several times;  coda(s)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Source
+from odeum.flow import Layer, Stack, finished
+
+
+class Injection(nn.Module):
+    """What the core begins a repeat with, from the state s (none before the first) and the prelude's e: s itself."""
+
+    again = False
+    """whether e is told anew at each repeat"""
+
+    def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
+        return e if s is None else s
+
+    def formula(self) -> str:
+        return "s"
+
+
+class AddedInjection(Injection):
+    """s + e, from s = 0."""
+
+    again = True
+
+    def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
+        return e if s is None else s + e
+
+    def formula(self) -> str:
+        return "s + e"
+
+
+class ConcatInjection(Injection):
+    """W [s, e], from s = 0 (Geiping et al. 2025); at the start it is their sum."""
+
+    again = True
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.cat((torch.eye(width), torch.eye(width)), dim=1))
+
+    def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
+        return nn.functional.linear(torch.cat((torch.zeros_like(e) if s is None else s, e), dim=-1), self.weight)
+
+    def formula(self) -> str:
+        return "W [s, e]"
+
+
+class StableInjection(Injection):
+    """exp(−Δ a) s + Δ B N(e), from s = 0: whatever is learned, the part of s that is kept shrinks (Parcae).
+
+    At the start a = 1, exp(−Δ a) = √(1/5) and B = 1.
+    """
+
+    again = True
+
+    def __init__(self, width: int, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+        self.log_rate = nn.Parameter(torch.zeros(width))
+        self.step = nn.Parameter(torch.full((width,), math.log(math.sqrt(5.0) - 1.0)))  # of which Δ is the softplus
+        self.map = nn.Parameter(torch.eye(width).flatten())  # a vector, so that it does not decay from one
+
+    @property
+    def kept(self) -> Tensor:
+        """The share of each feature that is kept, below one."""
+        return torch.exp(-nn.functional.softplus(self.step) * self.log_rate.exp())
+
+    def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
+        width = self.step.shape[0]
+        told = nn.functional.softplus(self.step) * nn.functional.linear(self.norm(e), self.map.view(width, width))
+        return told if s is None else self.kept * s + told
+
+    def formula(self) -> str:
+        return "exp(−Δ a) s + Δ B N(e)"
+
+
+class Looped(Stack):
+    """A stack whose core repeats; another number of repeats may be set at any time (`set_repeats`).
+
+    In training the number may be drawn anew for each batch (`random`: one more than a Poisson number, `repeats` in the
+    mean), and gradients may pass `through` the last repeats alone. With `exit`, a position whose state moves by less
+    than this share of its length stays where it is, and a sample of which all positions stay costs nothing more; not
+    in training. What a position does depends on no other sample, and in a causal model on no later position.
+    """
+
+    def __init__(
+        self,
+        flows: Sequence[Layer],
+        schedule: Sequence[int],
+        core: range,
+        repeats: int,
+        injection: Injection,
+        norm: nn.Module | None = None,
+        *,
+        random: bool = False,
+        through: int | None = None,
+        exit: float = 0.0,
+    ) -> None:
+        super().__init__(flows, schedule, norm)
+        self.once, self.core = self.schedule, core
+        self.injection = injection
+        self.random, self.through, self.exit = random, through, exit
+        self.taken = self.offered = 0
+        """repeats of samples since the last `reset`: those that were computed, and as many as there could have been"""
+        remembers = next((m.history for flow in flows if (m := getattr(flow, "remembering", None))), None)
+        if remembers and (injection.again or exit):
+            raise OdeumError(
+                f"{remembers} remembers states that an injection or an exit would change behind its back; "
+                "use inject=none and exit=0, or a method without memory"
+            )
+        if through is not None and not injection.again:
+            raise OdeumError(
+                f"through={through} cuts the gradient of the layers before the loop unless each repeat is told of "
+                "them; use inject=add, concat or stable"
+            )
+        self.repeat(repeats)
+
+    def repeat(self, repeats: int) -> None:
+        """Let the core act so many times."""
+        self.repeats = repeats
+        self.schedule = self.order(repeats)
+
+    def order(self, repeats: int) -> tuple[int, ...]:
+        """Which flows act, one after the other."""
+        begin, end = self.core.start, self.core.stop
+        return (*self.once[:begin], *self.once[begin:end] * repeats, *self.once[end:])
+
+    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
+        out = x
+        for state, _, _ in self._walk(x, context or Context(), leave=True):
+            out = state
+        return out if self.norm is None else self.norm(out)
+
+    def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
+        yield x
+        for state, flow, here in self._walk(x, context or Context(), leave=False):
+            yield finished(state, flow, here)
+
+    def _walk(self, x: Tensor, context: Context, leave: bool) -> Iterator[tuple[Tensor, Any, Context]]:
+        """The state after each layer, its flow and its context; `leave`: samples that rest are left out on the way."""
+        count = self._count(x)
+        steps = self._carrying(context, self.order(count))
+        for flow, time, here in itertools.islice(steps, self.core.start):
+            x = flow(x, here, time)
+            yield x, flow, here
+        if self.exit and not self.training and not x.is_meta:
+            for state, flow, here in self._until_rest(x, context, steps, leave):
+                x = state
+                yield x, flow, here
+        else:
+            e, s = x, None
+            for repeat in range(count):
+                wanted = self.through is None or repeat >= count - self.through
+                for place, (flow, time, here) in enumerate(itertools.islice(steps, len(self.core))):
+                    with torch.set_grad_enabled(torch.is_grad_enabled() and wanted):
+                        x = flow(self.injection(s, e) if place == 0 else x, here, time)
+                    yield x, flow, here
+                s = x
+        for flow, time, here in steps:
+            x = flow(x, here, time)
+            yield x, flow, here
+
+    def _until_rest(
+        self, e: Tensor, context: Context, steps: Iterator[Any], leave: bool
+    ) -> Iterator[tuple[Tensor, Any, Context]]:
+        """The repeats, in which positions come to rest one by one."""
+        everything = torch.arange(e.shape[0], device=e.device)
+        # A cache needs the keys of every repeat; what a user's tensors are rows of is not known.
+        leave = leave and context.own.cache is None and context.extra is None and context.own.anchor is None
+        rows, rests, s, left = everything, torch.zeros(e.shape[:2], dtype=torch.bool, device=e.device), None, False
+        self.offered += self.repeats * e.shape[0]
+        for _ in range(self.repeats):
+            repeat = itertools.islice(steps, len(self.core))
+            if left:
+                for _ in repeat:
+                    pass
+                continue
+            self.taken += len(rows)
+            before = None if s is None else s[rows]
+            x = self.injection(before, e[rows])
+            for place, (flow, time, here) in enumerate(repeat):
+                x = flow(x, _select_rows(here, rows, len(everything)), time)
+                if not leave and place < len(self.core) - 1:
+                    yield x, flow, here
+            if s is None or before is None:
+                s = x
+            else:
+                still = rests[rows]
+                s = s.index_copy(0, rows, torch.where(still.unsqueeze(-1), before, x))
+                moved = (x - before).norm(dim=-1) >= self.exit * x.norm(dim=-1)
+                rests = rests.index_copy(0, rows, still | ~moved)
+            if leave:
+                rows = (~rests.all(dim=1)).nonzero().flatten()
+                left = not len(rows)
+            yield s, flow, here
+
+    def _count(self, x: Tensor) -> int:
+        """Of the repeats of this pass. On the meta device costs are counted, and those are of the mean."""
+        if not (self.training and self.random) or x.is_meta:
+            return self.repeats
+        drawn = 1 + torch.poisson(torch.tensor(self.repeats - 1.0, device="cpu")).to(x.device)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.broadcast(drawn, 0)  # processes that share weights (FSDP) must walk together
+        return int(drawn)
+
+    def scheme(self) -> list[str]:
+        """The loop as lines of an equation."""
+        begin = "x" if not self.core.start else "the state after the prelude"
+        lines = [f"s ← core({self.injection.formula()}), {self.repeats} times, e = {begin}"]
+        if self.random:
+            lines += [f"in training 1 + Poisson({self.repeats - 1}) times"]
+        if self.through is not None:
+            lines += [f"gradients pass through the last {self.through}"]
+        if self.exit:
+            lines += [f"a position rests when |Δs| < {self.exit:g} |s|"]
+        return lines
+
+    def extra_repr(self) -> str:
+        return f"schedule={self.once}, layers {self.core.start} to {self.core.stop - 1} {self.repeats} times"
+
+
+def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None = None) -> None:
+    """Let the core of a looped model act more or less often, or until it moves by less than `exit`; what is None stays.
+
+    Counts of what was saved begin anew.
+    """
+    loops = [module for module in model.modules() if isinstance(module, Looped)]
+    if not loops:
+        raise OdeumError("only a looped architecture repeats; see `odeum describe looped`")
+    if repeats is not None and (not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1):
+        raise OdeumError(f"repeats must be a whole number, at least 1, not {repeats!r}")
+    if exit is not None and not 0.0 <= exit < math.inf:
+        raise OdeumError(f"exit must be a share of the state, zero or more, not {exit!r}")
+    for loop in loops:
+        loop.taken = loop.offered = 0
+        loop.exit = loop.exit if exit is None else exit
+        loop.repeat(loop.repeats if repeats is None else repeats)
+
+
+def mean_repeats(model: nn.Module) -> float | None:
+    """How often the core acted on a sample in the mean, where samples could leave; None where none could."""
+    loops = [module for module in model.modules() if isinstance(module, Looped) and module.offered]
+    offered = sum(loop.offered for loop in loops)
+    return sum(loop.taken * loop.repeats for loop in loops) / offered if offered else None
+
+
+def _select_rows(context: Context, rows: Tensor, batch: int) -> Context:
+    """The context of some of the samples."""
+    if len(rows) == batch:
+        return context
+
+    def select(source: Source) -> Source:
+        mask, memory, rotary = source.mask, source.memory, source.rotary
+        if mask is not None and mask.dim() == 4 and mask.shape[0] == batch:
+            mask = mask[rows]
+        if rotary is not None and rotary.positions.shape[0] == batch:
+            rotary = rotary._replace(positions=rotary.positions[rows])
+        return source._replace(mask=mask, memory=None if memory is None else memory[rows], rotary=rotary)
+
+    return context._replace(own=select(context.own), other=select(context.other))
