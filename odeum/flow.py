@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -100,6 +100,9 @@ class Stack(nn.Module):
             raise OdeumError(f"the schedule {self.schedule} must use each of the {len(flows)} flows and no other")
         self.norm = norm
         self.cuts = frozenset(cuts)
+        self.recompute: Callable[..., Tensor] | None = None
+        """calls a layer with its arguments so that it is evaluated again in the backward pass (none: a plain call); for
+        libraries that switch this on and off, such as transformers"""
 
     def timed(self, schedule: Sequence[int] | None = None) -> Iterator[tuple[Any, float]]:
         """The flows as they act, and when each begins; in another order than the stack's own, if one is given."""
@@ -111,14 +114,17 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         for flow, time, here in self._carrying(context or Context()):
-            x = flow(x, here, time)
+            x = self._call(flow, x, here, time)
         return x if self.norm is None else self.norm(x)
+
+    def _call(self, flow: Any, x: Tensor, context: Context, time: float) -> Tensor:
+        return flow(x, context, time) if self.recompute is None else self.recompute(flow, x, context, time)
 
     def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
         """The state before the first layer, after each, and not normed: what the particles do."""
         yield x
         for flow, time, here in self._carrying(context or Context()):
-            x = flow(x, here, time)
+            x = self._call(flow, x, here, time)
             yield finished(x, flow, here)
 
     def _carrying(

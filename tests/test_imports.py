@@ -33,6 +33,7 @@ LAYERS = """
     launch
     compare
     report
+    hf
     commands
     cli
     __main__

@@ -47,15 +47,19 @@ def read_image(path: Path, channels: int, size: int, fit: Fit = "crop") -> Tenso
     with _Reading(path), Image.open(regular(path)) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs are decoded at a fraction of their size
         image.load()
-        flat = _flat(image, channels)
-        if fit != "squash-unturned":
-            flat = ImageOps.exif_transpose(flat)
-        if fit == "crop" and flat.width != flat.height:
-            flat = ImageOps.fit(flat, (size, size), Image.Resampling.BILINEAR)
-        elif flat.size != (size, size):
-            flat = flat.resize((size, size), Image.Resampling.BILINEAR)
-        array = np.array(flat)
-    return torch.from_numpy(array).view(size, size, channels).permute(2, 0, 1)
+        return squared(image, channels, size, fit)
+
+
+def squared(image: Image.Image, channels: int, size: int, fit: Fit = "crop") -> Tensor:
+    """The same of an image that is decoded already."""
+    flat = _flat(image, channels)
+    if fit != "squash-unturned":
+        flat = ImageOps.exif_transpose(flat)
+    if fit == "crop" and flat.width != flat.height:
+        flat = ImageOps.fit(flat, (size, size), Image.Resampling.BILINEAR)
+    elif flat.size != (size, size):
+        flat = flat.resize((size, size), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(flat)).view(size, size, channels).permute(2, 0, 1)
 
 
 def _flat(image: Image.Image, channels: int) -> Image.Image:

@@ -85,7 +85,7 @@ def _steps(
         for i in range(count):
             with without_dropout(model):
                 x = model.hidden(fed, window.mask, cache)
-                token = choice.pick(model.embedding.logits(x[:, -1]))
+                token = choice.pick(model.logits(x[:, -1]))
             if end is None:
                 yield token
             else:

@@ -111,8 +111,12 @@ class Field(nn.Module):
 
 
 def foreign_modules(module: nn.Module) -> list[nn.Module]:
-    """The modules inside that come from neither Odeum nor torch: what they do with positions is not known."""
-    return [part for part in module.modules() if type(part).__module__.partition(".")[0] not in ("odeum", "torch")]
+    """The modules inside that come from neither Odeum nor torch: what they do with positions is not known.
+
+    Those of peft stand for a linear map with an adapter, which looks at each position alone.
+    """
+    known = ("odeum", "torch", "peft")
+    return [part for part in module.modules() if type(part).__module__.partition(".")[0] not in known]
 
 
 def knows_past(module: nn.Module) -> bool:

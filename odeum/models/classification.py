@@ -44,7 +44,8 @@ class TextModel(OdeumModel):
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
         return {"input_ids": no_tokens(batch, self.settings.length, device)}
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
+    def embed(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> tuple[Tensor, Context]:
+        """What the first layer takes."""
         check_ids(input_ids)
         mask = key_mask(attention_mask, *input_ids.shape)
         x = lookup(input_ids, self.embedding.weight) * self.settings.width**0.5
@@ -53,7 +54,11 @@ class TextModel(OdeumModel):
             mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
         where = token_positions(x, None if mask is None else mask[:, 0, 0])
         x = nn.functional.dropout(self.positions(x, where), self.settings.dropout, self.training)
-        x = self.stack(x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where))))
+        return x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where)))
+
+    def read_off(self, x: Tensor, context: Context) -> Tensor:
+        """The logits of the last states."""
+        mask = context.own.mask
         if self.token is not None:
             pooled = x[:, 0]
         elif mask is None:
@@ -61,7 +66,11 @@ class TextModel(OdeumModel):
         else:
             keep = mask[:, 0, 0, :, None].to(x.dtype)
             pooled = (x * keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1.0)
-        logits = self.head(self.norm(pooled))
+        return self.head(self.norm(pooled))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
+        x, context = self.embed(input_ids, attention_mask)
+        logits = self.read_off(self.stack(x, context), context)
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 

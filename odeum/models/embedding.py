@@ -71,17 +71,18 @@ def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     return sinusoid(torch.arange(length, device=device), width)
 
 
-class TiedEmbedding(nn.Module):
-    """One matrix for input and output."""
+class TiedEmbedding(nn.Embedding):
+    """One matrix for input and output; an nn.Embedding to libraries that look for one."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+        super().__init__(vocabulary, width)
         self.scale = math.sqrt(width)
-        nn.init.normal_(self.weight, std=width**-0.5)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return lookup(ids, self.weight) * self.scale
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return lookup(input, self.weight) * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight)

@@ -49,6 +49,11 @@ class LanguageModel(OdeumModel):
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
         return {"input_ids": no_tokens(batch, self.settings.length, device)}
 
+    def embed(self, tokens: Tensor, where: Tensor, past: int = 0) -> Tensor:
+        """Embedded tokens at their positions: what the first layer takes."""
+        x = self.positions(tokens, where, past)
+        return nn.functional.dropout(x, self.settings.dropout, self.training)
+
     def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """The last state of each position; with a cache, of the new ones."""
         check_ids(input_ids)
@@ -56,8 +61,7 @@ class LanguageModel(OdeumModel):
         past = cache.length if cache is not None else 0
         mask = key_mask(attention_mask, batch, past + length)
         where = token_positions(input_ids, attention_mask, past)
-        x = self.positions(self.embedding(input_ids), where, past)
-        x = nn.functional.dropout(x, self.settings.dropout, self.training)
+        x = self.embed(self.embedding(input_ids), where, past)
         own = Source(mask=mask, causal=True, cache=cache, rotary=self.positions.rotary(where))
         if cache is not None:
             cache.begin()
@@ -78,4 +82,8 @@ class LanguageModel(OdeumModel):
         x = self.hidden(input_ids, attention_mask, cache)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = None if labels is None else self.embedding.loss(x, labels, smoothing)
-        return Output(None if only_loss else self.embedding.logits(x), loss)
+        return Output(None if only_loss else self.logits(x), loss)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Of the next token, from the last states."""
+        return self.embedding.logits(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
         "kind": type(model.settings).__name__,
         "architecture": spell(model.architecture),
         "record": to_record(model.architecture),
-        "model": asdict(model.settings),
+        "model": settings_record(model.settings),
         **plugins_of(model.architecture, model.settings),
     }
     write_json(directory / "config.json", config)
@@ -52,20 +53,27 @@ def read_settings(directory: Path) -> tuple[Model, Architecture]:
     config = read_json(directory / "config.json")
     try:
         check_requirements(config)
-        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in config["model"].items()}
-        kind = kind_of_settings(str(config["kind"]))
-        if kind is None:
-            raise OdeumError(
-                f"the run '{directory}' has a {config['kind']} model, which no kind here has; name the file that "
-                "registers its kind with --plugin"
-            )
-        kinds_own: Any = kind.settings
+        settings = settings_recorded(str(config["kind"]), config["model"])
         record = config.get("record")  # runs made before there was one have the spelling alone
-        return kinds_own(**settings), parse(config["architecture"]) if record is None else from_record(record)
+        return settings, parse(config["architecture"]) if record is None else from_record(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, OdeumError):
             raise
         raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of a run of Odeum") from None
+
+
+def settings_record(settings: Model) -> dict[str, Any]:
+    """Settings as JSON has them."""
+    return asdict(settings)
+
+
+def settings_recorded(kind: str, values: Mapping[str, Any]) -> Model:
+    """The inverse, for the settings of that name."""
+    found = kind_of_settings(kind)
+    if found is None:
+        raise OdeumError(f"no kind here has {kind} models; name the file that registers it with --plugin")
+    kinds_own: Any = found.settings
+    return kinds_own(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 def load_model(directory: str | Path) -> nn.Module:

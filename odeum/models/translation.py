@@ -44,8 +44,9 @@ class TranslationModel(OdeumModel):
         ids = no_tokens(batch, self.settings.length, device)
         return {"input_ids": ids, "decoder_input_ids": ids}
 
-    def _embed(self, ids: Tensor, where: Tensor, past: int = 0) -> Tensor:
-        x = self.positions(self.embedding(ids), where, past)
+    def embed(self, tokens: Tensor, where: Tensor, past: int = 0) -> Tensor:
+        """Embedded tokens at their positions: what the first layer takes."""
+        x = self.positions(tokens, where, past)
         return nn.functional.dropout(x, self.settings.dropout, self.training)
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -54,7 +55,7 @@ class TranslationModel(OdeumModel):
         mask = key_mask(attention_mask, *input_ids.shape)
         where = token_positions(input_ids, attention_mask)
         own = Source(mask=mask, rotary=self.positions.rotary(where))
-        return self.encoder(self._embed(input_ids, where), Context(own=own))
+        return self.encoder(self.embed(self.embedding(input_ids), where), Context(own=own))
 
     def decode(
         self,
@@ -72,7 +73,7 @@ class TranslationModel(OdeumModel):
         other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory, cache=other_cache)
         for cache in caches or ():
             cache.begin()
-        x = self.decoder(self._embed(decoder_input_ids, where, past), Context(own=own, other=other))
+        x = self.decoder(self.embed(self.embedding(decoder_input_ids), where, past), Context(own=own, other=other))
         for cache in caches or ():
             cache.advance(decoder_input_ids.shape[1])
         return x

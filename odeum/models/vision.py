@@ -58,9 +58,12 @@ class ImageModel(OdeumModel):
             x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
         return nn.functional.dropout(x + self.position, s.dropout, self.training)
 
+    def read_off(self, x: Tensor) -> Tensor:
+        """The logits of the last states."""
+        return self.head(x[:, 0] if self.token is not None else x.mean(dim=1))
+
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
-        x = self.stack(self.embed(images))
-        logits = self.head(x[:, 0] if self.token is not None else x.mean(dim=1))
+        logits = self.read_off(self.stack(self.embed(images)))
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 

@@ -1,0 +1,47 @@
+"""Odeum's models for transformers: `import odeum.hf`, and the Auto classes know them.
+
+    AutoModelForCausalLM.from_pretrained(DIR).generate(…)      DIR is written by odeum.hf.save(RUN, DIR)
+
+Everything that takes a transformers model takes these: generate, pipeline, Trainer, peft, the hub.
+"""
+
+from __future__ import annotations
+
+from odeum.errors import OdeumError
+
+try:
+    import transformers
+except ImportError:
+    raise OdeumError("odeum.hf needs transformers; `pip install odeum[hf]`") from None
+
+from odeum.hf.card import model_card
+from odeum.hf.causal import OdeumForCausalLM
+from odeum.hf.classifiers import OdeumForImageClassification, OdeumForSequenceClassification
+from odeum.hf.configuration import OdeumConfig
+from odeum.hf.image_processor import OdeumImageProcessor
+from odeum.hf.saving import from_run, save
+from odeum.hf.seq2seq import OdeumForSeq2SeqLM
+from odeum.hf.tokenizer import make_tokenizer
+
+__all__ = [
+    "OdeumConfig",
+    "OdeumForCausalLM",
+    "OdeumForImageClassification",
+    "OdeumForSeq2SeqLM",
+    "OdeumForSequenceClassification",
+    "OdeumImageProcessor",
+    "from_run",
+    "make_tokenizer",
+    "model_card",
+    "save",
+]
+
+transformers.AutoConfig.register("odeum", OdeumConfig, exist_ok=True)
+for _auto, _model in (
+    (transformers.AutoModelForCausalLM, OdeumForCausalLM),
+    (transformers.AutoModelForSeq2SeqLM, OdeumForSeq2SeqLM),
+    (transformers.AutoModelForSequenceClassification, OdeumForSequenceClassification),
+    (transformers.AutoModelForImageClassification, OdeumForImageClassification),
+):
+    _auto.register(OdeumConfig, _model, exist_ok=True)
+transformers.AutoImageProcessor.register(OdeumConfig, image_processor_classes={"pil": OdeumImageProcessor})

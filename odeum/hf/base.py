@@ -1,0 +1,154 @@
+"""What our models for transformers have in common: how they are built, loaded, resized, recomputed and pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from odeum.errors import OdeumError
+from odeum.fields.attention import reset
+from odeum.fields.base import Context
+from odeum.fields.transevolve.linear import LinearFeatures
+from odeum.fields.transevolve.rotation import Rotation
+from odeum.flow import Stack
+from odeum.hf.configuration import OdeumConfig, refuse_kind
+from odeum.models import OdeumModel, assemble
+from odeum.settings.spelling import parse
+
+CARD = "README.md"
+
+
+class OdeumPreTrainedModel(PreTrainedModel):
+    """A model of Odeum, in `odeum`, under the interface of transformers."""
+
+    config_class = OdeumConfig
+    base_model_prefix = "odeum"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_attention_backend = False
+    _no_split_modules = ["Flow", "Anchored"]  # noqa: RUF012 (declared so by transformers)
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """names of the settings of the models that it takes"""
+
+    def __init__(self, config: OdeumConfig) -> None:
+        super().__init__(config)
+        refuse_kind(config, self.kinds, type(self).__name__)
+        self.odeum: Any = assemble(parse(config.architecture), config.model_settings())
+        self.gradient_checkpointing = False
+        self.card: str | None = None
+        """the model card, where one is known: written beside the weights, and pushed"""
+        self.post_init()
+
+    @classmethod
+    def wrap(cls, model: OdeumModel, **config: Any) -> Any:
+        """A model that is there already, not copied; `config` are fields of OdeumConfig such as id2label."""
+        settings = OdeumConfig.of(model, **config)
+        with torch.device("meta"):
+            out = cls(settings)
+        out.odeum = model
+        return out.train(model.training)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As for every model of transformers; what is drawn from a stored seed is drawn again."""
+        out = super().from_pretrained(*args, **kwargs)
+        model = out[0] if isinstance(out, tuple) else out
+        for module in model.modules():
+            if isinstance(module, Rotation):
+                module.draw(int(module.seed))
+            elif isinstance(module, LinearFeatures):
+                module._draw()
+        card = Path(str(args[0] if args else kwargs["pretrained_model_name_or_path"])) / CARD
+        model.card = card.read_text(encoding="utf-8") if card.is_file() else None
+        return out
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """As for every model of transformers, and the card."""
+        for name in ("run.json", "task.json"):
+            if (Path(save_directory) / name).exists():
+                raise OdeumError(f"'{save_directory}' holds a run of Odeum, whose files would be lost; save elsewhere")
+        out = super().save_pretrained(save_directory, *args, **kwargs)
+        self._write_card(Path(save_directory))
+        return out
+
+    def _upload_modified_files(self, working_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        self._write_card(Path(working_dir))  # push_to_hub has put a card of its own there
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
+
+    def _write_card(self, directory: Path) -> None:
+        if self.card is not None:
+            (directory / CARD).write_text(self.card, encoding="utf-8")
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Our modules are born with their weights; only what a file did not have (a new head) is made here."""
+        fresh = [p for p in module.parameters(recurse=False) if not getattr(p, "_is_hf_initialized", False)]
+        if not getattr(self, "_was_meta", False) or not fresh:
+            return
+        if isinstance(module, nn.Linear):
+            reset(module)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            module.reset_parameters()
+        else:
+            for parameter in fresh:
+                nn.init.trunc_normal_(parameter, std=0.02)
+
+    def post_init(self) -> None:
+        self._was_meta = any(p.is_meta for p in self.parameters())
+        super().post_init()
+
+    # the embedding, which transformers may make larger
+
+    def get_input_embeddings(self) -> nn.Module:
+        embedding = getattr(self.odeum, "embedding", None)
+        if not isinstance(embedding, nn.Embedding):
+            raise OdeumError(f"{type(self).__name__} has no table of tokens that could be taken out or resized")
+        return embedding
+
+    def set_input_embeddings(self, value: Any) -> None:
+        embedding = self.get_input_embeddings()
+        embedding.weight, embedding.num_embeddings = value.weight, value.weight.shape[0]  # ours scales what it finds
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return None
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """As for every model of transformers: rows are added, or cut off."""
+        out = super().resize_token_embeddings(*args, **kwargs)
+        vocabulary = self.odeum.embedding.weight.shape[0]
+        self.odeum.settings = replace(self.odeum.settings, vocabulary=vocabulary)
+        self.config.settings = {**self.config.settings, "vocabulary": vocabulary}
+        return out
+
+    # running the layers
+
+    def _set_gradient_checkpointing(self, enable: bool = True, *args: Any, **kwargs: Any) -> None:
+        super()._set_gradient_checkpointing(enable, *args, **kwargs)
+        function: Callable[..., Tensor] | None = self._gradient_checkpointing_func if enable else None
+        for stack in self.odeum.children():
+            if isinstance(stack, Stack):
+                stack.recompute = function
+
+    def _states(
+        self, stack: Stack, x: Tensor, context: Context | None, every: bool | None
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """The last states and, if asked for, those before the first layer and after each; the last ones are normed."""
+        if not (self.config.output_hidden_states if every is None else every):
+            return stack(x, context), None
+        *states, x = stack.trajectory(x, context)
+        x = x if stack.norm is None else stack.norm(x)
+        return x, (*states, x)
+
+
+def refuse_attentions(wanted: bool | None) -> None:
+    """The fused kernels never have them."""
+    if wanted:
+        raise OdeumError("output_attentions is not available: attention runs in a fused kernel that keeps no weights")

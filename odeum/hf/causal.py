@@ -1,0 +1,126 @@
+"""A language model under the interface of transformers: logits, labels that it shifts itself, and `generate`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils.generic import can_return_tuple
+
+from odeum.decode.common import cacheable
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Source
+from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
+from odeum.hf.cache_slots import CacheSlots
+from odeum.models.base import check_ids, key_mask
+from odeum.models.language import token_positions
+
+
+class OdeumForCausalLM(OdeumPreTrainedModel, GenerationMixin):
+    """Tokens in, the next token out."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("Language",)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """As for every causal model of transformers: `labels=input_ids` are shifted here, −100 is ignored."""
+        refuse_attentions(output_attentions)
+        tokens = embedded(self, input_ids, inputs_embeds)
+        past_key_values = prepared_cache(self, past_key_values, use_cache)
+        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        where = positions(tokens, attention_mask, position_ids, past)
+        own = own_source(tokens, attention_mask, past_key_values, past)
+        x = self.odeum.embed(tokens, where, past)
+        context = Context(own=own._replace(rotary=self.odeum.positions.rotary(where)))
+        x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
+        logits = logits_of(self, x, logits_to_keep)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=logits.shape[-1], **kwargs)
+        found: dict[str, Any] = {
+            "loss": loss,
+            "logits": logits,
+            "past_key_values": past_key_values,
+            "hidden_states": states,
+        }
+        return CausalLMOutputWithPast(**found)
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return getattr(self.odeum, "output", None)
+
+
+def embedded(model: OdeumPreTrainedModel, ids: Tensor | None, embeds: Tensor | None) -> Tensor:
+    """Tokens as the first layer's input has them, without positions; given as numbers or as vectors."""
+    if (ids is None) == (embeds is None):
+        raise OdeumError("give either input_ids or inputs_embeds")
+    if embeds is not None:
+        return embeds
+    assert ids is not None
+    check_ids(ids)
+    return model.odeum.embedding(ids)
+
+
+def prepared_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None) -> Any:
+    """The cache to use: the given one, a new one, or none."""
+    training = model.training and model.gradient_checkpointing  # a recomputation would read it twice
+    if given is None and (wanted is False or training or not (wanted or model.config.use_cache)):
+        return None
+    if not cacheable(model.odeum):
+        if given is None:
+            return None
+        raise OdeumError(
+            "this model has no decoding cache: its solver chooses its steps, or a field of it looks at the whole "
+            "sequence; say use_cache=False"
+        )
+    return DynamicCache(config=model.config) if given is None else given
+
+
+def positions(tokens: Tensor, attention_mask: Tensor | None, given: Tensor | None, past: int) -> Tensor:
+    """0, 1, 2 … over the kept tokens of each row, or as they are given."""
+    if given is not None:
+        return given
+    flat = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
+    return token_positions(tokens[..., 0], flat, past)
+
+
+def own_source(tokens: Tensor, attention_mask: Tensor | None, theirs: Any, past: int) -> Source:
+    """What self-attention may look at, under a mask of keys, or of queries and keys, and a cache of transformers."""
+    batch, length = tokens.shape[:2]
+    cache = None if theirs is None else CacheSlots(getattr(theirs, "self_attention_cache", theirs), past)
+    if attention_mask is not None and attention_mask.dim() == 4:
+        return Source(mask=attention_mask, cache=cache)
+    if theirs is None or not theirs.is_compileable:
+        return Source(mask=key_mask(attention_mask, batch, past + length), causal=True, cache=cache)
+    # A static cache is as long as it will ever be, so what lies ahead is hidden by a mask.
+    room = theirs.get_max_length()
+    ahead = torch.arange(room, device=tokens.device)
+    mask = (ahead <= past + torch.arange(length, device=tokens.device)[:, None])[None, None]
+    if attention_mask is not None:
+        mask = mask & nn.functional.pad(attention_mask.bool(), (0, room - attention_mask.shape[1]))[:, None, None]
+    return Source(mask=mask, cache=cache)
+
+
+def logits_of(model: OdeumPreTrainedModel, x: Tensor, keep: int | Tensor) -> Tensor:
+    """Of the last `keep` positions, or of those named; 0: of all."""
+    if isinstance(keep, Tensor):
+        x = x[:, keep]
+    elif keep:
+        x = x[:, -keep:]
+    return model.odeum.logits(x)

@@ -1,0 +1,56 @@
+"""Pictures as the model was trained on them: upright, square, of its size, normalised by its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers.image_processing_utils import BaseImageProcessor, BatchFeature
+
+from odeum.data.image_files import squared
+from odeum.errors import OdeumError
+
+
+class OdeumImageProcessor(BaseImageProcessor):
+    """What `odeum predict` does with image files, for images of transformers' users."""
+
+    model_input_names = ["pixel_values"]  # noqa: RUF012 (declared so by transformers)
+
+    def __init__(
+        self,
+        side: int = 224,
+        image_mean: Sequence[float] = (0.5, 0.5, 0.5),
+        image_std: Sequence[float] = (0.5, 0.5, 0.5),
+        fit: str = "crop",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.side, self.fit = side, fit
+        self.image_mean, self.image_std = list(image_mean), list(image_std)
+
+    @property
+    def backend(self) -> str:
+        """How images are worked on."""
+        return "pil"
+
+    def preprocess(self, images: Any, *args: Any, return_tensors: str | None = "pt", **kwargs: Any) -> BatchFeature:
+        """PIL images, or arrays and tensors of bytes [height, width (, channels)]; one or a list of them."""
+        many = images if isinstance(images, list | tuple) else [images]
+        mean, std = (torch.tensor(x)[:, None, None] * 255 for x in (self.image_mean, self.image_std))
+        pixels = [(self._bytes(image).float() - mean) / std for image in many]
+        return BatchFeature({"pixel_values": torch.stack(pixels)}, tensor_type=return_tensors)
+
+    def _bytes(self, image: Any) -> Tensor:
+        if isinstance(image, Tensor):
+            image = image.cpu().numpy()
+        if isinstance(image, np.ndarray):
+            if image.dtype != np.uint8:
+                raise OdeumError(f"an array of an image should hold bytes from 0 to 255, not {image.dtype}")
+            image = Image.fromarray(image)
+        if not isinstance(image, Image.Image):
+            raise OdeumError(f"an image should be one of PIL, or an array of bytes, not {type(image).__name__}")
+        return squared(image, len(self.image_mean), self.side, self.fit)  # ty: ignore[invalid-argument-type]

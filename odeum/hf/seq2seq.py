@@ -1,0 +1,126 @@
+"""A translation model under the interface of transformers: an encoder that runs once, and a decoder that is cached."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.utils.generic import can_return_tuple
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context, Source
+from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
+from odeum.hf.cache_slots import CacheSlots
+from odeum.hf.causal import embedded, own_source, positions, prepared_cache
+from odeum.models.base import IGNORE, key_mask
+
+
+class EncoderView(nn.Module):
+    """The encoder alone, as `generate` calls it; made when asked for, so that no weight is registered twice."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, model: OdeumForSeq2SeqLM) -> None:
+        super().__init__()
+        self._model = (model,)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        refuse_attentions(output_attentions)
+        (model,) = self._model
+        ours = model.odeum
+        tokens = embedded(model, input_ids, inputs_embeds)
+        where = positions(tokens, attention_mask, None, 0)
+        own = Source(mask=key_mask(attention_mask, *tokens.shape[:2]), rotary=ours.positions.rotary(where))
+        x, states = model._states(ours.encoder, ours.embed(tokens, where), Context(own=own), output_hidden_states)
+        found: dict[str, Any] = {"last_hidden_state": x, "hidden_states": states}
+        return BaseModelOutput(**found)
+
+
+class OdeumForSeq2SeqLM(OdeumPreTrainedModel, GenerationMixin):
+    """A sentence in, its translation out."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("Translation",)
+
+    def get_encoder(self, *_: Any, **__: Any) -> nn.Module:
+        return EncoderView(self).to(self.device)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """`labels` are the target and its end; they are shifted to the right for the decoder, −100 is ignored."""
+        refuse_attentions(output_attentions)
+        if encoder_outputs is None:
+            asked = {"inputs_embeds": inputs_embeds, "output_hidden_states": output_hidden_states}
+            encoder_outputs = EncoderView(self)(input_ids, attention_mask, **asked)
+        memory = encoder_outputs[0]
+        if decoder_input_ids is None and decoder_inputs_embeds is None and labels is not None:
+            decoder_input_ids = self.shifted(labels)
+        tokens = embedded(self, decoder_input_ids, decoder_inputs_embeds)
+        past_key_values = self._both_caches(prepared_cache(self, past_key_values, use_cache))
+        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        where = positions(tokens, decoder_attention_mask, None, past)
+        own = own_source(tokens, decoder_attention_mask, past_key_values, past)
+        other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory)
+        if past_key_values is not None:
+            crossed = CacheSlots(past_key_values.cross_attention_cache, past, past_key_values.is_updated)
+            other = other._replace(cache=crossed)
+        ours = self.odeum
+        context = Context(own=own._replace(rotary=ours.positions.rotary(where)), other=other)
+        x, states = self._states(ours.decoder, ours.embed(tokens, where, past), context, output_hidden_states)
+        logits = ours.embedding.logits(x)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten().long())
+        found: dict[str, Any] = {
+            "loss": loss,
+            "logits": logits,
+            "past_key_values": past_key_values,
+            "decoder_hidden_states": states,
+            "encoder_last_hidden_state": memory,
+            "encoder_hidden_states": getattr(encoder_outputs, "hidden_states", None),
+        }
+        return Seq2SeqLMOutput(**found)
+
+    def shifted(self, labels: Tensor) -> Tensor:
+        """The start token and all labels but the last."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise OdeumError("to shift labels, the configuration must have decoder_start_token_id and pad_token_id")
+        kept = labels.masked_fill(labels == IGNORE, pad)
+        return torch.cat((torch.full_like(kept[:, :1], start), kept[:, :-1]), dim=1)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """What data collators of transformers ask for."""
+        return self.shifted(labels)
+
+    def _both_caches(self, given: Any) -> Any:
+        if given is None or isinstance(given, EncoderDecoderCache):
+            return given
+        return EncoderDecoderCache(given, DynamicCache(config=self.config))

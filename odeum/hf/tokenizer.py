@@ -1,0 +1,97 @@
+"""The tokens of a run as a tokenizer of transformers, which gives the same numbers for the same text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from odeum.data.tokens import END, PAD, Bpe, Bytes, Listed, Tokens
+from odeum.errors import OdeumError
+
+PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
+LINE_ENDS = Regex(" ?<eos> ?")
+
+
+def make_tokenizer(tokens: Tokens, kind: str, length: int) -> PreTrainedTokenizerFast:
+    """A fast tokenizer with the special tokens that the kind of model reads: `kind` as in `odeum list`.
+
+    A language model is told the end of a line before a prompt, as `odeum predict` does; a translation model the end of
+    a sentence after it.
+    """
+    made = _core(tokens)
+    special: dict[str, Any] = {}
+    if kind == "translation":
+        special = {"pad_token": "<pad>", "bos_token": "<start>", "eos_token": "<end>", "unk_token": "<unk>"}
+        made.post_processor = processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 2)])
+    elif kind == "language":
+        start = tokens.start
+        name = made.id_to_token(start)
+        made.post_processor = processors.TemplateProcessing(
+            single="start $A",
+            special_tokens=[{"id": "start", "ids": [start], "tokens": [name]}],
+        )
+        special = {"padding_side": "left"}  # without a pad token: every token of the vocabulary means something
+    elif made.token_to_id(PAD) == 0:
+        special = {"pad_token": PAD}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        model_max_length=length,
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+        **special,
+    )
+
+
+def _core(tokens: Tokens) -> Tokenizer:
+    if isinstance(tokens, Bpe):
+        return Tokenizer.from_str(tokens.to_json())
+    if isinstance(tokens, Bytes):
+        return _bytes()
+    if isinstance(tokens, Listed):
+        return _listed(tokens)
+    raise OdeumError(f"{type(tokens).__name__} cannot be a tokenizer of transformers; it is none of Odeum's own tokens")
+
+
+def _bytes() -> Tokenizer:
+    """Every byte is a letter of the byte-level alphabet, after the padding; letters are never merged."""
+    letters = _byte_letters()
+    made = Tokenizer(models.BPE(vocab={PAD: 0, **{letter: byte + 1 for byte, letter in letters.items()}}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def _byte_letters() -> dict[int, str]:
+    """The printable letter that stands for each byte in byte-level BPE (GPT-2): itself, or one from U+0100 on."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+
+
+def _listed(tokens: Listed) -> Tokenizer:
+    unknown = tokens.entries[tokens.unknown]
+    made = Tokenizer(models.WordLevel({entry: i for i, entry in enumerate(tokens.entries)}, unk_token=unknown))
+    match tokens.kind:
+        case "characters":
+            made.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+            made.decoder = decoders.Fuse()
+        case "pieces":
+            made.normalizer = normalizers.Lowercase()
+            made.pre_tokenizer = pre_tokenizers.Split(Regex(PIECES), "removed", invert=True)
+        case "symbols":
+            made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        case "words":
+            made.normalizer = normalizers.Replace("\n", f" {END} ")
+            made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            # a blank before each word, all in one, and the ends of lines as such
+            made.decoder = decoders.Sequence(
+                [
+                    decoders.Replace(Regex("^"), " "),
+                    decoders.Fuse(),
+                    decoders.Replace(LINE_ENDS, "\n"),
+                    decoders.Strip(" ", 1, 0),
+                ]
+            )
+    return made

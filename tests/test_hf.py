@@ -1,0 +1,310 @@
+"""Our models under transformers: what they give here is what they give there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from odeum import OdeumError, build, hf, load
+from odeum.data.tokens import Bpe, Bytes, Listed
+from odeum.decode import beam_search, generate
+from odeum.hf.base import OdeumPreTrainedModel
+from odeum.settings.spelling import parse
+from odeum.tasks import open_task
+from odeum.train import Job, train, with_changes
+from odeum.train.progress import Progress
+
+SMALL = {"width": 16, "heads": 2, "depth": 2, "hidden": 24}
+FAMILY = [
+    *("sequential", "parallel", "parallel:independent=1", "rk4", "macaron", "strang", "ode-transformer", "transevolve"),
+    *("transevolve:random-1", "adams-bashforth", "hyper"),
+]
+
+
+def scrambled(model: Any) -> Any:
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model.eval()
+
+
+def language(architecture: str, **changes: Any) -> Any:
+    settings = SMALL | {"vocabulary": 23, "length": 40} | changes
+    return scrambled(build(architecture, "language_small", **settings))
+
+
+def reloaded(model: Any, auto: Any, directory: Path, **options: Any) -> Any:
+    model.save_pretrained(directory, **options)
+    return auto.from_pretrained(directory)
+
+
+def prompts() -> tuple[torch.Tensor, torch.Tensor]:
+    """Three prompts, padded on the left."""
+    mask = (torch.arange(7) >= torch.tensor([[0], [3], [5]])).long()
+    return torch.randint(23, (3, 7)), mask
+
+
+@pytest.mark.parametrize("architecture", FAMILY)
+def test_generate_is_ours(architecture: str, tmp_path: Path) -> None:
+    """Greedy, left-padded, from a directory, with growing and static caches; beams are the same without a cache."""
+    ours = language(architecture, positions="rotary")
+    theirs = reloaded(hf.OdeumForCausalLM.wrap(ours), transformers.AutoModelForCausalLM, tmp_path)
+    ids, mask = prompts()
+    right = generate(ours, ids, mask, max_new_tokens=6, temperature=0)
+    greedy = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(theirs.generate(ids, **greedy), right)
+    assert torch.equal(theirs.generate(ids, **greedy, cache_implementation="static"), right)
+    assert torch.equal(theirs.generate(ids, **greedy, use_cache=False), right)
+    beams = theirs.generate(ids, **greedy, num_beams=3)
+    assert torch.equal(theirs.generate(ids, **greedy, num_beams=3, use_cache=False), beams)
+
+
+def test_an_adaptive_solver_reads_the_prefix_again() -> None:
+    ours = language("continuous")
+    theirs = hf.OdeumForCausalLM.wrap(ours)
+    ids, mask = prompts()
+    right = generate(ours, ids, mask, max_new_tokens=3, temperature=0)
+    found = theirs.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    assert not theirs.config.use_cache and torch.equal(found, right)
+    with pytest.raises(OdeumError, match="no decoding cache"):
+        theirs(ids, past_key_values=transformers.DynamicCache())
+
+
+def test_the_forward_pass_has_what_transformers_users_expect(tmp_path: Path) -> None:
+    ours = language("rk4")
+    theirs = reloaded(hf.OdeumForCausalLM.wrap(ours), transformers.AutoModelForCausalLM, tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    ids, _ = prompts()
+    out = theirs(ids, labels=ids, output_hidden_states=True)
+    expected = ours(ids)
+    torch.testing.assert_close(out.logits, expected.logits)
+    shifted = ours(ids[:, :-1], labels=ids[:, 1:]).loss
+    torch.testing.assert_close(out.loss, shifted)
+    assert len(out.hidden_states) == 3 and len(out.past_key_values) == 8  # four evaluations a layer
+    torch.testing.assert_close(ours.logits(out.hidden_states[-1]), expected.logits)
+    torch.testing.assert_close(theirs(ids, logits_to_keep=1).logits, expected.logits[:, -1:])
+    torch.testing.assert_close(theirs(inputs_embeds=theirs.get_input_embeddings()(ids)).logits, expected.logits)
+    assert torch.equal(theirs(ids, labels=ids, return_dict=False)[0], out.loss)
+    with pytest.raises(OdeumError, match="output_attentions"):
+        theirs(ids, output_attentions=True)
+
+
+def test_recomputing_gives_the_same_gradient() -> None:
+    model = hf.OdeumForCausalLM.wrap(language("hyper", dropout=0.1)).train()
+    ids, _ = prompts()
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        torch.manual_seed(1)
+        model(ids, labels=ids).loss.backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    plain = gradients()
+    model.gradient_checkpointing_enable()
+    assert model.odeum.stack.recompute is not None
+    for a, b in zip(gradients(), plain, strict=True):
+        torch.testing.assert_close(a, b)
+    model.gradient_checkpointing_disable()
+    assert model.odeum.stack.recompute is None
+
+
+def test_the_vocabulary_grows(tmp_path: Path) -> None:
+    ours = language("parallel")
+    model = hf.OdeumForCausalLM.wrap(ours)
+    ids, _ = prompts()
+    before = ours(ids).logits
+    model.resize_token_embeddings(30, mean_resizing=False)
+    torch.testing.assert_close(model(ids).logits[..., :23], before)
+    again = reloaded(model, transformers.AutoModelForCausalLM, tmp_path)
+    assert again(ids).logits.shape[-1] == 30 and again.odeum.settings.vocabulary == 30
+
+
+def test_a_new_head_is_made_where_the_file_has_none(tmp_path: Path) -> None:
+    ours = scrambled(build("sequential", "classification_small", **SMALL, vocabulary=23, length=9, classes=3))
+    hf.OdeumForSequenceClassification.wrap(ours).save_pretrained(tmp_path)
+    new = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=5, ignore_mismatched_sizes=True
+    )
+    assert new(torch.randint(23, (2, 9))).logits.shape == (2, 5)
+    assert torch.equal(new.odeum.stack.norm.weight, ours.stack.norm.weight)
+    assert bool(new.odeum.head.weight.isfinite().all()) and not bool(new.odeum.head.bias.any())
+
+
+@pytest.mark.parametrize("architecture", ["sequential", "rk4", "transevolve"])
+def test_translations_are_ours(architecture: str, tmp_path: Path) -> None:
+    ours = scrambled(build(architecture, "translation_small", **SMALL, vocabulary=9, length=20, decoder_depth=1))
+    nn.init.normal_(ours.embedding.weight, std=0.1)  # so that the layers decide
+    for norm in (m for m in ours.modules() if isinstance(m, nn.LayerNorm)):
+        nn.init.ones_(norm.weight)
+    ids = torch.randint(3, 9, (6, 7))
+    mask = (torch.arange(7) < torch.tensor([[7], [4], [2], [7], [5], [1]])).long()
+
+    def search(beam: int, end: int) -> list[list[int]]:
+        return beam_search(ours, ids, mask, beam=beam, length_penalty=0.0, max_length=12, start=1, end=end, pad=0)
+
+    # an untrained model ends by chance: take the token at which most of these do
+    end = max(range(2, 9), key=lambda token: sum(len(row) < 12 for row in search(1, token)))
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": end, "decoder_start_token_id": 1}
+    model = hf.OdeumForSeq2SeqLM.wrap(ours, **special)
+    theirs = reloaded(model, transformers.AutoModelForSeq2SeqLM, tmp_path)
+    options = {"attention_mask": mask, "max_new_tokens": 13, "do_sample": False, "suppress_tokens": [0, 1]}
+    for beam, more in ((1, {}), (3, {"num_beams": 3, "length_penalty": 0.0, "early_stopping": "never"})):
+        found = theirs.generate(ids, **options, **more)
+        assert torch.equal(found, theirs.generate(ids, **options, **more, use_cache=False))
+        pairs = zip(found[:, 1:].tolist(), search(beam, end), strict=True)
+        ended = [(row[: row.index(end)], right) for row, right in pairs if end in row]
+        assert ended and all(row == right for row, right in ended)
+    ids, mask = ids[:3], mask[:3]
+    labels = torch.tensor([[3, 4, 2, -100], [4, 2, -100, -100], [3, 3, 4, 2]])
+    shifted = torch.tensor([[1, 3, 4, 2], [1, 4, 2, 0], [1, 3, 3, 4]])
+    torch.testing.assert_close(theirs(ids, mask, labels=labels).loss, ours(ids, mask, shifted, labels).loss)
+
+
+def small_run(
+    out: Path, *data: Any, architecture: str = "rk4", seed: int = 0, options: Any = None, **model: Any
+) -> Path:
+    task = open_task(*data, **(options or {}))
+    settings = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 1})
+    training = with_changes(task.training(), {"steps": 2, "batch_size": 4})
+    train(Job(task, settings, parse(architecture), training, seed, out, "odeum train …"), Progress("", quiet=True))
+    return out
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "rain.txt"
+    path.write_text("\n".join(f"the rain falls on roof number {i % 7} & runs" for i in range(120)))
+    return path
+
+
+def test_a_run_becomes_a_directory_of_transformers(text: Path, tmp_path: Path) -> None:
+    """Tokenizer, card and model: the text of a pipeline is the text of `odeum predict`."""
+    for seed in (0, 1):
+        run = small_run(tmp_path / "runs" / f"seed-{seed}", text, seed=seed, options={"length": 24})
+    out = hf.save(run, tmp_path / "out")
+    words = "the rain"
+    own = load(run).predict([words], max_new_tokens=8, temperature=0)[0]
+    pipe = transformers.pipeline("text-generation", model=str(out))
+    found = pipe(words, max_new_tokens=8, do_sample=False, return_full_text=False)[0]["generated_text"]
+    assert found == own and own.strip()
+    card = (out / "README.md").read_text()
+    assert "dx/dt = G(N(x)) + F(N(x))" in card and "odeum train …" in card and "| 0 |" in card and "| 1 |" in card
+    assert "/" + str(tmp_path).strip("/") not in card
+    with pytest.raises(OdeumError, match="holds a run of Odeum"):
+        hf.save(run, tmp_path / "runs" / "seed-0")
+
+
+def test_what_is_pushed_has_our_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pushed: dict[str, str] = {}
+
+    def upload(self: Any, working_dir: str, repo: str, *_: Any, **__: Any) -> None:
+        pushed.update({p.name: p.read_text() for p in Path(working_dir).iterdir() if p.suffix != ".safetensors"})
+
+    class Api:
+        def create_repo(self, repo_id: str, **_: Any) -> Any:
+            return type("Made", (), {"repo_id": repo_id})
+
+    class Stub:
+        def save(self, path: str) -> None:
+            Path(path).write_text("# a template")
+
+    from transformers.utils import hub
+
+    monkeypatch.setattr(hub, "hf_api", Api)
+    monkeypatch.setattr(hub.PushToHubMixin, "_upload_modified_files", upload)
+    monkeypatch.setattr(hub, "create_and_tag_model_card", lambda *_, **__: Stub())
+    model = hf.OdeumForCausalLM.wrap(language("sequential"))
+    model.card = "# ours\n"
+    model.push_to_hub("somebody/model")
+    assert pushed["README.md"] == "# ours\n" and json.loads(pushed["config.json"])["model_type"] == "odeum"
+
+
+def test_image_classifiers_come_with_their_processor(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name, shade in (("dark", 40), ("light", 200)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(12):
+            noise = np.random.default_rng(i).integers(-30, 30, (14, 11, 3))
+            Image.fromarray((shade + noise).astype(np.uint8)).save(tmp_path / "data" / name / f"{i}.png")
+    run = small_run(tmp_path / "run", tmp_path / "data", architecture="parallel", options={"size": 8})
+    out = hf.save(run, tmp_path / "out")
+    pipe = transformers.pipeline("image-classification", model=str(out))
+    file = tmp_path / "data" / "dark" / "3.png"
+    ((first, chance), *_) = load(run).predict([file])[0]
+    found = pipe(str(file))[0]
+    assert found["label"] == first and found["score"] == pytest.approx(chance, abs=1e-6)
+
+
+LINES = ["The rain isn't <br /> falling; on_the roof!", "b  a\n\n c <unk> d\n", "naïve Ünïcode — 日本 \t z", "a"]
+
+
+@pytest.mark.parametrize("kind", ["words", "characters", "pieces", "symbols", "bytes", "bpe"])
+def test_tokenizers_give_the_same_numbers(kind: str, tmp_path: Path) -> None:
+    texts = [*LINES[:2], "the cat sat"]
+    tokens: Any = Bytes() if kind == "bytes" else None
+    if kind == "bpe":
+        tokens = Bpe.learn(texts, 300)
+    elif tokens is None:
+        tokens = Listed.learn(kind, texts, None, first=("<pad>", "<unk>") if kind == "pieces" else ())
+    made = hf.make_tokenizer(tokens, "classification", 16)
+    made.save_pretrained(tmp_path)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for line in LINES:
+        ids = tokens.encode(line)
+        assert again(line)["input_ids"] == ids
+        if (
+            getattr(tokens, "unknown", None) not in ids or kind == "words"
+        ):  # elsewhere we show what is unknown otherwise
+            assert again.decode(ids, skip_special_tokens=False) == tokens.decode(ids)
+    if kind in ("words", "characters", "bpe"):
+        prompt = hf.make_tokenizer(tokens, "language", 16)("the cat")["input_ids"]
+        assert prompt == [tokens.start, *tokens.encode("the cat")]
+
+
+def test_trainer_lowers_the_loss(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="Trainer needs accelerate, which is not installed")
+    model = hf.OdeumForCausalLM.wrap(language("parallel"))
+    rows = [{"input_ids": row, "labels": row} for row in torch.randint(23, (8, 12))]
+    with torch.no_grad():
+        batch = torch.stack([row["input_ids"] for row in rows])
+        before = model(batch, labels=batch).loss
+    settings = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=6, learning_rate=1e-2, report_to=[], use_cpu=True, disable_tqdm=True,
+        save_strategy="no", logging_strategy="no", gradient_checkpointing=True,
+    )  # fmt: skip
+    transformers.Trainer(model=model, args=settings, train_dataset=rows).train()
+    assert model(batch, labels=batch).loss < before
+
+
+def test_lora_trains_adapters_alone(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    base = hf.OdeumForCausalLM.wrap(language("rk4", activation="relu"))
+    ids, _ = prompts()
+    plain = base(ids).logits.detach()
+    settings = peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["qkv", "up"], init_lora_weights=False)
+    model = peft.get_peft_model(base, settings).train()
+    model(input_ids=ids, labels=ids).loss.backward()
+    trained = {name for name, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
+    assert trained and all("lora" in name for name in trained) and any("up.lora" in name for name in trained)
+    assert not torch.allclose(model.eval()(input_ids=ids).logits, plain)
+    assert model.generate(input_ids=ids, max_new_tokens=3, do_sample=False, pad_token_id=0).shape == (3, 10)
+
+
+def test_another_kind_is_refused(tmp_path: Path) -> None:
+    hf.OdeumForCausalLM.wrap(language("sequential")).save_pretrained(tmp_path)
+    with pytest.raises(OdeumError, match="is for models of the kind Translation"):
+        transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+
+
+def test_every_model_is_one_of_transformers() -> None:
+    for name in hf.__all__:
+        found = getattr(hf, name)
+        if name.startswith("OdeumFor"):
+            assert issubclass(found, OdeumPreTrainedModel)
