@@ -56,6 +56,12 @@ def run(argv: list[str]) -> int:
         "--judge", type=str, default=None, help="what decides: metric or loss; the other is shown (none: metric)"
     )
     parser.add_argument(
+        "--vary",
+        type=str,
+        default="seed",
+        help="from seed to seed: seed (weights and batches), or split (also the examples held out; no official test)",
+    )
+    parser.add_argument(
         "--match",
         type=str,
         default=None,
@@ -128,6 +134,7 @@ def run(argv: list[str]) -> int:
         given.get("margin"),
         str(given.get("jobs", "auto")),
         given.get("on"),
+        given.get("vary", "seed"),
         named_plugins(),
     )
     if given.get("dry_run"):

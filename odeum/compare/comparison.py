@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from odeum.compare.folds import VARY, Folds
 from odeum.compare.forecast import Forecast, forecast
 from odeum.compare.matching import paces, recipes, sized_run
 from odeum.compare.plan import Plan, check_plan, forget, make_plan
 from odeum.compare.seeds import Decision, Seeds, decide, going
 from odeum.distributed import ranks
 from odeum.distributed.ranks import is_main
-from odeum.errors import OdeumError, notice
+from odeum.errors import OdeumError, choose, notice
 from odeum.launch.launcher import Launcher, launcher
 from odeum.launch.local import jobs_for, threads_for
 from odeum.launch.worker import Event, Tell, finish
@@ -56,11 +57,18 @@ class Comparison:
     """how many runs at once: a number, or auto"""
     on: str | None = None
     """where: none for this machine, ray[:address], slurm[:partition]"""
+    vary: str = "seed"
+    """what differs from seed to seed: seed, or split"""
     plugins: tuple[str, ...] = ()
     """files or modules that other processes must load too"""
+    folds: Folds | None = field(default=None, init=False)
+    """the data of each seed (none: the same for all)"""
 
     def __post_init__(self) -> None:
         check_plan(self.match, self.architectures, self.training.budget)
+        choose(self.vary, VARY, "value of --vary")
+        if self.vary == "split":  # what cannot be split is refused before there is a directory
+            object.__setattr__(self, "folds", Folds(self.task))
 
 
 Results = dict[str, dict[int, dict[str, Any]]]
@@ -228,16 +236,20 @@ def plan_of(job: Comparison, names: list[str], reference: str) -> Plan:
         margin=job.margin,
         command=job.command,
         threads=None if ranks.size() > 1 else threads_for(len(names) * job.seeds.limit),
+        vary=job.vary,
+        overlap=job.folds.overlap if job.folds else 0.0,
     )
 
 
 def jobs_of(job: Comparison, sized: dict[str, Job], training: dict[str, Training]) -> dict[tuple[str, int], Job]:
     """Every run that may be needed, by architecture and seed."""
-    return {
+    runs = {
         (name, seed): replace(run, training=training[name], seed=seed, directory=run.directory / f"seed-{seed}")
         for seed in range(job.seeds.limit)
         for name, run in sized.items()
     }
+    folds = job.folds
+    return runs if folds is None else {key: folds.fit(run, key[1]) for key, run in runs.items()}
 
 
 def stored_results(directory: Path, names: Sequence[str]) -> Results:

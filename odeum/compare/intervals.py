@@ -57,6 +57,8 @@ class Difference:
     degrees: float = 0.0
     """of freedom, with what was borrowed"""
     problem: Problem | None = None
+    overlap: float = 0.0
+    """what stands beside 1 / n in the variance of the mean"""
 
     @property
     def counts(self) -> bool:
@@ -144,4 +146,5 @@ def _interval(summary: Summary, pooled: float, known: int, level: float, overlap
         summary.n,
         math.sqrt(variance),
         degrees + lent,
+        overlap=overlap,
     )

@@ -40,6 +40,10 @@ class Plan:
     command: str = ""
     threads: int | None = None
     """of each run, fixed once: how many run at a time, and where, then changes no bit (none: torchrun's processes)"""
+    vary: str = "seed"
+    """what differs from seed to seed: seed (weights and batches), or split (also which examples are held out)"""
+    overlap: float = 0.0
+    """of varied splits: test over training examples"""
     pace: dict[str, Pace] = field(default_factory=dict)
     """what a step of each architecture costs, measured once: by it a budget becomes a number of steps"""
 
@@ -52,7 +56,7 @@ class Plan:
 
     @property
     def criterion(self) -> Criterion:
-        return Criterion(self.metric.higher_is_better, self.margin, self.seeds)
+        return Criterion(self.metric.higher_is_better, self.margin, self.seeds, self.overlap)
 
     def write(self, directory: Path) -> None:
         make_directory(directory)
@@ -68,6 +72,8 @@ class Plan:
             "looked": list(self.looked),
             "command": self.command,
             "threads": self.threads,
+            "vary": self.vary,
+            "overlap": self.overlap,
             "pace": {name: pace.record() for name, pace in self.pace.items()},
         }
         write_json(directory / "comparison.json", content)
@@ -96,19 +102,23 @@ def make_plan(
     margin: str | None = None,
     command: str = "",
     threads: int | None = None,
+    vary: str = "seed",
+    overlap: float = 0.0,
 ) -> Plan:
     """The plan of this call, in agreement with the plan that the directory holds; a change of question is refused.
 
     Arguments: the directory of the comparison; the architectures, as spelled; what they are compared with (none: all
     with each other); the data's name; what is held equal; the time of each run; how many seeds; the task's own metric;
     what decides, `metric` or `loss` (none: as planned, else the metric); what matters (none: as planned, else the
-    metric's own margin).
+    metric's own margin); what differs from seed to seed, and by how much splits overlap.
     """
     path = directory / "comparison.json"
     before: dict[str, Any] = read_json(path) if path.exists() else {}
     where = f"'{directory}' holds a comparison"
     if before.get("match") not in (None, match):
         raise OdeumError(f"{where} of equal {before['match']}, not {match}; give another --out")
+    if before and (was := before.get("vary", "seed")) != vary:
+        raise OdeumError(f"{where} whose seeds vary the {was}, not the {vary}; give another --out")
     planned_judge = str(before.get("judge") or JUDGES[0])
     if judge is not None and choose(judge, JUDGES, "judge") != planned_judge and before:
         raise OdeumError(f"{where} that is judged by its {planned_judge}, not by its {judge}; give another --out")
@@ -133,6 +143,8 @@ def make_plan(
         looked=_looked(before, seeds),
         command=command,
         threads=before.get("threads", threads),
+        vary=vary,
+        overlap=overlap,
         pace=read_paces(before.get("pace")),
     )
 

@@ -85,13 +85,14 @@ def more_seeds(found: Difference, margin: float) -> int | None:
     """How many more seeds would decide, if difference and spread stay about what they are.
 
     An interval decides as soon as it leaves out zero or lies within the margin, so it need never be narrower than the
-    margin itself. The mean of more seeds will be another one; it is given room for that.
+    margin itself. The mean of more seeds will be another one; it is given room for that. Where splits of the data
+    overlap no number of seeds may be enough.
     """
     assert found.spread is not None
     room = max(abs(found.mean), margin - abs(found.mean))
     share = found.degrees / (found.n - 1)
     for n in range(found.n + 1, found.n + 1 + MANY):
         quantile = t_quantile((1 + found.level) / 2, share * (n - 1))
-        if (quantile + USUALLY) * found.spread / math.sqrt(n) <= room:
+        if (quantile + USUALLY) * found.spread * math.sqrt(1 / n + found.overlap) <= room:
             return n - found.n
     return None

@@ -50,12 +50,12 @@ def _is_library(path: Path) -> bool:
     return not skipped & set(path.parts)
 
 
-def read_corpus(paths: list[Path]) -> Corpus:
+def read_corpus(paths: list[Path], fold: int = 0) -> Corpus:
     """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file."""
     found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
     parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}
     if set(parts.values()) == {None}:
-        pieces = [consecutive(read_text(path)) for path in found]
+        pieces = [consecutive(read_text(path), fold=fold) for path in found]
         return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(SPLITS)}
     texts: Corpus = {}
     for path, part in parts.items():
@@ -65,7 +65,7 @@ def read_corpus(paths: list[Path]) -> Corpus:
     for path, part in parts.items():
         if part in ("valid", "test"):
             _refuse_repetition(path, texts)
-    corpus = hold_out(texts, _cut)
+    corpus = hold_out(texts, lambda train, count: _cut(train, count, fold), fold)
     return {part: corpus[part] for part in SPLITS}
 
 
@@ -76,8 +76,8 @@ def _refuse_repetition(path: Path, texts: Corpus) -> None:
         raise OdeumError(f"all of '{path}' stands in the training text too, so it can test nothing; give other text")
 
 
-def _cut(texts: list[str], count: int) -> list[list[str]]:
-    pieces = [consecutive(text) for text in texts]
+def _cut(texts: list[str], count: int, fold: int) -> list[list[str]]:
+    pieces = [consecutive(text, fold=fold) for text in texts]
     return [[piece[i] for piece in pieces] for i in range(count + 1)]
 
 

@@ -107,7 +107,7 @@ def class_folders(folder: Path) -> Groups:
     return found
 
 
-def folder(path: Path, size: int | None = None, fit: Fit = "crop") -> Pictures:
+def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0) -> Pictures:
     """Class = sub-folder; with sub-folders train, valid, test of class folders if there are such."""
     given: dict[str, Groups] = {}
     for split in SPLITS:
@@ -128,7 +128,7 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop") -> Pictures:
         files = [file for group in found.values() for file in group]
         labels = torch.tensor([index[name] for name, group in found.items() for _ in group])
         parts[split] = load_images(files, channels, side, fit), labels
-    parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path)))
+    parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path), fold), fold)
     return Pictures(parts, classes, notes=fitted(shapes, fit))
 
 

@@ -86,7 +86,7 @@ def read_tsv(path: Path) -> Pairs:
     return without_empty([row[0] for row in rows], [row[1] for row in rows], f"'{path}'")
 
 
-def read_pairs(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
+def read_pairs(paths: list[Path], fold: int = 0) -> tuple[dict[str, Pairs], tuple[str, str]]:
     """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there."""
     if paths[0].is_dir():
         paths = _inside(paths[0])
@@ -104,7 +104,7 @@ def read_pairs(paths: list[Path]) -> tuple[dict[str, Pairs], tuple[str, str]]:
                 _refuse_repetition(parts[part], parts["train"], str(there[0]))
     languages = (paths[0].suffix[1:], paths[1].suffix[1:]) if len(paths) == 2 else ("source", "target")
     where = " ".join(map(str, paths))
-    return hold_out(parts, lambda train, count: _cut(train, count, where)), languages
+    return hold_out(parts, lambda train, count: _cut(train, count, where, fold), fold), languages
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -115,10 +115,9 @@ def _inside(folder: Path) -> list[Path]:
     return sides or [p for p in train or found if p.suffix.lower() == ".tsv"]
 
 
-def _cut(train: Pairs, count: int, where: str) -> list[Pairs]:
-    return [
-        ([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in random_rows(len(train[0]), count, where)
-    ]
+def _cut(train: Pairs, count: int, where: str, fold: int) -> list[Pairs]:
+    kept = random_rows(len(train[0]), count, where, fold=fold)
+    return [([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in kept]
 
 
 def _refuse_repetition(held: Pairs, train: Pairs, where: str) -> None:

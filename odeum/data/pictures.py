@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odeum.data.files import read_lines
 from odeum.data.homes import locate
-from odeum.data.splits import stratified
+from odeum.data.splits import refuse_fold, stratified
 from odeum.errors import OdeumError
 
 ImageSplit = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
@@ -30,9 +30,12 @@ class Pictures:
     notes: tuple[str, ...] = ()
 
 
-def named_images(name: str) -> Pictures:
-    """One of the named sets."""
-    return {"digits": digits, "cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion}[name]()
+def named_images(name: str, fold: int = 0) -> Pictures:
+    """One of the named sets; of digits, which have no official test part, another fold is another split."""
+    if name == "digits":
+        return digits(fold)
+    refuse_fold(fold)
+    return {"cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion}[name]()
 
 
 def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
@@ -41,19 +44,19 @@ def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: s
     return Pictures({"train": rest, "valid": valid, "test": test}, classes, mirrors)
 
 
-def cut_images(train: ImageSplit, count: int, where: str) -> list[ImageSplit]:
+def cut_images(train: ImageSplit, count: int, where: str, fold: int = 0) -> list[ImageSplit]:
     """What is left to train on, and then parts of a tenth each."""
-    return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where)]
+    return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where, fold=fold)]
 
 
-def digits() -> Pictures:
+def digits(fold: int = 0) -> Pictures:
     """1,797 8×8 scans that come with scikit-learn: the offline default; 70 / 10 / 20 % by a fixed split."""
     from sklearn.datasets import load_digits
 
     raw = load_digits()
     images = torch.from_numpy((raw.images * (255 / 16)).round().astype(np.uint8))[:, None]
     labels = torch.from_numpy(raw.target.astype(np.int64))
-    rows = dict(zip(("train", "valid", "test"), stratified(labels, (0.1, 0.2), "digits"), strict=True))
+    rows = dict(zip(("train", "valid", "test"), stratified(labels, (0.1, 0.2), "digits", fold=fold), strict=True))
     return Pictures({k: (images[r], labels[r]) for k, r in rows.items()}, [str(i) for i in range(10)], mirrors=False)
 
 

@@ -12,17 +12,29 @@ from odeum.data.split_names import SPLITS
 from odeum.errors import OdeumError
 
 T = TypeVar("T")
+GOLDEN = (5**0.5 - 1) / 2
 
 
-def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]]) -> dict[str, T]:
+def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]], fold: int = 0) -> dict[str, T]:
     """The parts, those that are not given cut off the training part.
 
-    `cut(train, n)` gives what is left to train on and then n parts.
+    `cut(train, n)` gives what is left to train on and then n parts; of another `fold` it gives other ones.
     """
+    if "test" in parts:
+        refuse_fold(fold)
     missing = [part for part in SPLITS[1:] if part not in parts]
     if not missing:
         return parts
     return parts | dict(zip(("train", *missing), cut(parts["train"], len(missing)), strict=True))
+
+
+def refuse_fold(fold: int) -> None:
+    """Data that comes with its own test part is cut in one way."""
+    if fold:
+        raise OdeumError(
+            f"the data has a test part of its own, so there is no fold {fold} of it; leave --vary split (--data.fold) "
+            "out"
+        )
 
 
 def shuffled(count: int, seed: int = 0) -> Tensor:
@@ -35,14 +47,16 @@ def mixed(count: int, limit: int | None) -> Tensor:
     return torch.arange(count) if limit is None or limit >= count else shuffled(count)[:limit].sort().values
 
 
-def stratified(labels: Tensor, shares: tuple[float, ...], where: str, largest: int = 5000) -> list[Tensor]:
+def stratified(
+    labels: Tensor, shares: tuple[float, ...], where: str, largest: int = 5000, fold: int = 0
+) -> list[Tensor]:
     """Indices of one part a share and, first, of the rest (the training part), with the classes mixed alike.
 
     Every class keeps an example for the training; a class with enough examples has at least one in each part.
     """
     parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     scale = min(1.0, largest / max(1.0, max(shares) * len(labels)))
-    order = shuffled(len(labels))
+    order = shuffled(len(labels), fold)
     by_label = order[labels[order].argsort(stable=True)]
     for members in by_label.split(labels.unique(sorted=True, return_counts=True)[1].tolist()):
         rows = members
@@ -62,18 +76,24 @@ def stratified(labels: Tensor, shares: tuple[float, ...], where: str, largest: i
     return out
 
 
-def random_rows(count: int, parts: int, where: str, largest: int = 1000) -> list[list[int]]:
+def random_rows(count: int, parts: int, where: str, largest: int = 1000, fold: int = 0) -> list[list[int]]:
     """Indices of the training part and then of each other: a twentieth of the rows, at most `largest`."""
     share = min(largest, count // 20)
     if not share:
         raise OdeumError(f"'{where}' has {count} pairs, too few to set some aside for validation and test (20)")
-    order = shuffled(count).tolist()
+    order = shuffled(count, fold).tolist()
     held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
     return [sorted(order[parts * share :]), *held]
 
 
-def consecutive(text: str, shares: tuple[float, float] = (0.9, 0.95)) -> tuple[str, str, str]:
-    """Three pieces of a text, one after the other, cut at line ends where there are any near."""
+def consecutive(text: str, shares: tuple[float, float] = (0.9, 0.95), fold: int = 0) -> tuple[str, str, str]:
+    """Three pieces of a text, one after the other, cut at line ends where there are any near.
+
+    Another fold begins elsewhere: the text is turned, by the golden ratio, so that a few folds lie far apart.
+    """
+    start = int(len(text) * (fold * GOLDEN % 1.0))
+    start = text.find("\n", start) + 1 if start else 0
+    text = text[start:] + text[:start]
     places = []
     for share in shares:
         place = int(len(text) * share)

@@ -37,10 +37,17 @@ DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})
 def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     """Sentences, the most important first."""
     out = [*_equal(comparison, rows), *data_notes(comparison), *_verdicts(comparison, rows)]
-    out.append(
-        "± is the sample standard deviation over seeds: the luck of initial weights and batch order. "
-        "It does not cover the choice of the data, its split, or the recipe."
-    )
+    luck, rest = "the luck of initial weights and batch order", "the choice of the data, its split, or the recipe"
+    if comparison.overlap:
+        luck, rest = (
+            f"{luck} and of the split, which is another one in each seed",
+            "the choice of the data or the recipe",
+        )
+        out.append(
+            "Training parts of different splits overlap, so the intervals are wider than those of independent seeds "
+            f"(Nadeau and Bengio: the variance of a mean has {comparison.overlap:.2f} beside 1/n)."
+        )
+    out.append(f"± is the sample standard deviation over seeds: {luck}. It does not cover {rest}.")
     out.append("One recipe was used for all and tuned for none; another recipe may change the order.")
     out += _times(comparison)
     if known := next((row.beside["majority_accuracy"] for row in rows if "majority_accuracy" in row.beside), None):
@@ -103,7 +110,9 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
     runs = [run.info for run in comparison.runs if run.result is not None]
     for key, what in (("fingerprint", "data"), ("device", "device")):
-        if len({str(info.get(key)) for info in runs}) > 1:
+        split = key == "fingerprint" and comparison.overlap > 0  # then it is another one in each seed
+        found = {(info.get("seed") if split else None, str(info.get(key))) for info in runs}
+        if len(found) > len({seed for seed, _ in found}):
             out.append(f"The runs do not all have the same {what}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
         if key in DIFFERS_BY_MATCH and comparison.match in ("time", "macs"):

@@ -72,6 +72,7 @@ class ComparisonRecord:
     looked: tuple[int, ...]
     """numbers of seeds after which results had been seen and more were added, where that was no plan"""
     overlap: float
+    """of splits that differ from seed to seed (0: one split for all)"""
     split: str
     """where the architectures are judged: test, or valid where there is no test"""
     data: str

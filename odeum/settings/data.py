@@ -36,6 +36,8 @@ class ImageData:
     fit: Literal["crop", "squash", "squash-unturned"] = field(default="crop", repr=False)
     """of images that are not square: crop (the middle square), squash (all of it, deformed); squash-unturned: also
     without the turn that a camera noted, as in runs made before there was a choice"""
+    fold: int = field(default=0, repr=False)
+    """of data without a test part of its own: another number holds other examples out"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class LanguageData:
     """tokens a window of an evaluation repeats from the one before, so that each is scored with context (none: half)"""
     megabytes: float = 2.0
     """of the set `python` only: how much of the installation's text to take"""
+    fold: int = field(default=0, repr=False)
+    """of data without a test part of its own: another number holds other examples out"""
 
     def __post_init__(self) -> None:
         _at_least(SHORTEST_WINDOW, self.length, "length of the windows", " tokens")
@@ -77,6 +81,8 @@ class ClassificationData:
     """column of the class (none: recognised)"""
     test_examples: int | None = None
     """how many of the test examples are used, always the same (none: all; imdb-bytes: 5000)"""
+    fold: int = field(default=0, repr=False)
+    """of data without a test part of its own: another number holds other examples out"""
 
     def __post_init__(self) -> None:
         _at_least(1 + BYTES if self.tokens == "bpe" else 4, self.vocabulary, f"vocabulary of {self.tokens}")
@@ -116,6 +122,8 @@ class TranslationData:
     """width of the search behind BLEU"""
     length_penalty: float = 0.6
     """of the search behind BLEU"""
+    fold: int = field(default=0, repr=False)
+    """of data without a test part of its own: another number holds other examples out"""
 
     def __post_init__(self) -> None:
         _at_least(4, self.length, "length of the sentences", " tokens")

@@ -18,7 +18,7 @@ from odeum.tasks.base import Task
 
 __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]
 
-MAY_BE_ZERO = {"seed", "context", "length_penalty"}
+MAY_BE_ZERO = {"seed", "fold", "context", "length_penalty"}
 
 
 def open_task(data: str | Path, *more: str | Path, kind: str | None = None, **options: Any) -> Task:
@@ -48,6 +48,8 @@ def make_options(kind: str, **options: Any) -> Data:
             choose(str(value), allowed, key)
         elif isinstance(value, int | float) and not isinstance(value, bool) and value <= 0 and key not in MAY_BE_ZERO:
             raise OdeumError(f"{key} of {kind} data should be positive, not {value}")
+        elif key == "fold" and not 0 <= value < 2**31:
+            raise OdeumError(f"fold of {kind} data should be a number from 0 to 2³¹ − 1, not {value}")
     return settings(**options)
 
 

@@ -61,7 +61,7 @@ class ClassificationTask(Classes, TextTask):
             options = dataclasses.replace(options, tokens="bytes")
         labels = sorted({label for _, label in found.parts["train"]}, key=_by_number)
         _check(found.parts, labels, str(data))
-        rows = split(found.parts, labels, str(data))
+        rows = split(found.parts, labels, str(data), options.fold)
         most = options.test_examples or (5000 if data == "imdb-bytes" else None)
         rows["test"], note = some(rows["test"], most)
         tokens = learn_tokens(options, [text for text, _ in rows["train"]])
@@ -129,15 +129,15 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
             )
 
 
-def split(parts: dict[str, tables.Rows], labels: list[str], where: str) -> dict[str, tables.Rows]:
+def split(parts: dict[str, tables.Rows], labels: list[str], where: str, fold: int = 0) -> dict[str, tables.Rows]:
     """The parts that are not given are held out of the training rows, always the same, with the classes mixed alike."""
     index = {label: i for i, label in enumerate(labels)}
 
     def parted(rows: tables.Rows, count: int) -> list[tables.Rows]:
-        kept = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where)
+        kept = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where, fold=fold)
         return [[rows[i] for i in some.tolist()] for some in kept]
 
-    held = hold_out(parts, parted)
+    held = hold_out(parts, parted, fold)
     return parts if held is parts else {part: held[part] for part in SPLITS}
 
 

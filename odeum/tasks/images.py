@@ -54,7 +54,10 @@ class ImageTask(Classes, PictureTask):
         one_folder(more, options.size)
         known = str(data) in NAMED
         folder = Path(data).expanduser()
-        found = pictures.named_images(str(data)) if known else image_files.folder(folder, options.size, options.fit)
+        if known:
+            found = pictures.named_images(str(data), options.fold)
+        else:
+            found = image_files.folder(folder, options.size, options.fit, options.fold)
         images = found.parts["train"][0]
         mean, std = statistics(images)
         name = str(data) if known else Path(data).resolve().name

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.data import corpora
+from odeum.data.splits import refuse_fold
 from odeum.data.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
@@ -60,7 +61,11 @@ class LanguageTask(Task):
     def open(cls, data: str | Path, *more: str | Path, options: LanguageData) -> LanguageTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
-        corpus = corpora.named_corpus(str(data), options.megabytes) if known else corpora.read_corpus(paths)
+        if known:
+            refuse_fold(options.fold)
+            corpus = corpora.named_corpus(str(data), options.megabytes)
+        else:
+            corpus = corpora.read_corpus(paths, options.fold)
         wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
         tokens = learn_corpus_tokens(options, corpus["train"], wiki)
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}

@@ -139,7 +139,7 @@ class RegressionTask(NumberTask, TextTask):
         parts, columns = tables.tables_in_parts(
             paths, lambda path: numbers.read_numbers(path, options.text_column, options.label_column)
         )
-        rows = hold_out(parts, lambda train, count: _tenths(train, count, str(data)))
+        rows = hold_out(parts, lambda train, count: _tenths(train, count, str(data), options.fold), options.fold)
         rows["test"], note = some(rows["test"], options.test_examples)
         tokens = learn_tokens(options, [text for text, _ in rows["train"]])
         length = room(options, tokens)
@@ -191,7 +191,7 @@ class ImageRegressionTask(NumberTask, PictureTask):
             )
             for part, (files, values) in found.items()
         }
-        parts = hold_out(parts, lambda train, count: _picked(train, count, str(data)))
+        parts = hold_out(parts, lambda train, count: _picked(train, count, str(data), options.fold), options.fold)
         mean, std = statistics(parts["train"][0])
         task = cls(folder.resolve().name, options, side, mean, std, True, parts, [str(data)])
         shapes = [image_files.header(file).size for files, _ in found.values() for file in files]
@@ -237,19 +237,19 @@ def _numbered(rows: numbers.Numbered, tokens: Tokens, length: int) -> TextSplit:
     return encode_texts((text for text, _ in rows), tokens, length), values
 
 
-def _held(count: int, parts: int, where: str) -> list[list[int]]:
+def _held(count: int, parts: int, where: str, fold: int) -> list[list[int]]:
     """Rows left to train on and then of each other part: a tenth, at most 5000, always the same."""
     share = min(5000, count // 10)
     if not share:
         raise OdeumError(f"'{where}' has {count} examples, too few to set some aside for validation and test (10)")
-    order = shuffled(count).tolist()
+    order = shuffled(count, fold).tolist()
     held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
     return [sorted(order[parts * share :]), *held]
 
 
-def _tenths(rows: numbers.Numbered, parts: int, where: str) -> list[numbers.Numbered]:
-    return [[rows[i] for i in kept] for kept in _held(len(rows), parts, where)]
+def _tenths(rows: numbers.Numbered, parts: int, where: str, fold: int) -> list[numbers.Numbered]:
+    return [[rows[i] for i in kept] for kept in _held(len(rows), parts, where, fold)]
 
 
-def _picked(part: tuple[Tensor, Tensor], parts: int, where: str) -> list[tuple[Tensor, Tensor]]:
-    return [(part[0][kept], part[1][kept]) for kept in _held(len(part[1]), parts, where)]
+def _picked(part: tuple[Tensor, Tensor], parts: int, where: str, fold: int) -> list[tuple[Tensor, Tensor]]:
+    return [(part[0][kept], part[1][kept]) for kept in _held(len(part[1]), parts, where, fold)]

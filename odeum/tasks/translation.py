@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from odeum.data import pairs
 from odeum.data.ragged import Ragged, by_tokens, cut_by_tokens
+from odeum.data.splits import refuse_fold
 from odeum.data.table_files import Columns
 from odeum.data.tokens import Bpe, Tokens, load_tokens
 from odeum.errors import OdeumError, notice
@@ -74,7 +75,11 @@ class TranslationTask(Task):
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
-        texts, languages = pairs.named_pairs(str(data), options.test) if known else pairs.read_pairs(paths)
+        if known:
+            refuse_fold(options.fold)
+            texts, languages = pairs.named_pairs(str(data), options.test)
+        else:
+            texts, languages = pairs.read_pairs(paths, options.fold)
         sources, targets = texts["train"]
         characters = sum(map(len, sources)) + sum(map(len, targets))
         size = min(options.vocabulary, max(500, characters // 50))
