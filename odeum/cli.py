@@ -18,6 +18,10 @@ VERBS = {
     "train": ("odeum.commands.train", "train one model"),
     "evaluate": ("odeum.commands.evaluate", "evaluate a run, also with another solver or number of steps"),
     "predict": ("odeum.commands.predict", "classes, generated text or translations from a run"),
+    "table": (
+        "odeum.commands.table",
+        "a table of the papers beside ours: verdicts from kept results, or train what is missing",
+    ),
     "report": ("odeum.commands.report", "write the tables and the page of a comparison again"),
     "describe": ("odeum.commands.describe", "an architecture's equation, scheme and costs"),
     "list": ("odeum.commands.list", "architectures, models and data sets by name"),

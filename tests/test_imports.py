@@ -34,6 +34,7 @@ LAYERS = """
     compare
     report
     hf
+    recipes
     commands
     cli
     __main__

@@ -35,7 +35,8 @@ def named_images(name: str, fold: int = 0) -> Pictures:
     if name == "digits":
         return digits(fold)
     refuse_fold(fold)
-    return {"cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion}[name]()
+    readers = {"cifar10": cifar10, "cifar100": cifar100, "cifar100-coarse": cifar100_coarse, "fashion-mnist": fashion}
+    return readers[name]()
 
 
 def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
@@ -60,14 +61,14 @@ def digits(fold: int = 0) -> Pictures:
     return Pictures({k: (images[r], labels[r]) for k, r in rows.items()}, [str(i) for i in range(10)], mirrors=False)
 
 
-def _records(path: Path, header: int, classes: int) -> ImageSplit:
-    """CIFAR's binary records: label bytes, the last of which counts, then 3×32×32 values."""
+def _records(path: Path, header: int, classes: int, place: int = -1) -> ImageSplit:
+    """CIFAR's binary records: label bytes, of which the last counts or that at `place`, then 3×32×32 values."""
     raw = np.fromfile(path, dtype=np.uint8)
     size = header + 3072
     if raw.size == 0 or raw.size % size:
         raise OdeumError(f"'{path}' has {raw.size} bytes, not a whole number of {size}-byte CIFAR records")
     table = torch.from_numpy(raw.reshape(-1, size))
-    labels = table[:, header - 1].long()
+    labels = table[:, range(header)[place]].long()
     if int(labels.max()) >= classes:
         raise OdeumError(f"'{path}' has the label {int(labels.max())}, but there are {classes} classes")
     return table[:, header:].reshape(-1, 3, 32, 32).contiguous(), labels
@@ -82,6 +83,13 @@ def cifar100() -> Pictures:
     folder = locate("cifar100", "cifar-100-binary", ["train.bin", "test.bin"])
     train, test = (_records(folder / f"{part}.bin", 2, 100) for part in ("train", "test"))
     return with_valid(train, test, _names(folder / "fine_label_names.txt", 100), "cifar100")
+
+
+def cifar100_coarse() -> Pictures:
+    """The same images under the 20 coarse labels that the set comes with (aquatic mammals, fish, flowers …)."""
+    folder = locate("cifar100", "cifar-100-binary", ["train.bin", "test.bin"])
+    train, test = (_records(folder / f"{part}.bin", 2, 20, place=0) for part in ("train", "test"))
+    return with_valid(train, test, _names(folder / "coarse_label_names.txt", 20), "cifar100-coarse")
 
 
 def cifar10() -> Pictures:

@@ -27,7 +27,7 @@ IMAGES = Kind(
         ),
         "vit_8": Vision(width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"),
     },
-    sets=("digits", "cifar10", "cifar100", "fashion-mnist"),
+    sets=("digits", "cifar10", "cifar100", "cifar100-coarse", "fashion-mnist"),
     predict_options=(TOP,),
     recognises="odeum.data.sniffing:holds_images",
 )

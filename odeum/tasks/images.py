@@ -24,7 +24,7 @@ RECIPES: dict[str, Training] = {
     "cifar100": Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05, label_smoothing=0.1),
     "other": Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05, label_smoothing=0.1),
 }
-RECIPES["cifar10"] = RECIPES["fashion-mnist"] = RECIPES["cifar100"]
+RECIPES["cifar10"] = RECIPES["cifar100-coarse"] = RECIPES["fashion-mnist"] = RECIPES["cifar100"]
 
 
 class ImageTask(Classes, PictureTask):

@@ -1,0 +1,280 @@
+"""The papers' tables: what their data says, what is read off kept runs, and runs that are found again."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from odeum.compare.seeds import Seeds
+from odeum.errors import OdeumError
+from odeum.launch.inline import Inline
+from odeum.models import OdeumModel, build
+from odeum.models.description import describe
+from odeum.recipes import TABLES, table_named
+from odeum.recipes.base import Claim, PaperTable, Setting, TableRow, recipe_of
+from odeum.recipes.costs import row_cost
+from odeum.recipes.fresh import beside_kept
+from odeum.recipes.judging import read_results
+from odeum.recipes.printing import print_table
+from odeum.recipes.running import Jobs, TableRuns, train_missing
+from odeum.recipes.store import Store
+from odeum.settings.metric import Margin
+from odeum.settings.model import Language, Vision
+from odeum.settings.training import Training
+
+TINY = Vision(width=16, heads=2, depth=2, image_size=8, patch_size=4, channels=1, classes=10, pooling="mean")
+DIGITS = Setting("digits", TINY, Training(steps=2, batch_size=16, evaluate_every=100))
+
+
+def small_table(**changes: Any) -> PaperTable:
+    table = PaperTable(
+        name="test/table",
+        title="A table",
+        metric="accuracy",
+        split="test",
+        margin=Margin(0.01),
+        rows=(
+            TableRow("first", "parallel", "digits", paper={"accuracy": 0.7}),
+            TableRow("second", "sequential", "digits", paper={"accuracy": 0.6}),
+            TableRow("third", "rk4", "digits", control=True),
+        ),
+        claims=(Claim("the first is better", "first", "second"),),
+        scales={"laptop": {"digits": DIGITS}, "paper": {"digits": DIGITS}},
+    )
+    return replace(table, **changes)
+
+
+class Nobody:
+    def show(self, runs: Any) -> None: ...
+
+    def tell(self, number: int, event: Any) -> None: ...
+
+
+def keep(store: Store, table: PaperTable, name: str, values: list[float]) -> None:
+    """Files as runs leave them, with these accuracies."""
+    recipe = recipe_of(table, table.row(name), "laptop")
+    for seed, value in enumerate(values):
+        run = store.directory / "runs" / name / str(seed)
+        run.mkdir(parents=True)
+        content = {"valid": {"accuracy": value}, "test": {"accuracy": value}, "steps": 2}
+        if not math.isfinite(value):
+            content["failed"] = "the loss is nan"
+        (run / "result.json").write_text(json.dumps(content))
+        (run / "run.json").write_text(
+            json.dumps({"parameters": 10, "command": "odeum table x --out /home/me --results=/tmp/r --seeds 3"})
+        )
+        store.keep(recipe, seed, run, "accuracy")
+
+
+# the tables as data
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_row_has_a_run_of_its_own(table: PaperTable) -> None:
+    for scale in table.scales:
+        keys = [recipe_of(table, row, scale).key for row in table.rows]
+        assert len({*keys}) == len(keys)
+    small = [recipe_of(table, row, "laptop") for row in table.rows]
+    for recipe in small:
+        assert recipe.training.steps, "a run at the scale of a laptop ends by its steps: others are not repeatable"
+    assert all(setting.ours for settings in table.scales.values() for setting in settings.values())
+
+
+def test_tables_share_what_is_the_same_run() -> None:
+    one, two, figure = (table_named(f"zhong2022/{name}") for name in ("table1", "table2", "figure2"))
+    keys = [
+        recipe_of(t, t.row(name), "laptop").key
+        for t, name in ((one, "parallel"), (two, "parallel"), (figure, "separate"))
+    ]
+    assert len({*keys}) == 1
+
+
+def test_a_new_option_with_its_old_meaning_finds_the_old_runs() -> None:
+    """What equals a default is no part of a recipe's identity."""
+    recipe = recipe_of(small_table(), small_table().row("first"), "laptop")
+    assert recipe.identity["training"] == {"steps": 2, "batch_size": 16, "evaluate_every": 100}
+    assert "dropout" not in recipe.identity["model"]
+
+
+def test_the_papers_column_of_parameters() -> None:
+    """Zhong et al., Table 1: 5.5, 2.9, 2.0, 1.5, 1.1 and 0.7 million."""
+    table = table_named("zhong2022/table1")
+    names = ("parallel", "parallel-6", "parallel-4", "parallel-3", "parallel-2", "parallel-1")
+    costs = {name: row_cost(table, table.row(name), "paper") for name in (*names, "sequential", "rk4")}
+    assert [round(costs[name].parameters / 1e6, 1) for name in names] == [5.5, 2.9, 2.0, 1.5, 1.1, 0.7]
+    assert costs["sequential"].parameters == costs["rk4"].parameters == costs["parallel"].parameters == 5_543_716
+    # 12 layers on 197 tokens: 12 (12 n d² + 2 n² d), the patches, the head
+    layers = 12 * (12 * 197 * 192**2 + 2 * 197**2 * 192)
+    assert costs["parallel"].macs == layers + 196 * 768 * 192 + 192 * 100
+    assert costs["rk4"].macs - costs["parallel"].macs == 3 * layers
+    assert costs["parallel"].steps == 300 * 88
+
+
+def test_transevolves_parameters() -> None:
+    """Of the published code, recomputed: with the weights of it that no gradient reaches."""
+    table = table_named("dutta2021/translation")
+    wanted = {"full-1": 53.51, "full-2": 59.81, "random-1": 28.38, "random-2": 34.67, "transformer": 61.40}
+    for name, millions in wanted.items():
+        recipe = recipe_of(table, table.row(f"de-{name}"), "paper")
+        facts = describe(recipe.architecture, recipe.model, detail=False)
+        assert facts.get("parameters_published", facts["parameters"]) / 1e6 == pytest.approx(millions, abs=0.06), name
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES.values() if "paper" in t.scales], ids=lambda table: table.name)
+def test_paper_scale_builds_and_its_twin_trains(table: PaperTable) -> None:
+    """On the meta device; and two steps of the same recipe with everything but the structure made small."""
+    torch.manual_seed(0)
+    for row in table.rows[:: max(1, len(table.rows) // 3)]:
+        recipe = recipe_of(table, row, "paper")
+        with torch.device("meta"):
+            assert sum(p.numel() for p in build(recipe.architecture, recipe.model).parameters()) > 1e5
+        model = build(recipe.architecture, twin(recipe.model)).train()
+        assert isinstance(model, OdeumModel)
+        example = model.example("cpu")
+        optimizer = torch.optim.AdamW(model.parameters(), recipe.training.learning_rate)
+        losses = []
+        for _ in range(2):
+            loss = model(**example, **labels(model, example)).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        assert all(map(math.isfinite, losses)) and losses[0] != losses[1]
+
+
+def twin(model: Any) -> Any:
+    changes: dict[str, Any] = {"width": 16, "heads": 2, "hidden": 32}
+    changes |= {"image_size": 16, "patch_size": 8} if isinstance(model, Vision) else {"length": 8, "vocabulary": 40}
+    if isinstance(model, Language):
+        changes["cutoffs"] = (10, 20)
+    return replace(model, **changes)
+
+
+def labels(model: OdeumModel, example: dict[str, Any]) -> dict[str, torch.Tensor]:
+    settings = model.settings
+    if isinstance(settings, Vision) or hasattr(settings, "classes"):
+        return {"labels": torch.zeros(1, dtype=torch.long)}
+    shape = (1, 8)
+    return {} if "labels" in example else {"labels": torch.randint(1, 40, shape)}
+
+
+# what kept runs say
+
+
+def test_verdicts_of_claims(tmp_path: Path) -> None:
+    table = small_table()
+    cases = {
+        "agrees": [0.90, 0.91, 0.905],
+        "disagrees": [0.60, 0.61, 0.605],
+        "not resolved": [0.80, 0.84, 0.81],
+    }
+    for opinion, values in cases.items():
+        store = Store(tmp_path / opinion)
+        keep(store, table, "first", values)
+        keep(store, table, "second", [0.80, 0.812, 0.801])
+        (found,) = read_results(table, "laptop", store).claims
+        assert found.opinion == opinion
+        assert (found.more is not None) == (opinion == "not resolved")
+    (empty,) = read_results(table, "laptop", Store(tmp_path / "none")).claims
+    assert empty.opinion == "not run" and empty.difference is None
+
+
+def test_two_seeds_decide_nothing(tmp_path: Path) -> None:
+    store, table = Store(tmp_path), small_table()
+    keep(store, table, "first", [0.9, 0.9001])
+    keep(store, table, "second", [0.1, 0.1002])
+    (found,) = read_results(table, "laptop", store).claims
+    assert found.opinion == "not resolved" and found.more == 1
+
+
+def test_seeds_beyond_a_look_wait_for_the_next(tmp_path: Path) -> None:
+    store, table = Store(tmp_path), small_table()
+    keep(store, table, "first", [0.70, 0.95, 0.80, 0.99, 0.99])
+    keep(store, table, "second", [0.80, 0.812, 0.801, 0.1, 0.1])
+    (found,) = read_results(table, "laptop", store).claims
+    assert found.difference is not None and found.difference.n == 3
+
+
+def test_comparable_is_judged_against_the_margin(tmp_path: Path) -> None:
+    table = small_table(claims=(Claim("as good", "first", "second", "comparable"),))
+    for opinion, shift in (("agrees", -0.001), ("disagrees", -0.1), ("not resolved", -0.0101)):
+        store = Store(tmp_path / opinion)
+        keep(store, table, "second", [0.80, 0.812, 0.801])
+        keep(store, table, "first", [0.80 + shift, 0.8121 + shift, 0.8011 + shift])
+        (found,) = read_results(table, "laptop", store).claims
+        assert found.opinion == opinion, found
+
+
+def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
+    store, table = Store(tmp_path), small_table()
+    keep(store, table, "first", [0.9, math.nan, 0.9])
+    keep(store, table, "second", [0.1, 0.1, 0.1])
+    result = read_results(table, "laptop", store)
+    assert result.claims[0].opinion == "not resolved" and result.of("first").diverged == 1
+    assert "1 diverged" in print_table(result)
+
+
+def test_what_is_kept_names_no_place_and_damage_is_left_out(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    store, table = Store(tmp_path), small_table()
+    keep(store, table, "first", [0.9, 0.8, 0.7])
+    recipe = recipe_of(table, table.row("first"), "laptop")
+    assert store.runs(recipe)[0].fact("command") == "odeum table x --seeds 3"
+    store.path(recipe, 0).write_text("{")
+    other = json.loads(store.path(recipe, 1).read_text())
+    other["identity"]["data"] = "cifar100"
+    other.pop("checksum")
+    store.path(recipe, 1).write_text(json.dumps(other))
+    assert list(store.runs(recipe)) == [2]
+    told = " ".join(str(warning.message) for warning in recwarn)
+    assert "seed-0.json" in told and "another recipe" in told
+
+
+# runs
+
+
+def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path: Path) -> None:
+    table, store = small_table(), Store(tmp_path / "results")
+    runs = TableRuns(table, "laptop", table.select(None), Seeds(2), store, Jobs(tmp_path / "runs", "odeum table x"))
+    assert [(row.name, seed) for row, _, seed in runs.missing()][:3] == [("first", 0), ("second", 0), ("third", 0)]
+    assert train_missing(runs, Inline(), Nobody()) == []
+    assert runs.missing() == []
+    elsewhere = TableRuns(table, "laptop", table.rows, Seeds(2), store, Jobs(tmp_path / "none"))
+    assert elsewhere.missing() == []
+    more = TableRuns(table, "laptop", table.rows, Seeds.parse("auto"), store, Jobs(tmp_path / "none"))
+    assert {(row.name, seed) for row, _, seed in more.missing()} == {("first", 2), ("second", 2), ("third", 2)}
+    kept = store.runs(recipe_of(table, table.row("first"), "laptop"))[0]
+    assert kept.fact("versions")["torch"] and kept.fact("date") and kept.content["steps"] == 2
+    fresh = Store(tmp_path / "fresh")
+    again = TableRuns(table, "laptop", table.select("first"), Seeds(1), fresh, Jobs(tmp_path / "again"))
+    train_missing(again, Inline(), Nobody())
+    (told,) = beside_kept(table, "laptop", table.select("first"), fresh, store)
+    assert told.holds and told.sentence.endswith("the kept figure")
+
+
+def test_a_figure_far_from_what_is_kept_is_told(tmp_path: Path) -> None:
+    table, kept, fresh = small_table(), Store(tmp_path / "kept"), Store(tmp_path / "fresh")
+    keep(kept, table, "first", [0.9, 0.91, 0.89])
+    keep(fresh, table, "first", [0.5])
+    (told,) = beside_kept(table, "laptop", table.select("first"), fresh, kept)
+    assert not told.holds and "spreads from the kept mean" in told.sentence
+    assert beside_kept(table, "laptop", table.select("first"), fresh, Store(tmp_path / "none"))[0].holds
+
+
+def test_mistakes_are_sentences() -> None:
+    table = small_table()
+    with pytest.raises(OdeumError, match="row of test/table"):
+        table.select("fist")
+    with pytest.raises(OdeumError, match="names no row"):
+        table.select(" , ")
+    with pytest.raises(OdeumError, match="table"):
+        table_named("zhong2022/table9")
+    with pytest.raises(OdeumError, match="row of test/table"):
+        small_table(claims=(Claim("x", "first", "nobody"),))
+    with pytest.raises(OdeumError, match="one pair"):
+        small_table(claims=(Claim("x", "first", "second"), Claim("y", "first", "second")))
