@@ -8,11 +8,14 @@ from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransfo
 from odeum.settings.looped import LoopedLayers
 from odeum.settings.remembering import (
     AttentionResidualLayers,
+    AveragedCorrector,
     DenseLayers,
     HyperLayers,
     ManifoldLayers,
     MomentumLayers,
     Multistep,
+    NesterovLayers,
+    PredictedMultistep,
 )
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
 
@@ -45,6 +48,13 @@ for order in (3, 4):
         about=f"remembers {order - 1} steps: order {order} for one evaluation",
         from_="Bashforth & Adams 1883",
     )
+for order in (3, 4):
+    method(
+        "adams-moulton" if order == 3 else f"adams-moulton-{order}",
+        Deferred(INTEGRATORS, "AdamsMoulton" if order == 3 else f"adams_moulton_{order}"),
+        about=f"foreseen from {order - 1} values of the field, then corrected: order {order} for two evaluations",
+        from_="Moulton 1926",
+    )
 method("leapfrog", Deferred(INTEGRATORS, "Leapfrog"), about="two-step midpoint, order 2 for one evaluation")
 
 field = register.field
@@ -65,8 +75,15 @@ add(
     about="parallel field, a step that remembers layers before: order 2 to 4",
     from_="Bashforth & Adams 1883",
 )
+add(
+    "adams-moulton",
+    PredictedMultistep(),
+    about="parallel field, a step foreseen from layers before and corrected: order 3 or 4",
+    from_="Moulton 1926",
+)
 add("leapfrog", Layered(method="leapfrog"), about="parallel field, from the layer before over this one: order 2")
 add("momentum", MomentumLayers(), about="a velocity passes from layer to layer", from_="Sander 2021")
+add("yurii", NesterovLayers(), about="Nesterov's steps with a velocity: YuriiFormer", from_="Zimin 2026")
 add("dense", DenseLayers(), about="a learned average of all layers so far: DenseFormer", from_="Pagliardini 2024")
 add("hyper", HyperLayers(), about="residual streams that layers read, write and mix", from_="Zhu 2024")
 add("mhc", ManifoldLayers(), about="hyper-connections, mixed by doubly stochastic matrices", from_="Xie 2025")
@@ -87,5 +104,6 @@ add("strang", Layered(method="strang"), about="macaron with one feed-forward: St
 add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")
 add("sandwich", Sandwich(), about="attentions first, feed-forwards last", from_="Press 2020")
 add("ode-transformer", OdeTransformer(), about="a Runge–Kutta step of whole layers, gated", from_="Li 2022")
+add("pcformer", AveragedCorrector(), about="that step, corrected by an average of all layers so far", from_="Li 2024")
 add("continuous", Continuous(), about="one layer integrated over depth by an adaptive solver")
 add("transevolve", Evolved(), about="attention measured once a block and evolved", from_="Dutta 2021")

@@ -34,6 +34,8 @@ ORDERS = {
     "adams-bashforth": 2,
     "adams-bashforth-3": 3,
     "adams-bashforth-4": 4,
+    "adams-moulton": 3,
+    "adams-moulton-4": 4,
     "leapfrog": 2,
 }
 
@@ -68,7 +70,7 @@ def measured_order(method: Method, field: Field, x: Tensor, exact: Tensor, count
 
 def counts_for(name: str, order: int) -> tuple[int, ...]:
     """Many steps for a low order; few for a high one, before rounding is reached; more for many steps' memory."""
-    if name.startswith("adams-bashforth-"):
+    if name.startswith(("adams-bashforth-", "adams-moulton")):
         return (64, 128)
     return (64, 128) if order == 1 else (32, 64) if order < 4 else (16, 32)
 
@@ -116,7 +118,8 @@ def transformer_field() -> tuple[Field, Tensor, Tensor]:
 @pytest.mark.parametrize(("name", "order"), ORDERS.items())
 def test_order_on_attention_and_feed_forward(name: str, order: int) -> None:
     field, x, exact = transformer_field()
-    counts = (128, 256) if order < 3 or name.startswith("adams-bashforth-") else (32, 64)
+    many = order < 3 or name.startswith(("adams-bashforth-", "adams-moulton"))
+    counts = (128, 256) if many else (32, 64)
     assert measured_order(make_method(name), field, x, exact, counts) == pytest.approx(order, abs=0.1)
 
 
@@ -130,7 +133,10 @@ def slope(errors: list[float], counts: tuple[int, int]) -> float:
     return math.log(errors[0] / errors[1]) / math.log(counts[1] / counts[0])
 
 
-REMEMBERING = [("adams-bashforth", 2), ("adams-bashforth-3", 3), ("adams-bashforth-4", 4), ("leapfrog", 2)]
+REMEMBERING = [
+    *[("adams-bashforth", 2), ("adams-bashforth-3", 3), ("adams-bashforth-4", 4), ("leapfrog", 2)],
+    *[("adams-moulton", 3), ("adams-moulton-4", 4)],
+]
 
 
 @pytest.mark.parametrize(("name", "order"), REMEMBERING)

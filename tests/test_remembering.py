@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Source
 from odeum.fields.roles import by_role
 from odeum.flow import Stack
+from odeum.integrators import Nesterov
 from odeum.integrators.streams import HyperConnections, ManifoldHyperConnections, Streams, sinkhorn
 from odeum.settings.model import Shape
 from odeum.settings.training import Training
@@ -113,6 +115,82 @@ def test_dense_keeps_its_steps() -> None:
         model(state())
 
 
+# ------------------------------------------------------------------------------------------ yurii and pcformer
+
+
+@pytest.mark.parametrize(("rest", "plain"), [("", "sequential"), (",method=euler", "parallel")])
+def test_yurii_without_momentum_is_the_plain_stack(rest: str, plain: str) -> None:
+    """μ = β = 0, γ = 1 and no norm."""
+    one, other = beside(f"yurii:normed=false{rest}", plain)
+    for part in one.modules():
+        if isinstance(part, Nesterov):
+            with torch.no_grad():
+                assert part.numbers is not None
+                part.numbers[:-1] = -torch.inf
+                part.numbers[-1] = math.log(math.e - 1)
+    x = state()
+    torch.testing.assert_close(one(x), other(x), rtol=0, atol=1e-12)
+
+
+def test_yurii_under_a_norm_moves_by_one_unit_whatever_gamma_is() -> None:
+    """β = 0: x ← x + N(f(x + μ v)); γ changes nothing but by the norm's eps."""
+    model, x = stack("yurii", dataclasses.replace(SHAPE, norm_eps=1e-12)), state()
+    found = []
+    for gamma in (-2.0, 2.0):
+        for part in model.modules():
+            if isinstance(part, Nesterov) and part.numbers is not None:
+                with torch.no_grad():
+                    part.numbers[1], part.numbers[2] = -torch.inf, gamma
+        found.append(model(x))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-8)
+
+
+def test_yurii_by_hand() -> None:
+    model, x = stirred(stack("yurii:independent=2,sharing=cycle", SHAPE)), state()
+    y, v = x, torch.zeros_like(x)
+    for flow, _ in model.timed():  # ty: ignore
+        for term, part in zip(flow.field.terms, flow.solver.method.parts, strict=True):
+            mu, beta = part.numbers[:2].sigmoid()
+            v = part.norm(beta * v + nn.functional.softplus(part.numbers[2]) * term(0.0, y + mu * v, Context()))
+            y = y + v
+    torch.testing.assert_close(model(x), model.norm(y), rtol=0, atol=1e-12)  # ty: ignore
+
+
+def test_pcformer_by_hand() -> None:
+    """α (1 − α)^(o − i) over the stages, two averages over all that was corrected."""
+    model, x = stirred(stack("pcformer", dataclasses.replace(SHAPE, depth=3))), state()
+    y, past = x, [x]
+    for i, flow in enumerate(model.flows):  # ty: ignore
+
+        def f(z: Tensor, flow=flow) -> Tensor:
+            return flow.field(0.0, z, Context())
+
+        part = flow.solver.method
+        k1 = f(y)
+        guess = y + part.alpha * (1 - part.alpha) * k1 + part.alpha * f(y + k1)
+        states = [*past, part.predicted_norm(guess)]
+        here = sum(a * h for a, h in zip(part.predicted[0], states, strict=True))
+        past.append(part.corrected_norm(here + f(here)))
+        y = sum(c * h for c, h in zip(part.corrected[0], past, strict=True))
+        assert part.predicted[0].shape == (i + 2,)
+    torch.testing.assert_close(model(x), model.norm(y), rtol=0, atol=1e-12)  # ty: ignore
+
+
+def test_pcformer_of_the_last_state_alone_is_a_layer_at_the_prediction() -> None:
+    model, x = stack("pcformer:independent=1", dataclasses.replace(SHAPE, depth=1)), state()
+    flow = model.flows[0]  # ty: ignore
+    part = flow.solver.method
+    part.predicted_norm = part.corrected_norm = nn.Identity()
+    with torch.no_grad():
+        for row in (part.predicted[0], part.corrected[0]):
+            row.copy_(torch.tensor([0.0, 1.0]))
+        k1 = flow.field(0.0, x, Context())
+        guess = x + 0.25 * k1 + 0.5 * flow.field(0.0, x + k1, Context())
+    plain = stack("sequential", dataclasses.replace(SHAPE, depth=1))
+    plain.load_state_dict({n: w for n, w in by_role(model).items() if n in by_role(plain)})
+    torch.testing.assert_close(model(x), plain(guess), rtol=0, atol=1e-12)
+
+
 # ----------------------------------------------------------------------------------------------------- streams
 
 EXACT = dataclasses.replace(SHAPE, norm_eps=0.0)
@@ -126,6 +204,7 @@ STARTS = [
     ("attention-residuals:block=3,independent=2", "sequential:independent=2"),
     ("attention-residuals:method=euler,block=99,steps=2", "parallel:steps=2"),
     ("mhc", "sequential"),
+    ("mhc:mixing=permutations", "sequential"),
     ("mhc:streams=2,norm=peri", "sequential:norm=peri"),
     ("mhc:method=euler,steps=2", "parallel:steps=2"),
 ]
@@ -183,9 +262,10 @@ def test_hyper_connections_by_hand() -> None:
     torch.testing.assert_close(model(x), model.norm(sum(z) / 3), rtol=0, atol=1e-12)  # ty: ignore
 
 
-def test_mixing_matrices_of_mhc_are_doubly_stochastic_at_the_start() -> None:
+@pytest.mark.parametrize("iterations", [20, None], ids=["sinkhorn", "permutations"])
+def test_mixing_matrices_of_mhc_are_doubly_stochastic_at_the_start(iterations: int | None) -> None:
     torch.set_default_dtype(torch.float32)
-    part = ManifoldHyperConnections(64, 4)
+    part = ManifoldHyperConnections(64, 4, iterations)
     _, mix, _ = part.coefficients(torch.randn(5, 7, 4, 64))
     for axis in (-1, -2):
         torch.testing.assert_close(mix.sum(axis), torch.ones(5, 7, 4), rtol=0, atol=1e-6)
@@ -204,7 +284,29 @@ def test_how_far_sinkhorn_is_from_doubly_stochastic(spread: float, most: float) 
     assert sinkhorn(torch.full((4, 4), 1e4), 20).isfinite().all()
 
 
-@pytest.mark.parametrize("spelling", ["hyper", "mhc"])
+@pytest.mark.parametrize("spread", [1.0, 8.0, 1e3])
+def test_means_of_permutations_are_doubly_stochastic_whatever_is_learned(spread: float) -> None:
+    torch.set_default_dtype(torch.float32)
+    part = ManifoldHyperConnections(16, 4, iterations=None)
+    nn.init.normal_(part.bias, std=spread)
+    nn.init.normal_(part.map, std=spread)
+    _, mix, _ = part.coefficients(torch.randn(5, 7, 4, 16))
+    for axis in (-1, -2):
+        torch.testing.assert_close(mix.sum(axis), torch.ones(5, 7, 4), rtol=0, atol=1e-6)
+    assert mix.min() >= 0
+
+
+def test_permutations_start_where_sinkhorn_starts() -> None:
+    """An exchange of two streams costs what a logit off the diagonal does, so the matrices are nearly equal."""
+    found = []
+    for iterations in (200, None):
+        part = ManifoldHyperConnections(8, 4, iterations)
+        nn.init.zeros_(part.map)
+        found.append(part.coefficients(torch.randn(1, 1, 4, 8))[1])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize("spelling", ["hyper", "mhc", "mhc:mixing=permutations"])
 def test_streams_are_mixed_in_single_precision_under_autocast(spelling: str) -> None:
     torch.set_default_dtype(torch.float32)
     model, seen = stirred(stack(spelling, SHAPE)), []
@@ -216,7 +318,7 @@ def test_streams_are_mixed_in_single_precision_under_autocast(spelling: str) -> 
     assert out.isfinite().all() and {c.dtype for triple in seen for c in triple} == {torch.float32}
 
 
-@pytest.mark.parametrize("spelling", ["hyper", "mhc", "dense"])
+@pytest.mark.parametrize("spelling", ["hyper", "mhc", "dense", "attention-residuals", "yurii", "pcformer"])
 def test_only_maps_decay(spelling: str) -> None:
     model = stack(spelling, SHAPE)
     decayed = {id(p) for p in make_optimizer(model, Training()).param_groups[0]["params"]}
@@ -229,7 +331,10 @@ def test_only_maps_decay(spelling: str) -> None:
 MEMBERS = [
     *("momentum", "momentum:method=euler,steps=2,independent=2", "dense", "dense:independent=2,sharing=cycle"),
     *("hyper", "hyper:dynamic=false,steps=2", "hyper:method=euler,norm=shared,independent=2", "mhc", "mhc:steps=2"),
-    *("attention-residuals", "attention-residuals:block=3,independent=2"),
+    *("attention-residuals", "attention-residuals:block=3,independent=2", "mhc:mixing=permutations,streams=3"),
+    *("adams-moulton", "adams-moulton:order=4,steps=2,independent=2"),
+    *("yurii", "yurii:normed=false,method=euler,independent=2"),
+    *("pcformer", "pcformer:method=rk4,independent=2,sharing=cycle"),
 ]
 
 

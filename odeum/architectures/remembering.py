@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from odeum.architectures.norms import make_norm
 from odeum.architectures.solvers import Place, make_method, make_step
 from odeum.errors import OdeumError
-from odeum.integrators import AdamsBashforth, Dense, LieTrotter, Method, Momentum, Strang
+from odeum.integrators import AdamsBashforth, AdamsMoulton, Dense, LieTrotter, Method, Momentum, Nesterov, Strang
 from odeum.integrators.attention_residuals import AttentionResiduals
-from odeum.integrators.streams import HyperConnections, ManifoldHyperConnections
+from odeum.integrators.streams import MOST_PERMUTED, HyperConnections, ManifoldHyperConnections
 from odeum.integrators.term_by_term import TermByTerm
 from odeum.settings.remembering import (
     AttentionResidualLayers,
@@ -17,6 +19,8 @@ from odeum.settings.remembering import (
     ManifoldLayers,
     MomentumLayers,
     Multistep,
+    NesterovLayers,
+    PredictedMultistep,
 )
 
 AROUND: dict[str, Callable[[Method], Method]] = {
@@ -35,6 +39,29 @@ def multistep(settings: Multistep, place: Place) -> Method:
             f"adams-bashforth is a method of its own; use parallel:method={settings.method} for that, without order"
         )
     return AdamsBashforth(settings.order)
+
+
+@make_step.register(PredictedMultistep)
+def predicted_multistep(settings: PredictedMultistep, place: Place) -> Method:
+    """Adams's predictor and corrector of the order asked for."""
+    if settings.method != "adams-moulton":
+        raise OdeumError(
+            f"adams-moulton is a method of its own; use parallel:method={settings.method} for that, without order"
+        )
+    return AdamsMoulton(settings.order)
+
+
+@make_step.register(NesterovLayers)
+def nesterov(settings: NesterovLayers, place: Place) -> Method:
+    """Coefficients for each sublayer."""
+    if settings.steps != 1:
+        raise OdeumError(f"yurii makes one step a layer, of length 1: steps=1, not {settings.steps}")
+
+    def accelerated(index: int) -> Method:
+        norm = make_norm(place.shape) if settings.normed else None
+        return Nesterov(norm, first=index == 0 and place.layers == (0,))
+
+    return _with_own_weights("yurii", settings.method, accelerated, place)
 
 
 @make_step.register(MomentumLayers)
@@ -69,7 +96,13 @@ def hyper(settings: HyperLayers, place: Place) -> Method:
 @make_step.register(ManifoldLayers)
 def mhc(settings: ManifoldLayers, place: Place) -> Method:
     """The same matrices' shape for each sublayer."""
-    sizes = (place.shape.width, settings.streams, settings.iterations)
+    if settings.mixing == "permutations" and settings.streams > MOST_PERMUTED:
+        raise OdeumError(
+            f"mixing=permutations has a weight for each order of the streams, and {settings.streams} have "
+            f"{math.factorial(settings.streams):,}; give streams={MOST_PERMUTED} at most, or mixing=sinkhorn"
+        )
+    iterations = None if settings.mixing == "permutations" else settings.iterations
+    sizes = (place.shape.width, settings.streams, iterations)
     return _with_own_weights(
         "mhc", settings.method, lambda index: ManifoldHyperConnections(*sizes, eps=place.shape.norm_eps), place
     )

@@ -1,5 +1,6 @@
 """How: one step, then an interval, then its gradient."""
 
+from odeum.integrators.adams_moulton import AdamsMoulton, adams_moulton_4
 from odeum.integrators.adaptive import Adaptive
 from odeum.integrators.base import Method, Solver, remembered, within_evaluation, within_step
 from odeum.integrators.dense import Dense
@@ -8,6 +9,7 @@ from odeum.integrators.gradients import Adjoint, Checkpointed
 from odeum.integrators.mixes import Gated, Learned, Mix
 from odeum.integrators.momentum import Momentum
 from odeum.integrators.multistep import AdamsBashforth, Leapfrog, adams_bashforth_3, adams_bashforth_4
+from odeum.integrators.nesterov import Nesterov
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.integrators.splitting import LieTrotter, Strang, strang_midpoint
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, Tableau
@@ -21,6 +23,7 @@ __all__ = [
     "RK4",
     "RK4_38",
     "AdamsBashforth",
+    "AdamsMoulton",
     "Adaptive",
     "Adjoint",
     "Checkpointed",
@@ -33,12 +36,14 @@ __all__ = [
     "Method",
     "Mix",
     "Momentum",
+    "Nesterov",
     "RungeKutta",
     "Solver",
     "Strang",
     "Tableau",
     "adams_bashforth_3",
     "adams_bashforth_4",
+    "adams_moulton_4",
     "remembered",
     "strang_midpoint",
     "within_evaluation",

@@ -81,17 +81,26 @@ class AdamsBashforth(Method):
 def weights(lengths: Sequence[float]) -> tuple[float, ...]:
     """Of the field now and at the begin of each step before, newest first, in x + dt Σ wᵢ fᵢ.
 
-    `lengths` are those of this step and of the ones before. Each weight is the mean over the step of the polynomial
-    that is 1 at its node and 0 at the others.
+    `lengths` are those of this step and of the ones before.
     """
-    nodes, now = [0.0], 0.0
+    return mean_weights(nodes(lengths))
+
+
+def nodes(lengths: Sequence[float]) -> list[float]:
+    """The begin of this step and of the ones before, counted in this step's length."""
+    out, now = [0.0], 0.0
     for length in lengths[1:]:
         now -= length / lengths[0]
-        nodes.append(now)
+        out.append(now)
+    return out
+
+
+def mean_weights(points: Sequence[float]) -> tuple[float, ...]:
+    """Of values at these points in the mean over [0, 1]: that of the polynomial that is 1 there and 0 at the others."""
     out = []
-    for node in nodes:
+    for node in points:
         poly = [1.0]  # coefficients of s⁰, s¹, …
-        for other in nodes:
+        for other in points:
             if other != node:
                 raised, kept = [0.0, *poly], [*poly, 0.0]
                 poly = [(a - other * b) / (node - other) for a, b in zip(raised, kept, strict=True)]

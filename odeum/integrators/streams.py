@@ -8,6 +8,7 @@ The coefficients are learned, and may depend on the streams. mHC keeps A doubly 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, within_evaluation, within_step
+
+MOST_PERMUTED = 5
+"""streams of which all orders are weighed: 120"""
 
 
 class Streams(Method):
@@ -110,26 +114,36 @@ class ManifoldHyperConnections(Streams):
     """
 
     history = "mhc"
+    permutations: Tensor
 
-    def __init__(self, width: int, count: int, iterations: int = 20, eps: float = 1e-5) -> None:
+    def __init__(self, width: int, count: int, iterations: int | None = 20, eps: float = 1e-5) -> None:
         super().__init__(count)
         self.iterations = iterations
+        """of Sinkhorn; None: A is a mean of permutations (mHC-lite), whose weights are a softmax of n! logits"""
         self.eps = eps
         off = -5.0 * (1.0 - torch.eye(count))
+        if iterations is None:
+            orders = torch.tensor(list(itertools.permutations(range(count))))
+            self.register_buffer("permutations", torch.eye(count)[orders].flatten(1), persistent=False)
+            off = self.permutations @ off.flatten() / 2  # so that it starts alike: an exchange of two costs 5
         self.bias = nn.Parameter(
             torch.cat((torch.full((count,), -math.log(count - 1)), torch.zeros(count), off.flatten()))
         )
         self.scale = nn.Parameter(torch.full((3,), 0.01))
-        self.map = nn.Parameter(1e-4 * torch.randn(count * width, count * (count + 2)))
+        self.map = nn.Parameter(1e-4 * torch.randn(count * width, self.bias.numel()))
 
     def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         n = self.count
         every = z.flatten(-2)
         every = every * torch.rsqrt(every.pow(2).mean(-1, keepdim=True) + self.eps)
-        sizes = (n, n, n * n)
+        sizes = (n, n, self.bias.numel() - 2 * n)
         parts = zip(self.scale, (every @ self.map.to(z.dtype)).split(sizes, -1), self.bias.split(sizes), strict=True)
         read, write, mix = (scale * part + bias for scale, part, bias in parts)
-        return read.sigmoid(), sinkhorn(mix.unflatten(-1, (n, n)), self.iterations), 2.0 * write.sigmoid()
+        if self.iterations is None:
+            mix = (mix.softmax(-1) @ self.permutations.to(mix.dtype)).unflatten(-1, (n, n))
+        else:
+            mix = sinkhorn(mix.unflatten(-1, (n, n)), self.iterations)
+        return read.sigmoid(), mix, 2.0 * write.sigmoid()
 
 
 def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:

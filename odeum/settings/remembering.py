@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
-from odeum.settings.architecture import Layered, MethodName
+from odeum.settings.architecture import Layered, MethodName, Stepped
 from odeum.settings.checks import COUNT, Range
 
 
@@ -19,11 +19,28 @@ class Multistep(Layered):
 
 
 @dataclass(frozen=True)
+class PredictedMultistep(Layered):
+    """Adams & Moulton: a step is foreseen from the layers before and made again with the field at its end."""
+
+    method: MethodName = "adams-moulton"
+    order: Annotated[int, Range(least=3, most=4)] = 3
+    """as many values of the field are used, all but two remembered"""
+
+
+@dataclass(frozen=True)
 class MomentumLayers(Layered):
     """Sander et al. 2021: a velocity passes from layer to layer; each turns it towards its field."""
 
     gamma: Annotated[float, Range(least=0, most=1)] = 0.9
     """share of the velocity that is kept, below 1; 0 is the plain stack"""
+
+
+@dataclass(frozen=True)
+class NesterovLayers(Layered):
+    """Zimin et al. 2026, YuriiFormer: Nesterov's steps with a velocity, attention and feed-forward in turn."""
+
+    normed: bool = True
+    """whether the velocity is normed at each step"""
 
 
 @dataclass(frozen=True)
@@ -47,8 +64,18 @@ class ManifoldLayers(Layered):
 
     streams: Annotated[int, Range(least=2)] = 4
     """residual streams"""
+    mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
+    """doubly stochastic by normalising rows and columns in turn, nearly, or as a mean of permutations, exactly"""
     iterations: Annotated[int, COUNT] = 20
     """of Sinkhorn's normalisation"""
+
+
+@dataclass(frozen=True)
+class AveragedCorrector(Stepped):
+    """Li et al. 2024, PCformer: a Runge–Kutta step of whole layers, corrected by an average of all states so far."""
+
+    method: MethodName = "heun"
+    """whose stages the prediction is made of"""
 
 
 @dataclass(frozen=True)
