@@ -19,11 +19,13 @@ from odeum.models.description import describe
 from odeum.recipes import TABLES, table_named
 from odeum.recipes.base import Claim, PaperTable, Setting, TableRow, recipe_of
 from odeum.recipes.costs import row_cost
+from odeum.recipes.document import PICTURE, all_results, results_text, with_results
 from odeum.recipes.fresh import beside_kept
 from odeum.recipes.judging import read_results
+from odeum.recipes.picture import claims_picture, marks_of
 from odeum.recipes.printing import print_table
 from odeum.recipes.running import Jobs, TableRuns, train_missing
-from odeum.recipes.store import Store
+from odeum.recipes.store import Store, results_home
 from odeum.settings.metric import Margin
 from odeum.settings.model import Language, Vision
 from odeum.settings.training import Training
@@ -278,3 +280,26 @@ def test_mistakes_are_sentences() -> None:
         small_table(claims=(Claim("x", "first", "nobody"),))
     with pytest.raises(OdeumError, match="one pair"):
         small_table(claims=(Claim("x", "first", "second"), Claim("y", "first", "second")))
+
+
+def test_the_page_of_results_is_what_the_kept_files_say() -> None:
+    """docs/results.md and its picture are written by script/results; nothing in them is by hand."""
+    docs = Path(__file__).parent.parent / "docs"
+    results = all_results(Store(results_home()))
+    page = (docs / "results.md").read_text(encoding="utf-8")
+    assert with_results(page, results_text(results)) == page, "run script/results"
+    assert (docs / PICTURE).read_text(encoding="utf-8") == claims_picture(results), "run script/results"
+    with pytest.raises(OdeumError, match="no place for the tables"):
+        with_results("a page", "")
+
+
+def test_a_picture_of_claims(tmp_path: Path) -> None:
+    store, table = Store(tmp_path), small_table()
+    keep(store, table, "first", [0.90, 0.91, 0.905])
+    keep(store, table, "second", [0.80, 0.812, 0.801])
+    result = read_results(table, "laptop", store)
+    (mark,) = marks_of([result])
+    assert mark.opinion == "agrees" and mark.paper == pytest.approx(10) and mark.low > 0
+    assert claims_picture([result]).count("<circle") == 2
+    lower = small_table(metric="loss", margin=Margin(0.01, relative=True))
+    assert marks_of([read_results(lower, "laptop", store)]) == []  # nothing of this metric is kept

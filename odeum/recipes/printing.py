@@ -27,19 +27,21 @@ def list_tables(tables: Sequence[PaperTable]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def print_table(result: TableResult, form: str = "text", shown: Collection[str] | None = None) -> str:
+def print_table(
+    result: TableResult, form: str = "text", shown: Collection[str] | None = None, claims: bool = True
+) -> str:
     """The rows that are to be shown, and the claims about them; csv holds the rows alone, json everything."""
     table = result.table
     names = [row.name for row in table.rows if shown is None or row.name in shown]
-    claims = [found for found in result.claims if {*found.claim.pair} <= {*names}]
+    told = [found for found in result.claims if claims and {*found.claim.pair} <= {*names}]
     rows = [result.of(name) for name in names]
     if form == "json":
         content = {"table": table.name, "scale": result.scale, "rows": [_plain_row(result, row) for row in rows]}
-        return to_json({**content, "claims": [_plain_claim(result, found) for found in claims]}, indent=1) + "\n"
+        return to_json({**content, "claims": [_plain_claim(result, found) for found in told]}, indent=1) + "\n"
     grid = row_grid(result, rows)
     if form == "csv":
         return grid.csv()
-    parts = [grid, *([claim_grid(result, claims)] if claims else [])]
+    parts = [grid, *([claim_grid(result, told)] if told else [])]
     title = f"{table.title} ({result.scale} scale)"
     if form == "md":
         notes = "".join(f"- {markdown(note)}\n" for note in remarks(result))

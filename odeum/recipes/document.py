@@ -1,0 +1,65 @@
+"""docs/results.md: its part about the papers is written from the kept results, and a test says that it still is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from odeum.errors import OdeumError
+from odeum.recipes import TABLES
+from odeum.recipes.grid import Grid
+from odeum.recipes.judging import TableResult, read_results
+from odeum.recipes.picture import claims_picture
+from odeum.recipes.printing import claim_grid, print_table
+from odeum.recipes.store import Store, results_home
+from odeum.storage import write_bytes
+
+BEGIN = "<!-- written by script/results from results/tables: change the recipes or the runs, not this -->"
+END = "<!-- the end of what script/results writes -->"
+PICTURE = "claims.svg"
+
+
+def all_results(store: Store) -> list[TableResult]:
+    """Every table at the scale of a laptop."""
+    return [read_results(table, "laptop", store) for table in TABLES.values()]
+
+
+def results_text(results: Sequence[TableResult]) -> str:
+    """The claims of all tables first, then each table."""
+    claimed = [result for result in results if result.claims]
+    told = [found.opinion for result in claimed for found in result.claims]
+    counts = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(sorted(told)))
+    runs = len({(found.recipe.key, seed) for result in results for found in result.rows for seed in found.runs})
+    parts = [
+        f"{len(told)} claims: {counts}; {runs} runs. A verdict speaks of this scale alone.\n",
+        f"![every claim with its interval]({PICTURE})\n",
+    ]
+    for result in claimed:
+        grid = claim_grid(result, result.claims)
+        parts.append(f"`{result.table.name}`:\n\n{Grid(grid.heads, grid.lines, grid.left).markdown()}")
+    for result in results:
+        ran = {found.row.name for found in result.rows if found.runs}
+        if ran:
+            parts.append(f"### `odeum table {result.table.name}`\n\n{print_table(result, 'md', ran, claims=False)}")
+    return "\n".join(parts)
+
+
+def with_results(page: str, text: str) -> str:
+    """The page with this text between its two marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise OdeumError(f"the page has no place for the tables: it needs the lines '{BEGIN}' and '{END}'")
+    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
+
+
+def write_document(page: Path, store: Store) -> None:
+    """Write the page and the picture beside it."""
+    results = all_results(store)
+    write_bytes(page, with_results(page.read_text(encoding="utf-8"), results_text(results)).encode())
+    write_bytes(page.with_name(PICTURE), claims_picture(results).encode())
+
+
+if __name__ == "__main__":
+    write_document(Path(sys.argv[1]), Store(results_home()))
