@@ -26,6 +26,7 @@ from odeum.recipes.picture import claims_picture, marks_of
 from odeum.recipes.printing import print_table
 from odeum.recipes.running import Jobs, TableRuns, train_missing
 from odeum.recipes.store import Store, results_home
+from odeum.recipes.table_page import write_table
 from odeum.settings.metric import Margin
 from odeum.settings.model import Language, Vision
 from odeum.settings.training import Training
@@ -303,3 +304,15 @@ def test_a_picture_of_claims(tmp_path: Path) -> None:
     assert claims_picture([result]).count("<circle") == 2
     lower = small_table(metric="loss", margin=Margin(0.01, relative=True))
     assert marks_of([read_results(lower, "laptop", store)]) == []  # nothing of this metric is kept
+
+
+def test_a_page_of_its_own(tmp_path: Path) -> None:
+    store, table = Store(tmp_path / "kept"), small_table(title="A <table>")
+    keep(store, table, "first", [0.90, 0.91, 0.905])
+    keep(store, table, "second", [0.80, 0.812, 0.801])
+    page = write_table(read_results(table, "laptop", store), tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert "A &lt;table&gt;" in text and "<table>," not in text and "agrees" in text and "not run" in text
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+    assert {path.name for path in page.parent.iterdir()} == {"report.html", "table.md", "table.csv", "plots"}
+    assert write_table(read_results(table, "laptop", Store(tmp_path / "none")), tmp_path / "empty").exists()

@@ -43,7 +43,12 @@ def run(argv: list[str]) -> int:
         return _again(chosen, scale, seeds or Seeds(1), store, given)
     code = 0 if seeds is None else _train(chosen, scale, seeds, store, given)
     for table, rows in chosen:
-        print(print_table(read_results(table, scale, store), form, {row.name for row in rows}), end="")
+        result = read_results(table, scale, store)
+        print(print_table(result, form, {row.name for row in rows}), end="")
+        if given.get("report"):
+            from odeum.recipes.table_page import write_table
+
+            print(f"report: {write_table(result, Path(given['report']))}", file=sys.stderr)
     return code
 
 
@@ -69,6 +74,9 @@ def _parser() -> Parser:
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help="what the runs would cost; nothing is read")
     parser.add_argument(
         "--tflops", type=float, default=10.0, help="of --dry-run: hardware that sustains so many TFLOP/s"
+    )
+    parser.add_argument(
+        "--report", type=str, default=None, help="also write a page, Markdown, CSV and plots below here"
     )
     parser.add_argument("--results", type=str, default=None, help="directory of kept results (none: results/tables)")
     parser.add_argument("--out", type=str, default=None, help="directory of the runs (none: runs/table)")
