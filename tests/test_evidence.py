@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from small_runs import digits, run
 
+from odeum.models.base import IGNORE
 from odeum.storage import Damaged
 from odeum.tasks import open_task
 from odeum.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
+from odeum.tasks.language import LanguageTask
 from odeum.tasks.run import load
+from odeum.tasks.translation import TranslationTask
 
 
 def test_scores_of_classes_are_those_of_scikit_learn() -> None:
@@ -108,3 +112,31 @@ def test_models_of_other_data_are_not_paired(tmp_path: Path, capsys: pytest.Capt
     write_json(tmp_path / "second" / "run.json", record | {"fingerprint": "another"})
     assert main(["evaluate", str(tmp_path / "first"), str(tmp_path / "second")]) == 2
     assert "was trained on other data" in capsys.readouterr().err
+
+
+def test_windows_of_text_and_sentences_have_losses_of_their_own(tmp_path: Path) -> None:
+    """In one order for every model; weighted by their tokens they are the loss of the whole."""
+    from odeum.models import build
+
+    (tmp_path / "prose.txt").write_text("".join(f"line {i} of a text that goes on and on\n" for i in range(600)))
+    (tmp_path / "pairs.tsv").write_text("".join(f"a cat {'x ' * (i % 5)}\tein Tier {i}\n" for i in range(60)))
+    torch.manual_seed(0)
+    for name, kind, loss, small in (
+        ("prose.txt", "language", "loss", {"width": 16, "heads": 2, "depth": 1}),
+        ("pairs.tsv", "translation", "plain_loss", {"width": 16, "heads": 2, "depth": 1}),
+    ):
+        task = open_task(tmp_path / name, kind=kind)
+        model = build("sequential", replace(task.model(), **small))
+        scores, evidence = task.examine(model, "valid")
+        assert scores == task.evaluate(model, "valid") and evidence is not None
+        if isinstance(task, LanguageTask):
+            counts = torch.cat([(batch["labels"] != IGNORE).sum(1) for batch in task.windows("valid")])
+        else:
+            assert isinstance(task, TranslationTask)
+            counts = task.parts["valid"][1].lengths
+        assert len(evidence.losses) == len(counts) > 1
+        weighted = float((evidence.losses.double() * counts).sum() / counts.sum())
+        assert weighted == pytest.approx(scores[loss], rel=1e-5)
+        evidence.save(tmp_path)
+        kept = read_losses(tmp_path)
+        assert kept is not None and torch.equal(kept, evidence.losses)

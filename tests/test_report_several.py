@@ -25,6 +25,13 @@ def test_two_comparisons_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixtur
             write_run(tmp_path / place, name, 0, score)
     words = ["report", str(tmp_path / "one"), str(tmp_path / "two")]
     assert main(words) == 0
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
     assert "1.00  parallel\n  2.00  sequential" in shown and shown.count("architecture") >= 2
+    page = tmp_path / "overview.html"
+    assert f"all of them on one page: {page}" in told
+    text = page.read_text()
+    assert 'href="one/report.html"' in text and 'href="two/report.html"' in text
+    assert "<strong>parallel</strong> has the best mean rank" in text and text.count('<table class="results">') == 2
     assert main([*words, "--format", "csv"]) == 2
+    assert main([*words[:2], "--out", "page.html"]) == 2
+    assert "--out is the page of several comparisons" in capsys.readouterr().err

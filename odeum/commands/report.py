@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 from odeum.commands.options import Parser
-from odeum.compare.ranking import mean_ranks
 from odeum.errors import OdeumError, choose
 
 
@@ -13,15 +14,20 @@ def run(argv: list[str]) -> int:
     parser = Parser("report", "Write the tables, plots and page of a comparison again, from its runs alone.")
     parser.add_argument("directory", nargs="+", type=str, help="of the comparison; several: a table each and a ranking")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser.add_argument(
+        "--out", type=str, default=None, help="of several: the page of all (none: overview.html in their common folder)"
+    )
     given = parser.read(argv)
     form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
     directories = list(dict.fromkeys(given["directory"]))
+    if given.get("out") and len(directories) == 1:
+        raise OdeumError("--out is the page of several comparisons; that of one lies beside its runs")
     if len(directories) > 1 and form in ("csv", "json"):
         raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
 
-    from odeum.report import read, rows, table, write
+    from odeum.report import overall_ranks, read, rows, table, write, write_overview
 
-    tables, higher = [], []
+    compared = []
     for directory in directories:
         report = write(directory)
         found = read(directory)
@@ -30,10 +36,12 @@ def run(argv: list[str]) -> int:
             print(f"{'## ' if form == 'md' else ''}{found.data} ({directory})\n")
         print(table(made, form))
         print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)
-        tables.append({row.architecture: row.score.mean for row in made if row.score})
-        higher.append(found.higher_is_better)
+        compared.append((found, made))
     if len(directories) > 1:
-        print(_overall(mean_ranks(tables, higher), len(tables)))
+        print(_overall(overall_ranks(compared), len(compared)))
+        parents = [Path(directory).resolve().parent for directory in directories]
+        page = Path(given.get("out") or Path(os.path.commonpath(parents)) / "overview.html")
+        print(f"all of them on one page: {write_overview(compared, page)}", file=sys.stderr)
     return 0
 
 

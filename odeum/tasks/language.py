@@ -16,10 +16,12 @@ from odeum.data.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
 from odeum.models.base import IGNORE
+from odeum.models.language import LanguageModel
 from odeum.settings.data import SHORTEST_WINDOW, Data, LanguageData
 from odeum.settings.model import Language
 from odeum.settings.training import Training
 from odeum.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, move, perplexity
+from odeum.tasks.evidence import Evidence
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
 RECIPES: dict[str, Training] = {
@@ -142,12 +144,32 @@ class LanguageTask(Task):
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
         """Mean loss a token; perplexity a token and a word. `limit` caps the number of windows."""
+        return self._examine(model, split, device, limit, None)
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        """`evaluate`, and the mean loss a token of each window."""
+        each: list[Tensor] = []
+        scores = self._examine(model, split, device, None, each)
+        return scores, Evidence(torch.cat(each)) if each else None
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None, each: list[Tensor] | None
+    ) -> dict[str, float]:
+        """Scores; where they are asked for, the losses of single windows are added to `each`."""
         self.need_data(split)
         total, count = 0.0, 0
         with evaluating(model, device) as place:
             for batch in self.windows(split, limit):
                 scored = int((batch["labels"] != IGNORE).sum())
-                total += model(**move(batch, place), only_loss=True).loss.item() * scored
+                batch = move(batch, place)
+                if each is None or not isinstance(model, LanguageModel):
+                    loss = model(**batch, only_loss=True).loss
+                else:
+                    x, labels = model.hidden(batch["input_ids"]), batch["labels"]
+                    loss = model.embedding.loss(x, labels)
+                    rows = zip(x.split(1), labels.split(1), strict=True)
+                    each.append(torch.stack([model.embedding.loss(*row) for row in rows]).cpu())
+                total += loss.item() * scored
                 count += scored
         loss = total / count
         words_per_token = self.words[split] / len(self.streams[split])

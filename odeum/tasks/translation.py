@@ -22,6 +22,7 @@ from odeum.settings.data import Data, TranslationData
 from odeum.settings.model import Model, Translation
 from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Task, evaluating, generator, move, perplexity
+from odeum.tasks.evidence import Evidence
 
 # sized for a laptop: Multi30k above 20 BLEU in 20 minutes
 RECIPES: dict[str, Training] = {
@@ -161,25 +162,35 @@ class TranslationTask(Task):
     ) -> dict[str, float]:
         """Label-smoothed and plain loss a token; with `decode` (none: on the test part) also BLEU and chrF."""
         self.need_data(split)
-        scores = self._losses(model, split, device, limit)
+        scores, _ = self._losses(model, split, device, limit)
         if split == "test" if decode is None else decode:
             scores |= self._bleu(model, split, device, limit)
         return scores
 
-    def _losses(self, model: nn.Module, split: str, device: Any, limit: int | None) -> dict[str, float]:
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        """`evaluate`, and the mean plain loss a token of each sentence."""
+        self.need_data(split)
+        scores, each = self._losses(model, split, device, None)
+        return scores | (self._bleu(model, split, device, None) if split == "test" else {}), Evidence(each)
+
+    def _losses(self, model: nn.Module, split: str, device: Any, limit: int | None) -> tuple[dict[str, float], Tensor]:
         part = self.parts[split]
         lengths = part[1].lengths[:limit]
+        each = torch.zeros(len(lengths))
         plain = flat = 0.0
         with evaluating(model, device) as place:
             for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), TARGET_TOKENS_AT_ONCE):
                 batch = move(self._batch(part, rows), place)
                 labels = batch.pop("labels")
                 chances = model(**batch).logits.float().log_softmax(-1)[labels != IGNORE]
-                plain -= chances.gather(1, labels[labels != IGNORE][:, None]).sum().item()
+                own = chances.gather(1, labels[labels != IGNORE][:, None])
+                plain -= own.sum().item()
                 flat -= chances.mean(-1).sum().item()
+                sums = [-row.sum() for row in own[:, 0].split(lengths[rows].tolist())]
+                each[rows] = torch.stack(sums).cpu() / lengths[rows]
         count = int(lengths.sum())
         smoothed = ((1 - SMOOTHING) * plain + SMOOTHING * flat) / count
-        return {"loss": smoothed, "plain_loss": plain / count, "perplexity": perplexity(plain / count)}
+        return {"loss": smoothed, "plain_loss": plain / count, "perplexity": perplexity(plain / count)}, each
 
     def _bleu(self, model: nn.Module, split: str, device: Any, limit: int | None) -> dict[str, float]:
         from sacrebleu.metrics import BLEU, CHRF
