@@ -16,6 +16,7 @@ from odeum.settings.remembering import (
     Multistep,
     NesterovLayers,
     PredictedMultistep,
+    ReversibleLayers,
 )
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
 
@@ -56,6 +57,12 @@ for order in (3, 4):
         from_="Moulton 1926",
     )
 method("leapfrog", Deferred(INTEGRATORS, "Leapfrog"), about="two-step midpoint, order 2 for one evaluation")
+method(
+    "reversible-heun",
+    Deferred(INTEGRATORS, "ReversibleHeun"),
+    about="a state and its twin: order 2, can be run backwards",
+    from_="Kidger 2021",
+)
 
 field = register.field
 field("attention", Deferred(TERMS, "attention"), about="self-attention: particles act on each other")
@@ -84,6 +91,12 @@ add(
 add("leapfrog", Layered(method="leapfrog"), about="parallel field, from the layer before over this one: order 2")
 add("momentum", MomentumLayers(), about="a velocity passes from layer to layer", from_="Sander 2021")
 add("yurii", NesterovLayers(), about="Nesterov's steps with a velocity: YuriiFormer", from_="Zimin 2026")
+add(
+    "reversible",
+    ReversibleLayers(),
+    about="layers that are run backwards for the gradient: memory of one",
+    from_="Gomez 2017",
+)
 add("dense", DenseLayers(), about="a learned average of all layers so far: DenseFormer", from_="Pagliardini 2024")
 add("hyper", HyperLayers(), about="residual streams that layers read, write and mix", from_="Zhu 2024")
 add("mhc", ManifoldLayers(), about="hyper-connections, mixed by doubly stochastic matrices", from_="Xie 2025")

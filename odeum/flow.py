@@ -15,6 +15,7 @@ from odeum.fields.roles import find
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
+from odeum.integrators.reversing import Reversible, solve_reversibly, wants_reversing
 from odeum.integrators.splitting import Splitting
 
 
@@ -63,6 +64,9 @@ class Flow(nn.Module):
                     )
                 source.cache.enter(self.solver)
         method = self.remembering
+        alone = context.carry is None or (context.carry.opens and context.carry.closes)
+        if alone and wants_reversing(self.solver, x, context):
+            return solve_reversibly([(self, start)], x, context)
         if method is None:
             return self.solver(self.field, start, start + self.duration, x, context._replace(carry=None))
         given = context.carry or Carry()  # alone, it remembers its own steps
@@ -113,12 +117,29 @@ class Stack(nn.Module):
             time += flow.duration
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
+        row: list[tuple[Any, float]] = []  # layers that the gradient runs back through as one
+        kept = self._histories_kept()
         for flow, time, here in self._carrying(context or Context()):
-            x = self._call(flow, x, here, time)
+            solver = getattr(flow, "solver", None)
+            if wants_reversing(solver, x, here) and flow.remembering.history not in kept:
+                row.append((flow, time))
+                if here.carry is not None and here.carry.closes:
+                    x, row = solve_reversibly(row, x, here), []
+            else:
+                x = self._call(flow, x, here, time)
         return x if self.norm is None else self.norm(x)
 
     def _call(self, flow: Any, x: Tensor, context: Context, time: float) -> Tensor:
         return flow(x, context, time) if self.recompute is None else self.recompute(flow, x, context, time)
+
+    def _histories_kept(self) -> set[str | None]:
+        """Histories that layers share of which one at least cannot be run back."""
+        flows: list[Any] = list(self.flows)
+        return {
+            flow.remembering.history
+            for flow in flows
+            if getattr(flow, "remembering", None) is not None and not isinstance(flow.solver, Reversible)
+        }
 
     def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
         """The state before the first layer, after each, and not normed: what the particles do."""

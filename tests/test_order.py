@@ -13,7 +13,7 @@ from torch import Tensor
 from odeum.architectures import make_method, place_norms, tableaux
 from odeum.fields import Context, FeedForward, Field, SelfAttention, Sum
 from odeum.flow import Flow, Stack
-from odeum.integrators import BOSH3, DOPRI5, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
+from odeum.integrators import BOSH3, DOPRI5, Coupled, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
 from odeum.integrators.multistep import weights
 from odeum.settings.architecture import METHODS
 from odeum.settings.model import Shape
@@ -37,6 +37,7 @@ ORDERS = {
     "adams-moulton": 3,
     "adams-moulton-4": 4,
     "leapfrog": 2,
+    "reversible-heun": 2,
 }
 
 
@@ -123,6 +124,15 @@ def test_order_on_attention_and_feed_forward(name: str, order: int) -> None:
     assert measured_order(make_method(name), field, x, exact, counts) == pytest.approx(order, abs=0.1)
 
 
+@pytest.mark.parametrize("name", ["euler", "heun", "bosh3", "rk4", "strang-midpoint"])
+def test_a_coupling_has_the_order_of_its_base(name: str) -> None:
+    field, x, exact = transformer_field()
+    coupled = Coupled(make_method(name), 0.5)  # near λ = 1 the limit begins at steps below 1 − λ
+    assert coupled.order == ORDERS[name]
+    counts = (128, 256) if ORDERS[name] < 4 else (32, 64)
+    assert measured_order(coupled, field, x, exact, counts) == pytest.approx(ORDERS[name], abs=0.15)
+
+
 def test_strang_over_euler_is_first_order_with_a_smaller_error_than_lie_trotter() -> None:
     field, x, exact = transformer_field()
     errors = [(FixedSteps(m, 64)(field, 0.0, 1.0, x, Context()) - exact).norm() for m in (LieTrotter(), Strang())]
@@ -136,6 +146,7 @@ def slope(errors: list[float], counts: tuple[int, int]) -> float:
 REMEMBERING = [
     *[("adams-bashforth", 2), ("adams-bashforth-3", 3), ("adams-bashforth-4", 4), ("leapfrog", 2)],
     *[("adams-moulton", 3), ("adams-moulton-4", 4)],
+    ("reversible-heun", 2),
 ]
 
 

@@ -32,6 +32,10 @@ def looped(settings: LoopedLayers, shape: Shape, cross: bool) -> Looped:
             f"looped repeats layers with weights of their own, but weights={settings.weights} is one field for all; "
             "leave weights out"
         )
+    if settings.gradient == "reversible":
+        raise OdeumError(
+            "looped mixes its input in between rounds, which no step back undoes; use gradient=checkpointed"
+        )
     few = min(2, shape.depth // 4)
     prelude, coda = (few if count is None else count for count in (settings.prelude, settings.coda))
     size = shape.depth - prelude - coda if settings.core is None else settings.core

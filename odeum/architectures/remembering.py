@@ -8,7 +8,20 @@ from collections.abc import Callable
 from odeum.architectures.norms import make_norm
 from odeum.architectures.solvers import Place, make_method, make_step
 from odeum.errors import OdeumError
-from odeum.integrators import AdamsBashforth, AdamsMoulton, Dense, LieTrotter, Method, Momentum, Nesterov, Strang
+from odeum.integrators import (
+    AdamsBashforth,
+    AdamsMoulton,
+    Coupled,
+    Dense,
+    Leapfrog,
+    LieTrotter,
+    Method,
+    Momentum,
+    Nesterov,
+    ReversibleHeun,
+    RevNet,
+    Strang,
+)
 from odeum.integrators.attention_residuals import AttentionResiduals
 from odeum.integrators.streams import MOST_PERMUTED, HyperConnections, ManifoldHyperConnections
 from odeum.integrators.term_by_term import TermByTerm
@@ -21,6 +34,7 @@ from odeum.settings.remembering import (
     Multistep,
     NesterovLayers,
     PredictedMultistep,
+    ReversibleLayers,
 )
 
 AROUND: dict[str, Callable[[Method], Method]] = {
@@ -72,6 +86,25 @@ def momentum(settings: MomentumLayers, place: Place) -> Method:
             f"a step of momentum is one evaluation: its method is {', '.join(AROUND)}, not {settings.method}"
         )
     return AROUND[settings.method](Momentum(settings.gamma))
+
+
+@make_step.register(ReversibleLayers)
+def reversible(settings: ReversibleLayers, place: Place) -> Method:
+    """The scheme, with the option that is its own."""
+    for option, scheme in (("gamma", "momentum"), ("keep", "coupling")):
+        if (value := getattr(settings, option)) is not None and settings.scheme != scheme:
+            raise OdeumError(f"{option}={value} is for scheme={scheme}, and the scheme is {settings.scheme}")
+    match settings.scheme:
+        case "coupling":
+            return Coupled(make_method(settings.method), 0.99 if settings.keep is None else settings.keep)
+        case "momentum":
+            own = MomentumLayers(method=settings.method, gamma=0.9 if settings.gamma is None else settings.gamma)
+            return momentum(own, place)
+    if settings.method != "lie-trotter":
+        raise OdeumError(
+            f"scheme={settings.scheme} is a step of its own; method={settings.method} is for coupling and momentum"
+        )
+    return {"revnet": RevNet, "heun": ReversibleHeun, "leapfrog": Leapfrog}[settings.scheme]()
 
 
 @make_step.register(DenseLayers)

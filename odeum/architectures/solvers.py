@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odeum.errors import OdeumError, choose
 from odeum.fields import Field
-from odeum.integrators import Adjoint, Checkpointed, FixedSteps, Method, RungeKutta, Solver
+from odeum.integrators import Adjoint, Checkpointed, FixedSteps, Method, Reversible, RungeKutta, Solver
 from odeum.schedules import SCHEDULES, explicit
 from odeum.settings.architecture import METHODS, Stepped
 from odeum.settings.model import Shape
@@ -18,6 +18,7 @@ GRADIENTS: dict[str, Callable[[Solver], Solver]] = {
     "backprop": lambda solver: solver,
     "checkpointed": Checkpointed,
     "adjoint": Adjoint,
+    "reversible": Reversible,
 }
 
 

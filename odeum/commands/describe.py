@@ -58,6 +58,8 @@ def _print_table(facts: dict[str, Any], form: str) -> None:
             [name for name, _ in rows].index("parameters") + 1,
             ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"),
         )
+    if "stability" in facts:
+        rows.insert([name for name, _ in rows].index("order") + 1, ("stability", facts["stability"]))
     if "weights" in facts:
         rows.insert(1, ("weights", facts["weights"]))
     if "attention" in facts:

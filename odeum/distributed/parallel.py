@@ -26,6 +26,7 @@ from odeum.distributed.world import World, pick_device
 from odeum.errors import OdeumError
 from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow
+from odeum.integrators import Reversible
 from odeum.models import OdeumModel, build
 from odeum.settings.training import Training
 
@@ -84,6 +85,11 @@ class Sharded(Replicated):
         self.mesh = DeviceMesh.from_group(group, device.type)
 
     def wrap(self, model: nn.Module) -> nn.Module:
+        if any(isinstance(module, Reversible) for module in model.modules()):
+            raise OdeumError(
+                "gradient=reversible runs layers back, whose weights fsdp2 makes whole in the forward pass alone; use "
+                "--train.strategy ddp, or gradient=checkpointed"
+            )
         for module in model.modules():
             if isinstance(module, Flow):
                 fully_shard(module, mesh=self.mesh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,28 @@ class Noise:
     def _within(self, path: tuple[Hashable, ...]) -> Noise:
         inner = Noise()
         inner.masks, inner._places, inner._path = self.masks, self._places, path
+        return inner
+
+
+class ReplayedNoise(Noise):
+    """Masks that depend on who asks in which evaluation of which step, not on the order, which is another one back."""
+
+    def __init__(self, seed: tuple[int, ...], places: dict[Any, int], turns: dict[Any, int] | None = None) -> None:
+        super().__init__()
+        self.seed = seed
+        self.places = places
+        self._turns = dict(turns or {})
+
+    def draw(self, module: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        key = tuple(self.places.get(step, step) for step in self._turn(module))
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(hash((*self.seed, *key)) & (2**63 - 1))
+            return make()
+
+    def _within(self, path: tuple[Hashable, ...]) -> Noise:
+        inner = ReplayedNoise(self.seed, self.places)
+        inner._path = path
         return inner
 
 

@@ -10,6 +10,8 @@ from odeum.integrators.mixes import Gated, Learned, Mix
 from odeum.integrators.momentum import Momentum
 from odeum.integrators.multistep import AdamsBashforth, Leapfrog, adams_bashforth_3, adams_bashforth_4
 from odeum.integrators.nesterov import Nesterov
+from odeum.integrators.reversible import Coupled, ReversibleHeun, RevNet
+from odeum.integrators.reversing import Reversible
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.integrators.splitting import LieTrotter, Strang, strang_midpoint
 from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38, Tableau
@@ -27,6 +29,7 @@ __all__ = [
     "Adaptive",
     "Adjoint",
     "Checkpointed",
+    "Coupled",
     "Dense",
     "FixedSteps",
     "Gated",
@@ -37,6 +40,9 @@ __all__ = [
     "Mix",
     "Momentum",
     "Nesterov",
+    "RevNet",
+    "Reversible",
+    "ReversibleHeun",
     "RungeKutta",
     "Solver",
     "Strang",

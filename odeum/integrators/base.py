@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,8 @@ class Method(nn.Module):
     cached: bool = False
     """as of a field: whether it steps the newest positions alone as it steps all of them; asked of methods from outside
     Odeum"""
+    stability: str | None = None
+    """what a reader of `describe` should know of steps as long as a layer"""
     splits: bool = True
     """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
 
@@ -33,6 +37,23 @@ class Method(nn.Module):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define step(field, t, dt, x, context)")
+
+    @property
+    def reversible(self) -> bool:
+        """Whether `back` undoes a step, but for rounding."""
+        return False
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        """The state before the step that began at t and led to x; what is remembered goes back too."""
+        raise TypeError(f"{type(self).__name__} must define back(field, t, dt, x, context)")
+
+    def kept(self, state: Any) -> Tensor | None:
+        """The tensor that is to be known of what is remembered, so that steps can be undone."""
+        return state
+
+    def restored(self, kept: Tensor | None) -> Any:
+        """What is remembered, as far as the step after needs it, by that tensor."""
+        return kept
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         """The state that the first of the layers with this history starts from: n streams, if the method has them."""

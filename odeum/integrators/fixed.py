@@ -27,12 +27,15 @@ class FixedSteps(Solver):
         self.method.check(field)
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        for step in self.divided(t0, t1):
+            x = self.method.step(field, *step, x, context._replace(step=step))
+        return x
+
+    def divided(self, t0: float, t1: float) -> list[Step]:
+        """The steps of an interval."""
         count = max(1, round((t1 - t0 if t1 > t0 else t0 - t1) * self.steps))
         dt = (t1 - t0) / count
-        for i in range(count):
-            t = t0 + i * dt
-            x = self.method.step(field, t, dt, x, context._replace(step=Step(t, dt)))
-        return x
+        return [Step(t0 + i * dt, dt) for i in range(count)]
 
     def extra_repr(self) -> str:
         return f"steps={self.steps}"

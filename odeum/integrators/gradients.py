@@ -18,10 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
-from odeum.fields.derivatives import differentiable_once, in_batches, leaves_of, transformed
+from odeum.fields.derivatives import differentiable_once, in_batches, transformed
 from odeum.fields.noise import Noise
 from odeum.integrators.base import Method, Solver
-from odeum.integrators.held import Held
+from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.splitting import Splitting
 
 
@@ -122,23 +122,13 @@ class Adjoint(GradientSolver):
             )
         if field.training:
             self.check(field)
-        _check_extra(context.extra)
+        check_extra(context.extra, "the adjoint")
         leaves, spec = pytree.tree_flatten(context)
         held = Held(field)
         inputs = (x, *leaves, *held.wanted.values())
         if not any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in inputs):
             return self.solver(field, t0, t1, x, context)
         return _AdjointSolve.apply(_Problem(self.solver, held, t0, t1, spec, len(leaves)), *inputs)
-
-
-def _check_extra(extra: Any) -> None:
-    """Tensors inside of an unknown object would get no gradient, without a word."""
-    for leaf in pytree.tree_leaves(extra):
-        if leaf is not None and not isinstance(leaf, Tensor | bool | int | float | complex | str):
-            raise OdeumError(
-                f"the adjoint cannot look into the {type(leaf).__name__} in the context's extra; give its tensors in "
-                "mappings (dict), tuples and lists"
-            )
 
 
 TWICE = "the adjoint gives a first derivative only; use gradient=backprop or checkpointed to differentiate it again"
@@ -159,7 +149,7 @@ class _AdjointSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, problem: _Problem, x: Tensor, *rest: Any) -> Tensor:
         leaves = rest[: problem.leaves]
-        ctx.problem, ctx.autocast = problem, _Autocast.now(x.device.type)
+        ctx.problem, ctx.autocast = problem, Autocast.now(x.device.type)
         with torch.no_grad(), ctx.autocast.again():
             context = pytree.tree_unflatten(leaves, problem.spec)
             out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
@@ -188,24 +178,6 @@ class _AdjointSolve(torch.autograd.Function):
             for_leaves[i] = gradient
         found = [a, *for_leaves, *gradients[len(live) :]]
         return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors]))
-
-
-class _Autocast(NamedTuple):
-    """The precision of the forward pass, which is that of the backward pass too, wherever it is called."""
-
-    device: str
-    enabled: bool
-    dtype: torch.dtype
-
-    @classmethod
-    def now(cls, device: str) -> _Autocast:
-        if not torch.amp.is_autocast_available(device):
-            return cls("cpu", False, torch.bfloat16)
-        return cls(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-
-    def again(self) -> torch.autocast:
-        """Without the cache of cast weights: one that was cast without a gradient would be found with one."""
-        return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
 
 
 class _Augmented:
@@ -269,11 +241,4 @@ class _Augmented:
         if self.looked:
             return
         self.looked = True
-        known = {id(tensor) for tensor in inputs}
-        for leaf in leaves_of(f):
-            if id(leaf) not in known:
-                raise OdeumError(
-                    f"the adjoint has no gradient for a tensor of shape {list(leaf.shape)} that the field reads beside "
-                    "its weights and its context; give it in Context(extra=...), detach it, or use "
-                    "gradient=checkpointed"
-                )
+        refuse_other_tensors("the adjoint", f, inputs)

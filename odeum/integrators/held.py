@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.utils import _pytree as pytree
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
+from odeum.fields.derivatives import leaves_of
 
 
 class Held:
@@ -37,19 +40,62 @@ class Held:
         now = _tensors(self.field)
         return now.keys() != self.tensors.keys() or any(x is not self.tensors[name] for name, x in now.items())
 
-    def __call__(self, t: float, x: Tensor, context: Context, others: Mapping[str, Tensor] | None = None) -> Tensor:
-        """The field with the weights that are held, or with others in the place of some of them."""
-        if torch.compiler.is_compiling():
-            return self.field(t, x, context)
+    def refuse_changed(self) -> None:
+        """A weight that was written to since is not the one of the forward pass."""
         for name, version in self.versions.items():
             if version != _version(self.tensors[name]):
                 raise OdeumError(
                     f"{name} has been changed in place since the forward pass, which is to be evaluated again for its "
                     "gradient; call backward before the optimizer's step"
                 )
+
+    def __call__(self, t: float, x: Tensor, context: Context, others: Mapping[str, Tensor] | None = None) -> Tensor:
+        """The field with the weights that are held, or with others in the place of some of them."""
+        if torch.compiler.is_compiling():
+            return self.field(t, x, context)
+        self.refuse_changed()
         if others or self.swapped():
             return functional_call(self.field, {**self.tensors, **(others or {})}, (t, x, context))
         return self.field(t, x, context)
+
+
+class Autocast(NamedTuple):
+    """The precision of the forward pass, which is that of the backward pass too, wherever it is called."""
+
+    device: str
+    enabled: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls, device: str) -> Autocast:
+        if not torch.amp.is_autocast_available(device):
+            return cls("cpu", False, torch.bfloat16)
+        return cls(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+
+    def again(self) -> torch.autocast:
+        """Without the cache of cast weights: one that was cast without a gradient would be found with one."""
+        return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
+
+
+def check_extra(extra: Any, who: str) -> None:
+    """Tensors inside of an unknown object would get no gradient, without a word."""
+    for leaf in pytree.tree_leaves(extra):
+        if leaf is not None and not isinstance(leaf, Tensor | bool | int | float | complex | str):
+            raise OdeumError(
+                f"{who} cannot look into the {type(leaf).__name__} in the context's extra; give its tensors in "
+                "mappings (dict), tuples and lists"
+            )
+
+
+def refuse_other_tensors(who: str, out: Tensor, inputs: Sequence[Tensor]) -> None:
+    """A tensor that the field has from elsewhere would get no gradient, without a word."""
+    known = {id(tensor) for tensor in inputs}
+    for leaf in leaves_of(out):
+        if id(leaf) not in known:
+            raise OdeumError(
+                f"{who} has no gradient for a tensor of shape {list(leaf.shape)} that the field reads beside "
+                "its weights and its context; give it in Context(extra=...), detach it, or use gradient=checkpointed"
+            )
 
 
 def _tensors(field: Field) -> dict[str, Tensor]:

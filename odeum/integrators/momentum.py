@@ -19,6 +19,7 @@ class Momentum(Method):
     """
 
     history = "momentum"
+    stability = "contracts where the field does, to −2 (1 + γ)/(1 − γ); run back, rounding errors grow by 1/γ each step"
 
     def __init__(self, gamma: float) -> None:
         super().__init__()
@@ -37,6 +38,18 @@ class Momentum(Method):
         velocity = kept * carry.state + (1.0 - kept) * field(t, x, within_evaluation(field, context))
         carry.state = velocity
         return field.project(x + velocity if dt == 1.0 else x + dt * velocity)
+
+    @property
+    def reversible(self) -> bool:
+        return self.gamma > 0.0
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = remembered(context, "momentum")
+        context = within_step(field, context, repeats=False)
+        kept = self.gamma**dt
+        before = x - carry.state if dt == 1.0 else x - dt * carry.state
+        carry.state = (carry.state - (1.0 - kept) * field(t, before, within_evaluation(field, context))) / kept
+        return before
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         kept = self.gamma**share

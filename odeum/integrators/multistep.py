@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -119,11 +119,11 @@ def adams_bashforth_4() -> AdamsBashforth:
 
 
 class Leap(NamedTuple):
-    """The step before: the state and the field at its begin, and its length."""
+    """The step before: the state at its begin, and, where steps may differ, the field there and its length."""
 
     x: Tensor
-    f: Tensor
-    dt: float
+    f: Tensor | None = None
+    dt: float | None = None
 
 
 class Leapfrog(Method):
@@ -137,6 +137,7 @@ class Leapfrog(Method):
     order = 2
     history = "leapfrog"
     splits = False
+    stability = "stable for imaginary eigenvalues of size to 1 alone: what the field contracts grows, alternating"
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         carry = remembered(context, "leapfrog")
@@ -146,10 +147,28 @@ class Leapfrog(Method):
         carry.state = Leap(x, f, dt)
         if past is None:
             return field.project(x + dt * f)
-        if past.dt == dt:
+        if past.f is None or past.dt is None or past.dt == dt:
             return field.project(past.x + 2.0 * dt * f)
         now, before = weights([dt, past.dt])
         return field.project(x + dt * (now * f + before * past.f))
+
+    @property
+    def reversible(self) -> bool:
+        return True
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        """x′ = x₊ − 2 dt f(x), of steps of one length; the first, Euler's, leads back to what is remembered."""
+        carry = remembered(context, "leapfrog")
+        here = carry.state.x
+        context = within_step(field, context, repeats=False)
+        carry.state = Leap(x - 2.0 * dt * field(t, here, within_evaluation(field, context)))
+        return here
+
+    def kept(self, state: Any) -> Tensor | None:
+        return None if state is None else state.x
+
+    def restored(self, kept: Tensor | None) -> Any:
+        return None if kept is None else Leap(kept)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         return [

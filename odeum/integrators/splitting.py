@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from odeum.errors import OdeumError
@@ -24,6 +26,7 @@ class Splitting(Method):
         self.part = part or RungeKutta(EULER)
         self.history = self.part.history
         self.splits = self.part.splits
+        self.stability = self.part.stability
 
     def check(self, field: Field) -> None:
         if not self.splits:
@@ -69,6 +72,23 @@ class Splitting(Method):
             # A term that moves twice is one term: it finds its dropout masks again.
             x = self.part.step(term, t + start * dt, share * dt, x, within_evaluation(term, context))
         return x
+
+    @property
+    def reversible(self) -> bool:
+        return self.part.reversible
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        stages = self.stages(field)
+        context = within_step(field, context, repeats=len(stages) > len(field.terms))
+        for term, start, share in reversed(stages):
+            x = self.part.back(term, t + start * dt, share * dt, x, within_evaluation(term, context))
+        return x
+
+    def kept(self, state: Any) -> Tensor | None:
+        return self.part.kept(state)
+
+    def restored(self, kept: Tensor | None) -> Any:
+        return self.part.restored(kept)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         return self.part.begin(x, context)

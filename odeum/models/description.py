@@ -44,6 +44,8 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
     out |= _adaptive_cost(parsed, settings) if adaptive else _cost(model)
+    if known := {text for flow in flows if (text := _stability(flow.solver))}:
+        out["stability"] = " ; ".join(sorted(known))
     if over := {module.formula() for module in model.modules() if isinstance(module, Basis)}:
         out["weights"] = " ; ".join(sorted(over))
     if forms := {m.form_at(model.particles) for m in model.modules() if isinstance(m, Measure)}:
@@ -76,6 +78,10 @@ def order(solver: Solver) -> int | None:
         return solver.tableau.order
     assert isinstance(solver, FixedSteps)
     return solver.method.order
+
+
+def _stability(solver: Solver) -> str | None:
+    return getattr(getattr(inner_solver(solver), "method", None), "stability", None)
 
 
 def scheme(flow: Flow) -> list[str]:

@@ -25,7 +25,7 @@ FIELDS: Registry[Callable[[Shape], Field]] = Registry("field")
 
 MethodName = Annotated[str, METHODS]
 FieldName = Annotated[str, FIELDS]
-Gradient = Literal["backprop", "checkpointed", "adjoint"]
+Gradient = Literal["backprop", "checkpointed", "adjoint", "reversible"]
 Sharing = Literal["sequence", "cycle"]
 NormPlacement = Literal["pre", "shared", "post", "post-sum", "peri", "branch"]
 Coefficients = Literal["fixed", "learned", "gated"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from odeum.settings.architecture import Layered, MethodName, Stepped
+from odeum.settings.architecture import Gradient, Layered, MethodName, Stepped
 from odeum.settings.checks import COUNT, Range
+
+Scheme = Literal["revnet", "momentum", "heun", "leapfrog", "coupling"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,20 @@ class NesterovLayers(Layered):
 
     normed: bool = True
     """whether the velocity is normed at each step"""
+
+
+@dataclass(frozen=True)
+class ReversibleLayers(Layered):
+    """Layers that can be run backwards, so that the memory for the gradient does not grow with depth."""
+
+    gradient: Gradient = "reversible"
+    scheme: Scheme = "revnet"
+    """how a state and its twin move: revnet (Gomez 2017), momentum (Sander 2021), heun (Kidger 2021), leapfrog, or
+    coupling, which makes the step that `method` names reversible (McCallum & Foster 2024)"""
+    gamma: Annotated[float | None, Range(above=0, most=1)] = None
+    """of scheme=momentum: share of the velocity that is kept (none: 0.9)"""
+    keep: Annotated[float | None, Range(above=0, most=1)] = None
+    """of scheme=coupling: λ, share of the state that is kept, the rest is its twin's (none: 0.99)"""
 
 
 @dataclass(frozen=True)

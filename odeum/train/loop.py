@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from odeum.distributed.world import World
 from odeum.errors import CutOff, Diverged, OdeumError
+from odeum.integrators.reversing import reconstruction_drift
 from odeum.models import OdeumModel, build
 from odeum.models.saved import save_model
 from odeum.models.tensors import not_finite
@@ -305,6 +306,8 @@ class Trainer:
             "peak_memory": peak,
             "macs": self.step * self.macs_per_step,
         }
+        if (drift := reconstruction_drift(self.model)) is not None:
+            result["reconstruction_drift"] = drift  # relative, in the last backward pass
         weights = self.world.weights(self.model)
         if self.world.main:
             save_model(self.job.directory, self.model, weights)

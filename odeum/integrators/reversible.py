@@ -1,0 +1,210 @@
+"""Methods that can be run backwards, so that no state between needs to be kept: a state and its twin move in turns.
+
+`Momentum` and `Leapfrog` are of this kind too. What they do at dt = 1 differs: `stability` says it, and
+`benchmarks/memory.py` measures it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.fields.algebra import randomness
+from odeum.fields.base import Context, Field
+from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.runge_kutta import RungeKutta
+from odeum.tableaux import EULER
+
+
+class Known(NamedTuple):
+    """The field at the twin, as it was evaluated at the end of a step: the begin of the next one, if it is the same."""
+
+    field: Field
+    t: float
+    dt: float
+    value: Tensor
+
+
+class Twin(NamedTuple):
+    """ŷ of the reversible Heun method, and the field there if it is known."""
+
+    x: Tensor
+    known: Known | None = None
+
+
+class ReversibleHeun(Method):
+    """ŷ′ = 2 y − ŷ + dt f(ŷ), y′ = y + dt/2 (f(ŷ) + f(ŷ′)): order 2 (Kidger et al. 2021).
+
+    One evaluation a step where the field does not change between steps (shared weights, weights smooth in time, no
+    dropout), else two.
+    """
+
+    order = 2
+    history = "reversible-heun"
+    splits = False
+    stability = "stable for imaginary eigenvalues of size to 1 alone: what the field contracts grows, alternating"
+
+    @property
+    def reversible(self) -> bool:
+        return True
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        remembered(context, "reversible-heun").state = Twin(x)
+        return x
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = remembered(context, "reversible-heun")
+        twin: Twin = carry.state
+        inner = within_step(field, context, repeats=True)
+        first = self._at(field, t, dt, twin, inner)
+        moved = 2.0 * x - twin.x + dt * first
+        last = field(t + dt, moved, within_evaluation(field, inner))
+        carry.state = self._twin(field, t + dt, dt, moved, last)
+        return x + 0.5 * dt * (first + last)
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = remembered(context, "reversible-heun")
+        twin: Twin = carry.state
+        inner = within_step(field, context, repeats=True)
+        last = self._at(field, t + dt, dt, twin, inner)
+        before = 2.0 * x - twin.x - dt * last
+        first = field(t, before, within_evaluation(field, inner))
+        carry.state = self._twin(field, t, dt, before, first)
+        return x - 0.5 * dt * (first + last)
+
+    def _at(self, field: Field, t: float, dt: float, twin: Twin, context: Context) -> Tensor:
+        known = twin.known
+        if known is not None and known.field is field and known.dt == dt and abs(known.t - t) < 1e-9 * max(1.0, abs(t)):
+            return known.value
+        return field(t, twin.x, within_evaluation(field, context))
+
+    def _twin(self, field: Field, t: float, dt: float, x: Tensor, value: Tensor) -> Twin:
+        jumps = any(getattr(part, "stepwise", False) for _, part in field.named_modules())
+        return Twin(x, None if jumps or randomness(field) else Known(field, t, dt, value))
+
+    def kept(self, state: Any) -> Tensor | None:
+        return state.x
+
+    def restored(self, kept: Tensor | None) -> Any:
+        assert kept is not None
+        return Twin(kept)
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        return [
+            f"y′ = 2 x − y + dt ({field.formula('y')}), y begins as x",
+            f"x ← x + dt/2 ({field.formula('y')} + {field.formula('y′')})",
+        ]
+
+
+class Coupled(Method):
+    """y′ = λ y + (1 − λ) z + Ψ(dt, z), z′ = z − Ψ(−dt, y′): any one-step method Ψ, reversible (McCallum & Foster 2024).
+
+    Of the order of Ψ, for two of its steps. Undoing multiplies rounding errors by 1/λ each step.
+    """
+
+    splits = False
+    history = "coupled"
+    stability = "on the negative axis stable only to 1 − λ: at dt = 1 what the field contracts grows"
+
+    def __init__(self, part: Method | None = None, keep: float = 0.99) -> None:
+        super().__init__()
+        self.part = part or RungeKutta(EULER)
+        if self.part.history:
+            raise OdeumError(f"the coupling makes one-step methods reversible, but {self.part.history} remembers")
+        if not 0.0 < keep <= 1.0:
+            raise OdeumError(f"the coupling keeps a share of the state, above 0 and at most 1, not {keep}")
+        self.keep = keep
+        self.order = self.part.order
+
+    def check(self, field: Field) -> None:
+        super().check(field)
+        self.part.check(field)
+
+    @property
+    def reversible(self) -> bool:
+        return True
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        remembered(context, "coupled").state = x
+        return x
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry, inner = remembered(context, "coupled"), within_step(field, context, repeats=True)
+        twin = carry.state
+        y = self.keep * x + (1.0 - self.keep) * twin + self._change(field, t, dt, twin, inner)
+        carry.state = twin - self._change(field, t + dt, -dt, y, inner)
+        return y
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry, inner = remembered(context, "coupled"), within_step(field, context, repeats=True)
+        twin = carry.state + self._change(field, t + dt, -dt, x, inner)
+        carry.state = twin
+        return (x - (1.0 - self.keep) * twin - self._change(field, t, dt, twin, inner)) / self.keep
+
+    def _change(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        """Ψ, under the same dropout masks each time."""
+        return self.part.step(field, t, dt, x, within_evaluation(field, context)) - x
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        base = "; ".join(self.part.scheme(field, share))
+        return [
+            f"x′ = {self.keep:g} x + {1 - self.keep:.3g} z + Ψ(dt, z), z begins as x",
+            "z ← z − Ψ(−dt, x′)",
+            f"Ψ(dt, x) = what a step adds: {base}",
+        ]
+
+
+class RevNet(Method):
+    """q ← q + dt G(p), p ← p + dt F(q): attention moves one half by the other, the feed-forward back (Gomez 2017).
+
+    Both halves begin as x, and their mean goes on. Its own equations, dq/dt = G(p) and dp/dt = F(q), are followed with
+    order 1; they are not dx/dt = G(x) + F(x).
+    """
+
+    history = "revnet"
+    splits = False
+    stability = "conserves volume: nothing contracts unless something else grows; follows no equation of x alone"
+
+    def check(self, field: Field) -> None:
+        super().check(field)
+        if len(field.terms) < 2:
+            raise OdeumError(
+                f"revnet moves two halves by different terms, but {field.formula('x')} is one; use norm=pre, not shared"
+            )
+
+    @property
+    def reversible(self) -> bool:
+        return True
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        remembered(context, "revnet").state = x
+        return x
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry, inner = remembered(context, "revnet"), within_step(field, context, repeats=False)
+        *others, last = field.terms
+        carry.state = carry.state + dt * self._sum(others, t, x, inner)
+        return x + dt * self._sum([last], t, carry.state, inner)
+
+    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry, inner = remembered(context, "revnet"), within_step(field, context, repeats=False)
+        *others, last = field.terms
+        before = x - dt * self._sum([last], t, carry.state, inner)
+        carry.state = carry.state - dt * self._sum(others, t, before, inner)
+        return before
+
+    def _sum(self, terms: list[Field], t: float, x: Tensor, context: Context) -> Tensor:
+        first, *rest = (term(t, x, within_evaluation(term, context)) for term in terms)
+        for part in rest:
+            first = first + part
+        return first
+
+    def finish(self, x: Tensor, context: Context) -> Tensor:
+        return 0.5 * (x + remembered(context, "revnet").state)
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        *others, last = field.terms
+        read = " + ".join(term.formula("x") for term in others)
+        return [f"y ← y + {read}", f"x ← x + {last.formula('y')}, y begins as x", "at the end (x + y)/2"]

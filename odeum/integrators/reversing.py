@@ -1,0 +1,330 @@
+"""The reversible gradient: no state between layers is kept; the backward pass runs the steps back and meets them again.
+
+`Reversible` marks the solver of a flow. A stack hands all neighbouring flows of one history to `solve_reversibly`, so
+that the memory does not grow with their number; one that stands alone does so by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from odeum.errors import Diverged, OdeumError
+from odeum.fields.algebra import randomness, torchs_randomness
+from odeum.fields.base import Carry, Context, Field, Step, projects_anywhere
+from odeum.fields.derivatives import more_than_a_gradient, plain_autograd
+from odeum.fields.noise import Noise, ReplayedNoise
+from odeum.integrators.base import Method, Solver
+from odeum.integrators.fixed import FixedSteps
+from odeum.integrators.gradients import GradientSolver
+from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
+from odeum.integrators.multistep import Leapfrog
+
+WHO = "the reversible gradient"
+MOST_DRIFT = 1e-2
+"""of the first state as it is met again, relative to it; a gradient at states that are further off is refused"""
+
+
+class Reversible(GradientSolver):
+    """Keep the last state alone, and run the steps back when the gradient passes: exact but for rounding.
+
+    `drift` tells how far the state that was met last, the first of the row of layers, was from what it had been:
+    relative, of the last backward pass, at the first layer of a row.
+    """
+
+    def __init__(self, solver: Solver) -> None:
+        super().__init__(solver)
+        self.drift: float | None = None
+
+    @property
+    def remembering(self) -> Method | None:
+        return self.solver.remembering
+
+    def check(self, field: Field) -> None:
+        self.solver.check(field)
+        use = "use gradient=checkpointed"
+        if not isinstance(self.solver, FixedSteps) or not self.solver.method.reversible:
+            method = getattr(self.solver, "method", self.solver)
+            raise OdeumError(
+                f"{WHO} runs steps backwards, which {name_of(method)} cannot: use the architecture reversible, "
+                f"momentum with gamma above 0, leapfrog, a method such as reversible-heun, or {use}"
+            )
+        if any(True for _ in self.solver.parameters()):
+            raise OdeumError(f"{WHO} has none for learned or gated coefficients of a solver; {use}")
+        if projects_anywhere(field):
+            raise OdeumError(f"{WHO} cannot undo a norm after the steps; use norm=pre, or {use}")
+        if noisy := torchs_randomness(field):
+            raise OdeumError(
+                f"{WHO} evaluates a field again, but {noisy} would draw anew; draw by odeum.fields.Dropout(rate) as "
+                "dropout(x, context.noise)"
+            )
+
+    def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        return self.solver(field, t0, t1, x, context)
+
+
+def reconstruction_drift(model: nn.Module) -> float | None:
+    """How far first states were from what they had been when they were met again, relative, in the last backward pass.
+
+    None where nothing was run back.
+    """
+    found = [part.drift for part in model.modules() if isinstance(part, Reversible) and part.drift is not None]
+    return max(found, default=None)
+
+
+def name_of(method: Any) -> str:
+    """What a method, or a solver, is called in a sentence."""
+    tableau = getattr(method, "tableau", None)
+    return getattr(method, "history", None) or (tableau.name if tableau else type(method).__name__)
+
+
+def wants_reversing(solver: Solver | None, x: Tensor, context: Context) -> bool:
+    """Whether a gradient will be asked that is to pass so; what compiles or transforms keeps states in its own way."""
+    return (
+        isinstance(solver, Reversible)
+        and torch.is_grad_enabled()
+        and plain_autograd()
+        and context.own.cache is None
+        and context.noise is None
+        and x.numel() > 0
+    )
+
+
+def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Context) -> Tensor:
+    """The state after these layers, flows of one history, from its begin to its end."""
+    if x.dtype.itemsize < 4:
+        raise OdeumError(f"{WHO} needs a state of single precision at least, not {x.dtype}; use autocast instead")
+    check_extra(context.extra, WHO)
+    context = context._replace(carry=None, noise=None, step=None)
+    method: Method = layers[0][0].remembering
+    carry = Carry()
+    x = method.begin(x, context._replace(carry=carry))
+    leaves, spec = pytree.tree_flatten(context)
+    seed = 0
+    if any(flow.training and randomness(flow.field) for flow, _ in layers):
+        seed = int(torch.randint(2**62, (), device="cpu"))
+    held = {id(flow.field): Held(flow.field) for flow, _ in layers}
+    row = _Row(
+        [_Layer(flow, t0, held[id(flow.field)], number) for number, (flow, t0) in enumerate(layers)],
+        method,
+        seed,
+        spec,
+        len(leaves),
+    )
+    if isinstance(method, Leapfrog) and len({round(s.length, 9) for layer in row.layers for s in layer.steps()}) > 1:
+        raise OdeumError(f"{WHO} of leapfrog needs layers and steps of one length; use gradient=checkpointed")
+    out, kept = _Reversed.apply(row, x, method.kept(carry.state), *leaves, *row.weights())
+    return method.finish(out, context._replace(carry=Carry(method.restored(kept))))
+
+
+class _Layer(NamedTuple):
+    flow: Any
+    t0: float
+    held: Held
+    number: int
+
+    def steps(self) -> list[Step]:
+        return self.flow.solver.solver.divided(self.t0, self.t0 + self.flow.duration)
+
+    def noise(self, seed: int, turn: int = 0) -> Noise | None:
+        field = self.flow.field
+        if not self.flow.training or not randomness(field):
+            return None
+        return ReplayedNoise(
+            (seed, self.number), {module: i for i, module in enumerate(field.modules())}, {field: turn}
+        )
+
+
+class _Row(NamedTuple):
+    """What is solved, besides the tensors that may want a gradient."""
+
+    layers: list[_Layer]
+    method: Method
+    seed: int
+    spec: Any
+    leaves: int
+
+    def weights(self) -> list[Tensor]:
+        """Of all layers, each once."""
+        return list({id(w): w for layer in self.layers for w in layer.held.wanted.values()}.values())
+
+
+class _Move(nn.Module):
+    """One step, or back, as a function of a field's weights."""
+
+    def __init__(self, field: Field, method: Method) -> None:
+        super().__init__()
+        self.field = field
+        self.method = method
+
+    def forward(self, back: bool, step: Step, x: Tensor, state: Any, context: Context) -> tuple[Tensor, Any]:
+        carry = Carry(state)
+        move = self.method.back if back else self.method.step
+        x = move(self.field, *step, x, context._replace(carry=carry, step=step))
+        return x, carry.state
+
+
+class _Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, row: _Row, x: Tensor, kept: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+        leaves = rest[: row.leaves]
+        ctx.row, ctx.autocast = row, Autocast.now(x.device.type)
+        start, first = x, kept
+        with torch.no_grad(), ctx.autocast.again():
+            context = pytree.tree_unflatten(leaves, row.spec)
+            state = row.method.restored(kept)
+            for layer in row.layers:
+                carry = Carry(state, opens=False, closes=False)
+                x = layer.flow(x, context._replace(carry=carry, noise=layer.noise(row.seed)), layer.t0)
+                state = carry.handed
+        kept = row.method.kept(state)
+        assert kept is not None
+        ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        ctx.save_for_backward(x, kept, start, first, *(leaves[i] for i in ctx.places), *rest[row.leaves :])
+        return x, kept
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        row: _Row = ctx.row
+        for layer in row.layers:
+            layer.held.refuse_changed()
+        x, kept, start, first, *tensors = ctx.saved_tensors
+        leaves, weights = list(ctx.plain), tensors[len(ctx.places) :]
+        for i, tensor in zip(ctx.places, tensors, strict=False):
+            leaves[i] = tensor
+        if any(grad is not None and more_than_a_gradient(grad) for grad in grads):
+            inputs = [start, first, *leaves, *weights]
+            return None, *_kept_gradients(row, inputs, ctx.needs_input_grad[1:], grads, ctx.autocast)
+        live = [i for i in ctx.places if ctx.needs_input_grad[3 + i]]
+        way = _WayBack(row, leaves, live, weights, ctx.autocast)
+        gx, gk = way.run(x, kept, start, first, *grads)
+        for_leaves: list[Tensor | None] = [None] * len(leaves)
+        for i in live:
+            for_leaves[i] = way.found.get(id(leaves[i]))
+        found = [gx, gk if first is not None else None, *for_leaves, *(way.found.get(id(w)) for w in weights)]
+        return None, *found
+
+
+def _kept_gradients(
+    row: _Row, inputs: list[Any], needed: Sequence[bool], grads: Sequence[Any], autocast: Autocast
+) -> list[Tensor | None]:
+    """The gradients of a row whose states are kept after all: for derivatives of them, and several at once."""
+    with torch.enable_grad(), autocast.again():
+        fresh = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # to end here, not in their own history
+        x, kept, *rest = fresh
+        weights = {id(w): own for w, own in zip(row.weights(), rest[row.leaves :], strict=True)}
+        context = pytree.tree_unflatten(rest[: row.leaves], row.spec)
+        state = row.method.restored(kept)
+        for layer in row.layers:
+            carry = Carry(state, opens=False, closes=False)
+            named = {f"field.{name}": weights.get(id(w), w) for name, w in layer.held.tensors.items()}
+            given = (x, context._replace(carry=carry, noise=layer.noise(row.seed)), layer.t0)
+            x = functional_call(layer.flow, named, given)
+            state = carry.handed
+        outs: list[tuple[Any, Any]] = [
+            (o, g) for o, g in zip((x, row.method.kept(state)), grads, strict=True) if g is not None
+        ]
+    wanted = [own for own, need in zip(fresh, needed, strict=True) if need]
+    found = iter(
+        torch.autograd.grad(
+            [o for o, _ in outs], wanted, [g for _, g in outs], create_graph=torch.is_grad_enabled(), allow_unused=True
+        )
+    )
+    return [next(found) if need else None for need in needed]
+
+
+class _WayBack:
+    """From the last state to the first, with the gradients gathered on the way."""
+
+    def __init__(
+        self, row: _Row, leaves: list[Any], live: list[int], weights: list[Tensor], autocast: Autocast
+    ) -> None:
+        self.row, self.leaves, self.live, self.autocast = row, leaves, live, autocast
+        self.weights = {id(held): w for held, w in zip(row.weights(), weights, strict=True)}
+        self.found: dict[int, Tensor] = {}
+        self.looked = False
+
+    def run(
+        self, x: Tensor, kept: Any, start: Tensor, first: Tensor | None, gx: Tensor | None, gk: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of the first state and of its twin, from those of the last."""
+        gx = torch.zeros_like(x) if gx is None else gx
+        gk = torch.zeros_like(kept) if gk is None else gk
+        method = self.row.method
+        context = pytree.tree_unflatten(self.leaves, self.row.spec)
+        state, last = method.restored(kept), kept
+        for layer in reversed(self.row.layers):
+            move = _Move(layer.flow.field, layer.flow.remembering)
+            for turn, step in reversed(list(enumerate(layer.steps()))):
+                here = context._replace(noise=layer.noise(self.row.seed, turn))
+                if layer.number == turn == 0:
+                    x, kept = self._arrived(move, layer, step, x, state, last, start, first, here), first
+                else:
+                    with torch.no_grad(), self.autocast.again():
+                        x, state = self._call(move, layer, {}, True, step, x, state, here)
+                    last = kept = method.kept(state)
+                here = here._replace(noise=layer.noise(self.row.seed, turn))
+                gx, gk = self._pull(move, layer, step, x, kept, gx, gk, here)
+        return gx, gk
+
+    def _call(self, move: _Move, layer: _Layer, others: dict[str, Tensor], *given: Any) -> Any:
+        tensors = {**layer.held.tensors, **others} if others or layer.held.swapped() else {}
+        named = {f"field.{name}": tensor for name, tensor in tensors.items()}
+        return functional_call(move, named, given) if named else move(*given)
+
+    def _arrived(
+        self, move: _Move, layer: _Layer, step: Step, x: Tensor, state: Any, last: Any, start: Tensor,
+        first: Tensor | None, context: Context,
+    ) -> Tensor:  # fmt: skip
+        """The first state as it was; how far it was missed is noted."""
+        if first is None:  # the first step is not of the kind that is undone: it leads back to what is remembered
+            x = last
+        else:
+            with torch.no_grad(), self.autocast.again():
+                x, _ = self._call(move, layer, {}, True, step, x, state, context)
+        with torch.no_grad():
+            drift = float((x - start).norm() / start.norm().clamp_min(torch.finfo(start.dtype).tiny))
+        layer.flow.solver.drift = drift
+        if not drift <= MOST_DRIFT:
+            raise Diverged(
+                f"{WHO} met the first state again with an error of {drift:.1%}, at which gradients are wrong; use "
+                "gradient=checkpointed, fewer layers, or a scheme that grows less (odeum describe)"
+            )
+        return start
+
+    def _pull(
+        self, move: _Move, layer: _Layer, step: Step, x: Tensor, kept: Tensor | None, gx: Tensor, gk: Tensor,
+        context: Context,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The step once more from where it began, and the gradients through it alone."""
+        held = layer.held
+        fresh = held.swapped()
+        with torch.enable_grad(), self.autocast.again():
+            x = x.detach().requires_grad_()
+            kept = None if kept is None else kept.detach().requires_grad_()
+            leaves = list(self.leaves)
+            for i in self.live:
+                leaves[i] = self.leaves[i].detach().requires_grad_()
+            own = {name: self.weights[id(w)] for name, w in held.wanted.items()}
+            given = {name: w.detach().requires_grad_() for name, w in own.items()} if fresh else own
+            here = pytree.tree_unflatten(leaves, self.row.spec)._replace(noise=context.noise)
+            state = move.method.restored(kept)
+            y, after = self._call(move, layer, given if fresh else {}, False, step, x, state, here)
+            inputs = [x, *([] if kept is None else [kept]), *(leaves[i] for i in self.live), *given.values()]
+            outs = [(o, g) for o, g in ((y, gx), (move.method.kept(after), gk)) if o is not None and o.requires_grad]
+            if not self.looked:
+                self.looked = True
+                refuse_other_tensors(WHO, y, inputs)
+            got = list(torch.autograd.grad([o for o, _ in outs], inputs, [g for _, g in outs], allow_unused=True))
+        gx = got.pop(0)
+        gk = torch.zeros_like(gx) if kept is None else got.pop(0)
+        for tensor, gradient in zip([*(self.leaves[i] for i in self.live), *own.values()], got, strict=True):
+            if gradient is not None:
+                self.found[id(tensor)] = self.found[id(tensor)] + gradient if id(tensor) in self.found else gradient
+        return gx, torch.zeros_like(x) if gk is None else gk
