@@ -84,10 +84,8 @@ def run(argv: list[str]) -> int:
         pace = measure({name: job}, name, join(training), lambda steps: run_seconds(job, steps[name]))
         tell_before(task, forecast({(name, seed): job}, pace, 1, overwrite))
         return 0
-    if is_main():
-        print(task.summary(), file=sys.stderr)
     try:
-        result = train(job)
+        result = train(job, opened=lambda: print(task.summary(), file=sys.stderr))
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from odeum.train.progress import Listener, Progress
 __all__ = ["Interrupted", "Job", "holds", "macs_per_step", "refuse_another", "train", "with_changes"]
 
 
-def train(job: Job, progress: Listener | None = None) -> dict[str, Any]:
-    """Train, or continue, or find it done; returns the result, in every process the same."""
+def train(job: Job, progress: Listener | None = None, *, opened: Callable[[], None] | None = None) -> dict[str, Any]:
+    """Train, or continue, or find it done; returns the result, in every process the same.
+
+    `opened` is called in the first process once the folder has been taken as this run's and there is work to do.
+    """
     world = join(job.training)
     progress = progress or Progress(f"{spell(job.architecture)} seed {job.seed}")
     progress.quiet = progress.quiet or not world.main
@@ -33,6 +37,8 @@ def train(job: Job, progress: Listener | None = None) -> dict[str, Any]:
             held.enter_context(alone_in(job.directory))
         run = open_run(job, world, plan)
         if not world.agree(result.exists()):
+            if world.main and opened is not None:
+                opened()
             Trainer(job, world, run, progress).run()
             world.wait()
         found = read_result(result)
