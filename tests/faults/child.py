@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import fcntl
 import io
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator
@@ -22,6 +22,8 @@ BROKEN = 70
 """what a child ends with that has a traceback to show"""
 LIMIT = 120.0
 """seconds after which a child hangs"""
+ROOM = 1 << 20
+"""bytes that a child can print"""
 
 
 class Ending(NamedTuple):
@@ -42,16 +44,19 @@ class Child:
     """A running command."""
 
     def __init__(self, words: list[str], prepare: Callable[[], object] = lambda: None) -> None:
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 — closed when the child has ended
+        # A pipe that holds all of it, since a limit on the length of files must not cut off what the child says.
+        self.output, self.input = os.pipe()
+        fcntl.fcntl(self.input, fcntl.F_SETPIPE_SZ, ROOM)
         sys.stdout.flush()
         self.number = os.fork()
         if self.number == 0:
             code = self._live(words, prepare)
             os._exit(code)  # looked up now: a fault may stand there
+        os.close(self.input)
 
     def _live(self, words: list[str], prepare: Callable[[], object]) -> int:
-        os.dup2(self.output.fileno(), 1)
-        os.dup2(self.output.fileno(), 2)
+        os.dup2(self.input, 1)
+        os.dup2(self.input, 2)
         sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
         sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0), write_through=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,9 +82,9 @@ class Child:
         if status is None:
             os.kill(self.number, signal.SIGKILL)
             os.waitpid(self.number, 0)
-        self.output.seek(0)
-        text = self.output.read().decode(errors="replace")
-        self.output.close()
+        os.set_blocking(self.output, False)  # a grandchild may hold the other end
+        with os.fdopen(self.output, "rb") as pipe:
+            text = (pipe.read(ROOM) or b"").decode(errors="replace")
         return Ending(124 if status is None else os.waitstatus_to_exitcode(status), text)
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import signal
@@ -270,7 +271,7 @@ def damaged_runs(trial: Trial) -> Iterator[Outcome]:
         "train": lambda run: train(str(run)),
     }
     for verb, words in verbs.items():
-        sound = call(*words(trial.whole)).text.replace(str(trial.whole), "")
+        sound = _without(call(*words(trial.whole)).text, trial.whole)
         for name in ("config.json", "task.json", "model.safetensors", "run.json", "result.json", "metrics.jsonl"):
             for damage in DAMAGE:
                 for _ in range(1 if trial.quick else 8):
@@ -284,11 +285,16 @@ def _asked(
     damage(run / name, trial.random)
     ending = call(*words(run))
     what = f"{verb} with {damage.__name__} of {name}"
-    text = "\n".join(line for line in ending.text.replace(str(run), "").splitlines() if "checksums" not in line)
+    text = "\n".join(line for line in _without(ending.text, run).splitlines() if "checksums" not in line)
     shutil.rmtree(run)
     if ending.sentence or (ending.code == 0 and text.strip() == sound.strip()):
         return Outcome("survived", what)
     return Outcome("silent" if ending.code == 0 else "lost", f"{what}: {ending}")
+
+
+def _without(text: str, run: Path) -> str:
+    """What was printed, but for the name of the run, whole or beneath a folder above it."""
+    return re.sub(rf"\S*{re.escape(run.name)}", "", text)
 
 
 def damaged_states(trial: Trial) -> Iterator[Outcome]:
