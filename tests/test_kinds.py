@@ -111,6 +111,15 @@ def test_a_run_of_before_is_read_by_its_options(tmp_path: Path) -> None:
     assert load_task(tmp_path).kind == "listops"
 
 
+def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Path) -> None:
+    open_task("listops", count=20).save(tmp_path)
+    record = json.loads((tmp_path / "task.json").read_text())
+    del record["checksum"]
+    (tmp_path / "task.json").write_text(json.dumps(record | {"kind": "somebodys"}))
+    with pytest.raises(OdeumError, match="kind somebodys, which is not known here"):
+        load_task(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

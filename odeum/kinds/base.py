@@ -149,10 +149,14 @@ def kind_of_settings(settings: type | str) -> Kind | None:
 
 
 def kind_of_record(name: str | None, options: str) -> Kind | None:
-    """The kind of a run's task.json: as it says or, in early runs that do not, by the name of its options."""
-    if name is not None:
-        return KINDS.get(name)
-    return next((kind for kind in KINDS.values() if kind.options.__name__ == options), None)
+    """The kind of a run's task.json; where an early run says none, or a broader one, its options tell.
+
+    A name that is not known here is somebody's kind that was not registered: its options may be like another's.
+    """
+    if name is not None and name not in KINDS:
+        return None
+    found = [kind for kind in KINDS.values() if kind.options.__name__ == options]
+    return next((kind for kind in found if kind.name == name), found[0] if found else None)
 
 
 def model_named(name: str) -> Model:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Rotary
 from odeum.fields.constants import made_once
-from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
 from odeum.models.base import IGNORE, check_labels, exact
+from odeum.models.cross_entropy import cross_entropy
 
 
 class Positions(nn.Module):
@@ -87,75 +87,10 @@ class TiedEmbedding(nn.Embedding):
     def logits(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight)
 
-    def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int = 1024) -> Tensor:
-        """Mean cross-entropy without the whole [tokens, vocabulary] matrix: a chunk at a time, gradient included."""
+    def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
+        """Mean cross-entropy, `chunk` tokens at a time: as many as its buffer holds, if it is not said."""
         check_labels(labels, x, self.weight.shape[0])
-        x, labels, weight = x.flatten(0, -2), labels.flatten().long(), self.weight
-        if not torch.is_grad_enabled():
-            x, weight = x.detach(), weight.detach()
-        if not plain_autograd() and not torch.compiler.is_compiling():
-            return _cross_entropy(x, weight, labels, smoothing)
-        return _ChunkedCrossEntropy.apply(x, weight, labels, smoothing, chunk)
-
-
-def _cross_entropy(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, *_: None) -> Tensor:
-    """The same by plain operations: what can be differentiated in every way."""
-    logits = exact(nn.functional.linear(x, weight.to(x.dtype)))
-    total = nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
-    return total / (labels != IGNORE).sum().clamp(min=1)
-
-
-class _ChunkedCrossEntropy(torch.autograd.Function):
-    """The gradient of each chunk is made in the forward pass, while its logits are at hand; nothing large is kept.
-
-    It is kept in single precision at least: a share of a mean over many tokens may be nothing in half precision before
-    the scale of a gradient scaler reaches it, which is in the backward pass.
-    """
-
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, chunk: int) -> Tensor:
-        count = (labels != IGNORE).sum().clamp(min=1)
-        grad_x = torch.empty_like(exact(x)) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(exact(weight)) if ctx.needs_input_grad[1] else None
-        total = exact(x.new_zeros(()))
-        vocabulary = weight.shape[0]
-        for start in range(0, x.shape[0], chunk):
-            part, target = x[start : start + chunk], labels[start : start + chunk]
-            keep = target != IGNORE
-            picked = target.clamp(min=0).unsqueeze(1)
-            logits = exact(part @ weight.to(part.dtype).T)
-            log_z = logits.logsumexp(dim=1, keepdim=True)
-            nll = (log_z - logits.gather(1, picked)).squeeze(1)
-            if smoothing:
-                nll = (1 - smoothing) * nll + smoothing * (log_z.squeeze(1) - logits.mean(dim=1))
-            total += nll.masked_fill(~keep, 0.0).sum()
-            if grad_x is None and grad_weight is None:
-                continue
-            p = logits.sub_(log_z).exp_()
-            p.sub_(smoothing / vocabulary)
-            p.scatter_add_(1, picked, p.new_full((), smoothing - 1.0).expand_as(picked))
-            p = p.mul_((keep / count).unsqueeze(1))
-            if grad_x is not None:
-                torch.matmul(p.to(grad_x.dtype), weight.to(grad_x.dtype), out=grad_x[start : start + chunk])
-            if grad_weight is not None:
-                grad_weight.addmm_(p.T.to(grad_weight.dtype), part.to(grad_weight.dtype))
-        ctx.save_for_backward(x, weight, labels, grad_x, grad_weight)
-        ctx.smoothing = smoothing
-        return total / count
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor):
-        x, weight, labels, grad_x, grad_weight = ctx.saved_tensors
-        if more_than_a_gradient(grads[0]):
-            inputs = (x, weight, labels, ctx.smoothing, None)
-            return gradients_of(_cross_entropy, inputs, ctx.needs_input_grad, grads[0])
-        return (
-            None if grad_x is None else (grad_x * grads[0].to(grad_x.dtype)).to(x.dtype),
-            None if grad_weight is None else (grad_weight * grads[0].to(grad_weight.dtype)).to(weight.dtype),
-            None,
-            None,
-            None,
-        )
+        return cross_entropy(x.flatten(0, -2), self.weight, labels.flatten().long(), smoothing, chunk)
 
 
 class AdaptiveEmbedding(nn.Module):
