@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from odeum.compare.pace import Pace
 from odeum.compare.seeds import Seeds
 from odeum.errors import OdeumError
 from odeum.launch.inline import Inline
 from odeum.models import OdeumModel, build
-from odeum.models.description import describe
 from odeum.recipes import TABLES, table_named
-from odeum.recipes.base import Claim, PaperTable, Setting, TableRow, recipe_of
+from odeum.recipes.base import Claim, CostClaim, PaperTable, Setting, TableRow, recipe_of
 from odeum.recipes.costs import row_cost
 from odeum.recipes.document import PICTURE, all_results, results_text, with_results
 from odeum.recipes.fresh import beside_kept
@@ -105,13 +105,23 @@ def test_a_new_option_with_its_old_meaning_finds_the_old_runs() -> None:
     assert "dropout" not in recipe.identity["model"]
 
 
+def parameters(table: PaperTable, name: str) -> int:
+    """At the paper's scale; those that no gradient reaches are counted too, as the published code has them."""
+    recipe = recipe_of(table, table.row(name), "paper")
+    with torch.device("meta"):
+        model = build(recipe.architecture, recipe.model)
+    dead = sum(getattr(module, "dead_parameters", 0) for module in model.modules())
+    return dead + sum(p.numel() for p in model.parameters())
+
+
 def test_the_papers_column_of_parameters() -> None:
     """Zhong et al., Table 1: 5.5, 2.9, 2.0, 1.5, 1.1 and 0.7 million."""
     table = table_named("zhong2022/table1")
     names = ("parallel", "parallel-6", "parallel-4", "parallel-3", "parallel-2", "parallel-1")
-    costs = {name: row_cost(table, table.row(name), "paper") for name in (*names, "sequential", "rk4")}
-    assert [round(costs[name].parameters / 1e6, 1) for name in names] == [5.5, 2.9, 2.0, 1.5, 1.1, 0.7]
-    assert costs["sequential"].parameters == costs["rk4"].parameters == costs["parallel"].parameters == 5_543_716
+    sizes = {name: parameters(table, name) for name in (*names, "sequential", "rk4")}
+    assert [round(sizes[name] / 1e6, 1) for name in names] == [5.5, 2.9, 2.0, 1.5, 1.1, 0.7]
+    assert sizes["sequential"] == sizes["rk4"] == sizes["parallel"] == 5_543_716
+    costs = {name: row_cost(table, table.row(name), "paper") for name in ("parallel", "rk4")}
     # 12 layers on 197 tokens: 12 (12 n d² + 2 n² d), the patches, the head
     layers = 12 * (12 * 197 * 192**2 + 2 * 197**2 * 192)
     assert costs["parallel"].macs == layers + 196 * 768 * 192 + 192 * 100
@@ -124,9 +134,7 @@ def test_transevolves_parameters() -> None:
     table = table_named("dutta2021/translation")
     wanted = {"full-1": 53.51, "full-2": 59.81, "random-1": 28.38, "random-2": 34.67, "transformer": 61.40}
     for name, millions in wanted.items():
-        recipe = recipe_of(table, table.row(f"de-{name}"), "paper")
-        facts = describe(recipe.architecture, recipe.model, detail=False)
-        assert facts.get("parameters_published", facts["parameters"]) / 1e6 == pytest.approx(millions, abs=0.06), name
+        assert parameters(table, f"de-{name}") / 1e6 == pytest.approx(millions, abs=0.06), name
 
 
 @pytest.mark.parametrize("table", [t for t in TABLES.values() if "paper" in t.scales], ids=lambda table: table.name)
@@ -212,6 +220,36 @@ def test_comparable_is_judged_against_the_margin(tmp_path: Path) -> None:
         keep(store, table, "first", [0.80 + shift, 0.8121 + shift, 0.8011 + shift])
         (found,) = read_results(table, "laptop", store).claims
         assert found.opinion == opinion, found
+
+
+def test_claims_without_runs_keep_their_share_of_the_error(tmp_path: Path) -> None:
+    """The interval of a claim is the same before and after the other rows of its table ran."""
+    claims = (Claim("first", "first", "second"), Claim("third", "third", "second"))
+    table = small_table(claims=claims)
+    store = Store(tmp_path)
+    keep(store, table, "first", [0.90, 0.91, 0.905])
+    keep(store, table, "second", [0.80, 0.812, 0.801])
+    before = read_results(table, "laptop", store).claims[0].difference
+    alone = read_results(small_table(), "laptop", store).claims[0].difference
+    keep(store, table, "third", [0.90, 0.91, 0.905])
+    after = read_results(table, "laptop", store).claims[0].difference
+    assert before and after and alone and before.level == after.level > alone.level
+
+
+def test_claims_about_costs(tmp_path: Path) -> None:
+    size, speed = (CostClaim("less", "first", "second", what, 0.5) for what in ("parameters", "step"))
+    table, store = small_table(costs=(size, speed)), Store(tmp_path)
+    assert [found.opinion for found in read_results(table, "laptop", store).costs] == ["not run", "not run"]
+    keep(store, table, "first", [0.9])
+    keep(store, table, "second", [0.8])
+    first, second = (recipe_of(table, table.row(name), "laptop").key for name in ("first", "second"))
+    for low, high, opinion in ((0.3, 0.4, "agrees"), (0.4, 0.6, "not resolved"), (0.6, 0.9, "disagrees")):
+        paces = {first: Pace(0.1, 0.5, low, high), second: Pace(0.2, 1.0, 1.0, 1.0)}
+        store.keep_paces(paces, {"date": f"2026-{opinion}", "rows": ["second", "first"], "versions": {}})
+        found = read_results(table, "laptop", store)
+        assert [each.opinion for each in found.costs] == ["disagrees", opinion]  # as many parameters, so not half
+        assert opinion in print_table(found)
+        next((store.directory / "pace").glob("*.json")).unlink()
 
 
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def run(argv: list[str]) -> int:
         return _foresee(chosen, scale, store, given.get("tflops", 10.0))
     if given.get("fresh"):
         return _again(chosen, scale, seeds or Seeds(1), store, given)
+    if given.get("pace"):
+        _measure(chosen, scale, store, given)
     code = 0 if seeds is None else _train(chosen, scale, seeds, store, given)
     for table, rows in chosen:
         result = read_results(table, scale, store)
@@ -71,6 +73,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--fresh", action="store_true", help="train the rows again, --seeds of each, and compare with what is kept"
     )
+    parser.add_argument("--pace", action="store_true", help="time steps, in turns, of the rows of claims about speed")
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help="what the runs would cost; nothing is read")
     parser.add_argument(
         "--tflops", type=float, default=10.0, help="of --dry-run: hardware that sustains so many TFLOP/s"
@@ -139,6 +142,16 @@ def _train(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
         complain(stop)
         return leave(stop.code)
     return _tell(failures)
+
+
+def _measure(chosen: TableRows, scale: str, store: Store, given: dict[str, Any]) -> None:
+    from odeum.commands.request import command_line
+    from odeum.recipes.running import Jobs, measure_paces
+
+    jobs = Jobs(out_directory(given.get("out"), Path("runs") / "table"), command_line())
+    for table, _ in chosen:
+        for path in measure_paces(table, scale, store, jobs):
+            print(f"measured: {path}", file=sys.stderr)
 
 
 def _tell(failures: Sequence[str]) -> int:

@@ -88,6 +88,18 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class CostClaim:
+    """What is said of what two rows cost: the first at most this share of the second."""
+
+    text: str
+    first: str
+    second: str
+    quantity: Literal["parameters", "step"]
+    """parameters; or the time of a training step, taken in turns"""
+    at_most: float
+
+
+@dataclass(frozen=True)
 class PaperTable:
     """A table, or a figure, of a paper."""
 
@@ -102,6 +114,7 @@ class PaperTable:
     claims: tuple[Claim, ...]
     scales: Mapping[str, Mapping[str, Setting]]
     """settings by scale and name"""
+    costs: tuple[CostClaim, ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
     """(part, metric) pairs that are shown and not judged"""
     seeds: Seeds = THREE_LOOKS
@@ -112,8 +125,8 @@ class PaperTable:
         names = [row.name for row in self.rows]
         if len({*names}) < len(names):
             raise OdeumError(f"two rows of {self.name} have one name: {', '.join(names)}")
-        for claim in self.claims:
-            for name in claim.pair:
+        for claim in (*self.claims, *self.costs):
+            for name in (claim.first, claim.second):
                 choose(name, names, f"row of {self.name}")
         pairs = [claim.pair for claim in self.claims]
         if len({*pairs}) < len(pairs):

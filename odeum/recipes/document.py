@@ -8,10 +8,9 @@ from pathlib import Path
 
 from odeum.errors import OdeumError
 from odeum.recipes import TABLES
-from odeum.recipes.grid import Grid
 from odeum.recipes.judging import TableResult, read_results
 from odeum.recipes.picture import claims_picture
-from odeum.recipes.printing import claim_grid, print_table
+from odeum.recipes.printing import claim_grid, cost_claim_grid, print_table
 from odeum.recipes.store import Store, results_home
 from odeum.storage import write_bytes
 
@@ -37,7 +36,9 @@ def results_text(results: Sequence[TableResult]) -> str:
     ]
     for result in claimed:
         grid = claim_grid(result, result.claims)
-        parts.append(f"`{result.table.name}`:\n\n{Grid(grid.heads, grid.lines, grid.left).markdown()}")
+        parts.append(f"`{result.table.name}`:\n\n{grid.markdown()}")
+        if result.costs:
+            parts.append(cost_claim_grid(result).markdown())
     for result in results:
         ran = {found.row.name for found in result.rows if found.runs}
         if ran:

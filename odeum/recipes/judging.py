@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from odeum.compare.intervals import Difference
+from odeum.compare.pace import Pace
 from odeum.compare.seeds import Criterion, Decision, Look, Seeds, decide
-from odeum.compare.statistics import Summary, summarise
+from odeum.compare.statistics import Ratio, Summary, summarise
 from odeum.compare.verdicts import BETTER, WORSE, more_seeds
-from odeum.recipes.base import REST_SEEDS, Claim, PaperTable, RowRecipe, TableRow, recipe_of
+from odeum.recipes.base import REST_SEEDS, Claim, CostClaim, PaperTable, RowRecipe, TableRow, recipe_of
 from odeum.recipes.store import Store, StoredRun
 
 Opinion = Literal["agrees", "disagrees", "not resolved", "not run"]
@@ -63,6 +64,15 @@ class ClaimResult:
 
 
 @dataclass(frozen=True)
+class CostResult:
+    """What two rows cost beside each other, and what that says of the claim."""
+
+    claim: CostClaim
+    opinion: Opinion
+    ratio: Ratio | None = None
+
+
+@dataclass(frozen=True)
 class TableResult:
     """A whole table at one scale."""
 
@@ -70,6 +80,9 @@ class TableResult:
     scale: str
     rows: tuple[RowResult, ...]
     claims: tuple[ClaimResult, ...]
+    costs: tuple[CostResult, ...] = ()
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    """of rows, by name, that took turns with others"""
 
     def of(self, name: str) -> RowResult:
         """The row of this name."""
@@ -78,27 +91,34 @@ class TableResult:
 
 @dataclass(frozen=True)
 class _Reached(Seeds):
-    """The planned looks as far as they have come; what the later ones may spend is kept for them."""
+    """The planned looks as far as they have come; what later ones, and claims without runs yet, may spend is theirs."""
 
     until: int = 0
+    share: float = 1.0
+    """of the table's claims that have runs"""
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        return tuple(look for look in super().looks if look.seeds <= self.until)
+        return tuple(Look(n, self.share * error) for n, error in super().looks if n <= self.until)
 
 
 def read_results(table: PaperTable, scale: str, store: Store) -> TableResult:
     """The table as the kept runs have it."""
     recipes = {row.name: recipe_of(table, row, scale) for row in table.rows}
-    return judge_table(
-        table, scale, [RowResult(row, recipes[row.name], store.runs(recipes[row.name])) for row in table.rows]
-    )
+    paces: dict[str, Pace] = {}
+    for group in groups_of(table):
+        found = store.paces(recipes[row.name] for row in group)
+        paces |= {row.name: found[recipes[row.name].key] for row in group if recipes[row.name].key in found}
+    rows = {row.name: RowResult(row, recipes[row.name], store.runs(recipes[row.name])) for row in table.rows}
+    costs = tuple(_cost(claim, rows, paces) for claim in table.costs)
+    return TableResult(table, scale, tuple(rows.values()), judge_claims(table, list(rows.values())), costs, paces)
 
 
-def judge_table(table: PaperTable, scale: str, rows: Sequence[RowResult]) -> TableResult:
+def judge_claims(table: PaperTable, rows: Sequence[RowResult]) -> tuple[ClaimResult, ...]:
     """A verdict for each claim."""
     scores = {found.row.name: found.scores(table.split, table.metric) for found in rows}
     pairs = [claim.pair for claim in table.claims]
+    share = sum(_counts(scores[first], scores[second]) for first, second in pairs) / max(len(pairs), 1)
     claims = []
     for claim in table.claims:
         shared = len(scores[claim.first].keys() & scores[claim.second].keys())
@@ -107,10 +127,16 @@ def judge_table(table: PaperTable, scale: str, rows: Sequence[RowResult]) -> Tab
             continue
         planned = table.seeds.looks
         until = max([look.seeds for look in planned if look.seeds <= shared], default=planned[0].seeds)
-        reached = _Reached(table.seeds.limit, table.seeds.auto, until) if table.seeds.auto else table.seeds
+        reached = _Reached(table.seeds.limit, table.seeds.auto, until, share) if table.seeds.auto else table.seeds
         criterion = Criterion(table.judged.higher_is_better, table.margin, reached)
         claims.append(_judge(claim, decide(scores, pairs, criterion)[claim.pair], table))
-    return TableResult(table, scale, tuple(rows), tuple(claims))
+    return tuple(claims)
+
+
+def _counts(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
+    """Whether `differences` counts the pair as one of the family."""
+    shared = first.keys() & second.keys()
+    return len(shared) > 1 and all(math.isfinite(first[seed]) and math.isfinite(second[seed]) for seed in shared)
 
 
 def _judge(claim: Claim, decision: Decision, table: PaperTable) -> ClaimResult:
@@ -142,6 +168,30 @@ def _more(claim: Claim, found: Difference, margin: float, higher_is_better: bool
     if claim.kind == "comparable":  # zero stands where minus the margin was
         found, margin = replace(found, mean=found.mean + (margin if higher_is_better else -margin)), 0.0
     return more_seeds(found, margin)
+
+
+def groups_of(table: PaperTable) -> list[list[TableRow]]:
+    """The rows that take turns when steps are timed: those that claims about speed name, with what they are beside."""
+    groups: dict[str, list[str]] = {}
+    for claim in table.costs:
+        if claim.quantity == "step":
+            groups.setdefault(claim.second, [claim.second]).append(claim.first)
+    return [[table.row(name) for name in names] for names in groups.values()]
+
+
+def _cost(claim: CostClaim, rows: Mapping[str, RowResult], paces: Mapping[str, Pace]) -> CostResult:
+    if claim.quantity == "step":
+        if claim.first not in paces or claim.second not in paces:
+            return CostResult(claim, "not run")
+        ratio = paces[claim.first].beside(paces[claim.second])
+    else:
+        first, second = (rows[name].fact("parameters") for name in (claim.first, claim.second))
+        if not first or not second:
+            return CostResult(claim, "not run")
+        ratio = Ratio(first / second, first / second, first / second)
+    if ratio.high <= claim.at_most:
+        return CostResult(claim, "agrees", ratio)
+    return CostResult(claim, "disagrees" if ratio.low > claim.at_most else "not resolved", ratio)
 
 
 def wanted_seeds(result: TableResult, row: TableRow, until: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from odeum.recipes.base import PaperTable, TableRow, recipe_of
 from odeum.recipes.grid import Grid
-from odeum.recipes.judging import ClaimResult, RowResult, TableResult
+from odeum.recipes.judging import ClaimResult, CostResult, RowResult, TableResult
 from odeum.report.formats import markdown
 from odeum.report.prose import NONE, Scale, count
 from odeum.settings.metric import metric_named
@@ -37,11 +37,15 @@ def print_table(
     rows = [result.of(name) for name in names]
     if form == "json":
         content = {"table": table.name, "scale": result.scale, "rows": [_plain_row(result, row) for row in rows]}
-        return to_json({**content, "claims": [_plain_claim(result, found) for found in told]}, indent=1) + "\n"
+        content["claims"] = [_plain_claim(result, found) for found in told]
+        content["costs"] = [_plain_cost(found) for found in result.costs]
+        return to_json(content, indent=1) + "\n"
     grid = row_grid(result, rows)
     if form == "csv":
         return grid.csv()
     parts = [grid, *([claim_grid(result, told)] if told else [])]
+    if claims and result.costs:
+        parts.append(cost_claim_grid(result))
     title = f"{table.title} ({result.scale} scale)"
     if form == "md":
         notes = "".join(f"- {markdown(note)}\n" for note in remarks(result))
@@ -95,6 +99,21 @@ def claim_grid(result: TableResult, claims: Sequence[ClaimResult]) -> Grid:
             ]
         )
     return Grid(("claim", "difference", f"paper{unit}", f"ours{unit}", "verdict"), lines, (0, 1, 4))
+
+
+def cost_claim_grid(result: TableResult) -> Grid:
+    """A line a claim about costs."""
+    lines = []
+    for found in result.costs:
+        claim, ratio = found.claim, found.ratio
+        ours = NONE if ratio is None else f"{ratio.middle:.2f}×"
+        if ratio is not None and claim.quantity == "step":
+            ours += f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+        what = "parameters" if claim.quantity == "parameters" else "time of a step"
+        lines.append(
+            [claim.text, f"{what}: {claim.first} / {claim.second}", f"≤ {claim.at_most:.2f}×", ours, found.opinion]
+        )
+    return Grid(("claim", "ratio", "claimed", "ours", "verdict"), lines, (0, 1, 4))
 
 
 def verdict_text(found: ClaimResult) -> str:
@@ -184,6 +203,21 @@ def _plain_row(result: TableResult, found: RowResult) -> dict[str, Any]:
         "diverged": found.diverged,
         "parameters": found.fact("parameters"),
         "macs": found.fact("macs"),
+    }
+
+
+def _plain_cost(found: CostResult) -> dict[str, Any]:
+    claim, ratio = found.claim, found.ratio
+    return {
+        "claim": claim.text,
+        "first": claim.first,
+        "second": claim.second,
+        "quantity": claim.quantity,
+        "at_most": claim.at_most,
+        "ratio": ratio.middle if ratio else None,
+        "low": ratio.low if ratio else None,
+        "high": ratio.high if ratio else None,
+        "verdict": found.opinion,
     }
 
 

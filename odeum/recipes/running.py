@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from odeum.compare.comparison import Watch
@@ -12,12 +14,13 @@ from odeum.errors import OdeumError
 from odeum.launch.launcher import Launcher
 from odeum.launch.worker import Event
 from odeum.models.description import describe
-from odeum.recipes.base import PaperTable, RowRecipe, TableRow
-from odeum.recipes.judging import read_results, wanted_seeds
-from odeum.recipes.store import Store
+from odeum.recipes.base import PaperTable, RowRecipe, TableRow, recipe_of
+from odeum.recipes.judging import groups_of, read_results, wanted_seeds
+from odeum.recipes.store import Store, without_places
 from odeum.settings.spelling import parse
 from odeum.tasks import Task, open_task
 from odeum.train import Interrupted, Job, holds
+from odeum.train.provenance import git_revision, versions
 
 RUN_THREADS = 1
 """of a run at the scale of a laptop: how many run at once then changes no bit"""
@@ -56,6 +59,30 @@ class Jobs:
             )
         sized = self._sized[recipe.key]
         return replace(sized, seed=seed, directory=sized.directory / f"seed-{seed}")
+
+
+def measure_paces(table: PaperTable, scale: str, store: Store, jobs: Jobs) -> list[Path]:
+    """Time training steps, in turns, of the rows that claims about speed name; a file for each group of them."""
+    from odeum.compare.measuring import measure
+    from odeum.distributed.world import join
+
+    out = []
+    for group in groups_of(table):
+        recipes = [recipe_of(table, row, scale) for row in group]
+        found = {recipe.key: jobs.job(recipe, 0, scale) for recipe in recipes}
+        first = next(iter(found.values()))
+        paces = measure(found, recipes[0].key, join(first.training), lambda seconds: math.inf)
+        circumstances = {
+            "table": table.name,
+            "rows": [row.name for row in group],
+            "threads": first.threads,
+            "versions": versions(),
+            "git": git_revision(),
+            "command": without_places(jobs.command),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        out.append(store.keep_paces(paces, circumstances))
+    return out
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from odeum.compare.pace import Pace, read_paces
 from odeum.errors import OdeumError, notice
 from odeum.recipes.base import RowRecipe
-from odeum.storage import make_directory, read_json, write_json
+from odeum.storage import make_directory, read_json, slug, write_json
 
 FIGURES = ("valid", "test", "steps", "seconds", "step_seconds", "peak_memory", "macs", "failed")
 """of result.json"""
+PACES = "pace"
+"""the folder of measured steps"""
 CIRCUMSTANCES = (
     "parameters",
     "macs",
@@ -92,11 +95,32 @@ class Store:
             found[int(number[1])] = StoredRun(int(number[1]), content)
         return dict(sorted(found.items()))
 
+    def paces(self, recipes: Iterable[RowRecipe]) -> dict[str, Pace]:
+        """What a step of each recipe costs, by its key, where all of them took turns; the last measurement counts."""
+        wanted = {recipe.key for recipe in recipes}
+        for path in sorted((self.directory / PACES).glob("*.json"), reverse=True):
+            try:
+                found = read_paces(read_json(path).get("paces"))
+            except OdeumError as error:
+                notice(f"{error}; it is left out")
+                continue
+            if wanted <= found.keys():
+                return {key: found[key] for key in wanted}
+        return {}
+
+    def keep_paces(self, paces: Mapping[str, Pace], circumstances: Mapping[str, Any]) -> Path:
+        """One measurement: a file by its date."""
+        name = slug(f"{circumstances['date']}-{circumstances['rows'][0]}")
+        path = self.directory / PACES / f"{name}.json"
+        make_directory(path.parent)
+        write_json(path, {**circumstances, "paces": {key: pace.record() for key, pace in paces.items()}})
+        return path
+
     def keep(self, recipe: RowRecipe, seed: int, run: Path, metric: str) -> StoredRun:
         """Take the figures of a finished run's directory; places of this machine are left out of its command."""
         info, result = read_json(run / "run.json"), read_json(run / "result.json")
         facts = {key: info[key] for key in CIRCUMSTANCES if key in info}
-        facts["command"] = re.sub(r" --(out|results)(=| )\S+", "", str(facts.get("command", "")))
+        facts["command"] = without_places(str(facts.get("command", "")))
         content = {
             "identity": recipe.identity,
             "seed": seed,
@@ -108,6 +132,11 @@ class Store:
         make_directory(path.parent)
         write_json(path, content)
         return StoredRun(seed, content)
+
+
+def without_places(command: str) -> str:
+    """A command without the directories of this machine."""
+    return re.sub(r" --(out|results)(=| )\S+", "", command)
 
 
 def _curve(path: Path, metric: str) -> list[list[float]]:

@@ -9,7 +9,7 @@ from typing import Any
 from odeum.recipes.grid import Grid
 from odeum.recipes.judging import RowResult, TableResult
 from odeum.recipes.picture import claims_picture
-from odeum.recipes.printing import claim_grid, print_table, remarks, row_grid
+from odeum.recipes.printing import claim_grid, cost_claim_grid, print_table, remarks, row_grid
 from odeum.report import plots
 from odeum.report.records import ComparisonRecord, RunRecord
 from odeum.report.row import rows
@@ -45,6 +45,7 @@ def table_page(result: TableResult, figures: list[plots.Figure]) -> str:
         f"<p>{len(told)} claims: {escape(counts)}.</p>" if told else "",
         f'<div class="card wide">{claims_picture([result])}</div>' if told else "",
         f"<h2>Claims</h2>{_table(claim_grid(result, result.claims))}" if told else "",
+        f"<h2>Costs</h2>{_table(cost_claim_grid(result))}" if result.costs else "",
         f"<h2>Rows</h2>{_table(row_grid(result, result.rows))}",
         f'<h2>Plots</h2><div class="plots">{drawn}</div>' if drawn else "",
         "<h2>How to read it</h2>",
