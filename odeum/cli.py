@@ -22,6 +22,7 @@ VERBS = {
         "odeum.commands.table",
         "a table of the papers beside ours: verdicts from kept results, or train what is missing",
     ),
+    "export": ("odeum.commands.export", "write a run as ONNX, as a torch program or for transformers"),
     "report": ("odeum.commands.report", "write the tables and the page of a comparison again"),
     "describe": ("odeum.commands.describe", "an architecture's equation, scheme and costs"),
     "list": ("odeum.commands.list", "architectures, models and data sets by name"),

@@ -93,6 +93,34 @@ def beneath(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, Guarded) else stream
 
 
+class LiveLine:
+    """A line that is written over in a terminal, as wide as that is; elsewhere every line stays."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.quiet = False
+
+    def write(self, line: str, stay: bool) -> None:
+        """Write over what was there; `stay` ends the line."""
+        if self.quiet:
+            return
+        try:
+            stream = beneath(self.stream)
+            line = readable(line, stream)
+            if self.live:  # a line that wraps could not be written over
+                line = "\r\x1b[2K" + (line if stay else fitting(line, terminal_width(stream) - 1))
+            stream.write(line + ("\n" if stay or not self.live else ""))
+            stream.flush()
+        except BrokenPipeError:  # nobody reads on; the work goes on
+            self.quiet = True
+
+    def clear(self) -> None:
+        """Take away a line that did not stay."""
+        if self.live and not self.quiet:
+            beneath(self.stream).write("\r\x1b[2K")
+
+
 class Guarded:
     """A stream that writes only what is readable, and says in a sentence what it could not write."""
 

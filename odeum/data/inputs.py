@@ -2,55 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odeum.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, files_below, refuse_foreign, regular
+from odeum.data.files import (
+    IMAGE_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+    files_below,
+    read_text,
+    refuse_foreign,
+    regular,
+)
 from odeum.data.table_files import Columns, Table, find_text, looks_like_head, open_table
 from odeum.errors import OdeumError
 
 
 class PredictInput(NamedTuple):
-    """One text, and where it stands if that is a row of a table."""
+    """One text or path, and where it stands if that is a row of a table; or what is wrong with it."""
 
     text: str
     file: str | None = None
     row: int | None = None
+    error: OdeumError | None = None
 
 
-def image_paths(names: Sequence[str]) -> list[str]:
-    """Files as they are given; for a folder all the images in it and in the folders in it."""
-    out: list[str] = []
+FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
+"""columns in which a list of images has their paths, unless another is named"""
+
+
+def image_inputs(names: Sequence[str], column: str | None = None) -> list[PredictInput]:
+    """Images as they are given; for a folder all the images in it and in the folders in it; for a table or a plain text
+    those that it lists, as seen from where it lies."""
+    out: list[PredictInput] = []
     for name in names:
-        if not Path(name).is_dir():
-            out.append(name)
-            continue
-        found = sorted(str(p) for p in files_below(Path(name)) if p.suffix.lower() in IMAGE_SUFFIXES)
-        if not found:
-            raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
-        out += found
+        try:
+            out += _images(name, column)
+        except OdeumError as error:
+            out.append(PredictInput(name, error=error))
     return out
 
 
+def _images(name: str, column: str | None) -> list[PredictInput]:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        found = sorted(str(p) for p in files_below(path) if p.suffix.lower() in IMAGE_SUFFIXES)
+        if not found:
+            raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
+        return [PredictInput(file) for file in found]
+    if path.suffix.lower() not in TABLE_SUFFIXES | TEXT_SUFFIXES:
+        return [PredictInput(name)]
+    columns = () if column else _file_column(path)
+    listed = (item for item in predict_inputs(name, columns, column) if item.text.strip())
+    return [item._replace(text=str(path.parent / item.text.strip())) for item in listed]
+
+
+def _file_column(path: Path) -> Columns:
+    """The column of a list that has the paths."""
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        return ()
+    table = open_table(_text_file(str(path)))
+    found = next((name for name in table.head if name.strip().lower() in FILE_COLUMNS), None)
+    if found is None:
+        raise OdeumError(f"which column of '{path}' names the images? Its columns are {table.columns()}; say --column")
+    return [found]
+
+
+def text_inputs(names: Sequence[str], columns: Columns, column: str | None = None) -> Iterator[PredictInput]:
+    """The rows and lines of several files; a file that is wrong does not take the others with it."""
+    for name in names:
+        try:
+            yield from predict_inputs(name, columns, column)
+        except OdeumError as error:
+            yield PredictInput(name, error=error)
+
+
 def predict_inputs(name: str, columns: Columns, column: str | None = None) -> Iterator[PredictInput]:
-    """The rows of a table, or the lines of a plain text.
+    """The rows of a table, or the lines of a plain text, once all of it is known to be right.
 
     `columns` are those that a run was trained on; `column` overrules them.
     """
     path = _text_file(name)
     if path.suffix.lower() in TABLE_SUFFIXES:
         table, places = _chosen(open_table(path), columns, column)
-        for number, row in table.checked(places):
+        for number, row in list(table.checked(places)):
             yield PredictInput(table.text(number, row, places), name, number)
         return
     if column is not None:
         raise OdeumError(
             f"'{name}' is plain text, a text a line; --column is for tables ({', '.join(sorted(TABLE_SUFFIXES))})"
         )
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, 1):
-            yield PredictInput(decoded(raw, f"line {number} of '{name}'"))
+    for look in (True, False):
+        with open(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                text = decoded(raw, f"line {number} of '{name}'")
+                if not look:
+                    yield PredictInput(text)
+
+
+def line_inputs(lines: Iterable[bytes]) -> Iterator[PredictInput]:
+    """The lines of standard input; one that is no text is named and left out."""
+    for number, raw in enumerate(lines, 1):
+        try:
+            yield PredictInput(decoded(raw, f"line {number} of standard input"))
+        except OdeumError as error:
+            yield PredictInput(f"line {number}", error=error)
+
+
+def whole_file(name: str) -> PredictInput:
+    """A file whose whole text is one input, without the line end that editors add."""
+    return PredictInput(read_text(_text_file(name)).removesuffix("\n"), name)
 
 
 def decoded(raw: bytes, where: str) -> str:

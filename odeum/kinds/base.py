@@ -30,6 +30,8 @@ class PredictOption(NamedTuple):
     about: str
     default: Any = None
     """of the command line (none: the task's own)"""
+    repeated: bool = False
+    """whether it may be given several times, for a list"""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ LANGUAGE = Kind(
         PredictOption("temperature", float, "of sampling (0: the likeliest; none: 0.8)"),
         PredictOption("top_k", int, "sample among the k likeliest tokens"),
         PredictOption("top_p", float, "sample among tokens of this mass (none: 0.95)"),
+        PredictOption("samples", int, "continuations of each prompt (none: 1)"),
+        PredictOption("stop", str, "text before which a continuation ends; may be repeated", repeated=True),
         PredictOption("seed", int, "of sampling (none: 0)"),
     ),
     recognises="odeum.data.sniffing:holds_text",

@@ -97,6 +97,14 @@ def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> 
         raise OdeumError(f"the label {wrong} is not one of the {classes} classes from 0 on (or {IGNORE}: ignore)")
 
 
+def mean_of_kept(x: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean over the positions of [batch, length, width] that a mask [batch, length] keeps."""
+    if mask is None:
+        return x.mean(dim=1)
+    keep = mask.unsqueeze(-1).to(x.dtype)
+    return (x * keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1.0)
+
+
 def key_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
     """[batch, keys] with 1 = keep -> the mask of a Source, True where a query may look."""
     if attention_mask is None:

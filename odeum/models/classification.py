@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from odeum.architectures import make_norm, make_stack
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.settings.architecture import Architecture
@@ -56,17 +56,21 @@ class TextModel(OdeumModel):
         x = nn.functional.dropout(self.positions(x, where), self.settings.dropout, self.training)
         return x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where)))
 
-    def read_off(self, x: Tensor, context: Context) -> Tensor:
-        """The logits of the last states."""
+    def pool(self, x: Tensor, context: Context) -> Tensor:
+        """Of the last states the one that the answer is read off: [batch, width]."""
         mask = context.own.mask
         if self.token is not None:
-            pooled = x[:, 0]
-        elif mask is None:
-            pooled = x.mean(dim=1)
-        else:
-            keep = mask[:, 0, 0, :, None].to(x.dtype)
-            pooled = (x * keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1.0)
-        return self.head(self.norm(pooled))
+            return self.norm(x[:, 0])
+        return self.norm(mean_of_kept(x, None if mask is None else mask[:, 0, 0]))
+
+    def read_off(self, x: Tensor, context: Context) -> Tensor:
+        """The logits of the last states."""
+        return self.head(self.pool(x, context))
+
+    def pooled(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The state that the answer is read off: [batch, width]."""
+        x, context = self.embed(input_ids, attention_mask)
+        return self.pool(self.stack(x, context), context)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
         x, context = self.embed(input_ids, attention_mask)

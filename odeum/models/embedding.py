@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Rotary
 from odeum.fields.constants import made_once
+from odeum.fields.derivatives import plain_autograd
 from odeum.models.base import IGNORE, check_labels, exact
 from odeum.models.cross_entropy import cross_entropy
 
@@ -34,6 +35,8 @@ class Positions(nn.Module):
             return x + self.table(positions)
         if self.kind != "sinusoidal":
             return x
+        if not plain_autograd():  # a length in a graph is any length, so no table is made for one
+            return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
         table = sinusoids(max(256, 1 << (length - 1).bit_length()), x.shape[-1], x.device)
         return x + nn.functional.embedding(positions, table).to(x.dtype)
 

@@ -11,7 +11,7 @@ from odeum.architectures import make_stack
 from odeum.errors import choose
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
 from odeum.settings.architecture import Architecture
@@ -69,6 +69,10 @@ class LanguageModel(OdeumModel):
         if cache is not None:
             cache.advance(length)
         return x
+
+    def pooled(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The mean of the last states of the kept positions: [batch, width]."""
+        return mean_of_kept(self.hidden(input_ids, attention_mask), attention_mask)
 
     def forward(
         self,

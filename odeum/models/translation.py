@@ -11,7 +11,7 @@ from odeum.architectures import make_stack
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
@@ -77,6 +77,10 @@ class TranslationModel(OdeumModel):
         for cache in caches or ():
             cache.advance(decoder_input_ids.shape[1])
         return x
+
+    def pooled(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The mean of the source's memory over its kept positions: [batch, width]."""
+        return mean_of_kept(self.encode(input_ids, attention_mask), attention_mask)
 
     def forward(
         self,

@@ -58,9 +58,17 @@ class ImageModel(OdeumModel):
             x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
         return nn.functional.dropout(x + self.position, s.dropout, self.training)
 
+    def pool(self, x: Tensor) -> Tensor:
+        """Of the last states the one that the answer is read off: [batch, width]."""
+        return x[:, 0] if self.token is not None else x.mean(dim=1)
+
     def read_off(self, x: Tensor) -> Tensor:
         """The logits of the last states."""
-        return self.head(x[:, 0] if self.token is not None else x.mean(dim=1))
+        return self.head(self.pool(x))
+
+    def pooled(self, images: Tensor) -> Tensor:
+        """The state that the answer is read off: [batch, width]."""
+        return self.pool(self.stack(self.embed(images)))
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
         logits = self.read_off(self.stack(self.embed(images)))

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -164,6 +164,24 @@ class Task(ABC):
         """One input as `predict` may take it; an input that cannot be read is a sentence of its own."""
         return item
 
+    def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
+        """New inputs as batches of the model, in their order."""
+        raise OdeumError(f"a {self.kind} task does not say how new inputs become batches of its model")
+
+    def read_off(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
+        """What a model reads off new inputs, a batch at a time."""
+        with evaluating(model) as place:
+            for batch in self.questions(inputs):
+                yield model(**move(batch, place)).logits
+
+    def embed(self, model: Any, inputs: Iterable[Any]) -> Tensor:
+        """The state that an answer is read off, a row an input: [inputs, width]."""
+        if not hasattr(model, "pooled"):
+            raise OdeumError(f"{type(model).__name__} has no one state that stands for an example")
+        with evaluating(model) as place:
+            found = [model.pooled(**move(batch, place)).float().cpu() for batch in self.questions(inputs)]
+        return torch.cat(found) if found else torch.empty(0, model.settings.width)
+
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
         """Answers for new inputs, in their order."""
@@ -175,6 +193,10 @@ class Task(ABC):
     def plain(self, answer: Any) -> Any:
         """An answer of `predict` as JSON has it."""
         return answer
+
+    def cells(self, answer: Any) -> dict[str, Any]:
+        """An answer of `predict` as columns of a table."""
+        return {"output": self.plain(answer)}
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

@@ -67,6 +67,14 @@ class Classes:
     def plain(self, answer: Sequence[tuple[str, float]]) -> dict[str, float]:
         return {label: round(p, 6) for label, p in answer}
 
+    def cells(self, answer: Sequence[tuple[str, float]]) -> dict[str, Any]:
+        """The likeliest class and its probability; then the second, and so on."""
+        row: dict[str, Any] = {}
+        for rank, (label, p) in enumerate(answer, 1):
+            place = "" if rank == 1 else f"_{rank}"
+            row |= {f"class{place}": label, f"probability{place}": round(p, 6)}
+        return row
+
 
 def majority(train: Tensor, test: Tensor) -> float:
     """The accuracy of always saying the class that is most frequent in training."""

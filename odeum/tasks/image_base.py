@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odeum.data import augment, image_files, pictures
+from odeum.data import augment, pictures
+from odeum.data.image_inputs import image_input, refuse_one_picture
 from odeum.data.splits import mixed
 from odeum.errors import OdeumError
 from odeum.settings.data import ImageData
 from odeum.settings.limits import check_images
 from odeum.settings.model import ImageInput, Model
-from odeum.tasks.base import Task, evaluating, even_batches, generator
+from odeum.tasks.base import Batch, Task, evaluating, even_batches, generator
 
 IMAGES_AT_ONCE = 256  # images of an evaluation at once
 
@@ -106,18 +107,15 @@ class PictureTask(Task):
                 yield model(self.normalised(x).to(place)).logits.float(), y.to(place)
 
     def prepare(self, item: Any) -> Tensor:
-        """An image file as the bytes that the model was trained on."""
-        if isinstance(item, Tensor):
-            return item
-        return image_files.read_image(Path(item), len(self.mean), self.size, self.options.fit)
+        """An image as the bytes that the model was trained on: a file, or one of Pillow, NumPy or torch."""
+        return image_input(item, len(self.mean), self.size, self.options.fit)
 
-    def read_off(self, model: nn.Module, files: Iterable[Any]) -> Iterator[Tensor]:
-        """What a model reads off new images, a batch at a time."""
-        found = list(files)
-        with evaluating(model) as place:
-            for start in range(0, len(found), IMAGES_AT_ONCE):
-                images = torch.stack([self.prepare(file) for file in found[start : start + IMAGES_AT_ONCE]])
-                yield model(self.normalised(images).to(place)).logits
+    def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
+        refuse_one_picture(inputs)
+        found = list(inputs)
+        for start in range(0, len(found), IMAGES_AT_ONCE):
+            images = torch.stack([self.prepare(item) for item in found[start : start + IMAGES_AT_ONCE]])
+            yield {"images": self.normalised(images)}
 
     def record(self) -> dict[str, Any]:
         return {"size": self.size, "mean": self.mean, "std": self.std, "mirrors": self.mirrors}

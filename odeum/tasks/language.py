@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from odeum.data import corpora
 from odeum.data.splits import refuse_fold
 from odeum.data.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
+from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
 from odeum.models.base import IGNORE
@@ -32,6 +34,8 @@ RECIPES: dict[str, Training] = {
 ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
 WINDOWS_AT_ONCE = 16  # windows of an evaluation at once
+
+How = tuple[int, Choice, int, bool]  # new tokens, how each is drawn, the seed, with a cache
 
 
 class LanguageTask(Task):
@@ -175,32 +179,103 @@ class LanguageTask(Task):
         words_per_token = self.words[split] / len(self.streams[split])
         return {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
 
+    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+        """A text at a time: padding would be read."""
+        for text in inputs:
+            yield {"input_ids": torch.tensor([self._prompt(text)])}
+
     def predict(
         self,
         model: Any,
         inputs: Iterable[str],
+        samples: int = 1,
+        stop: Sequence[str] = (),
         max_new_tokens: int = 100,
         temperature: float = 0.8,
         top_k: int | None = None,
         top_p: float | None = 0.95,
         seed: int = 0,
-        **options: Any,
+        use_cache: bool = True,
+        first: int = 0,
+        **_: Any,
     ) -> list[str]:
-        """What may follow each prompt."""
-        from odeum.decode import generate
+        """What may follow each prompt: `samples` continuations of the first, of the second, and so on.
 
-        answers = []
-        with evaluating(model) as place:
-            for index, prompt in enumerate(inputs):
-                told = self.tokens.encode(prompt[-LONGEST_PIECE:])  # of more than a window only the end is read
-                ids = torch.tensor([[self.tokens.start, *told][-self.length :]], device=place)
-                random = torch.Generator(device=place).manual_seed(generator(seed, index).initial_seed())
-                choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **options}
-                out = generate(model, ids, max_new_tokens=max_new_tokens, generator=random, **choice)
-                text = self.tokens.decode(out[0, ids.shape[1] :].tolist())
-                apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
-                answers.append(text if apart else self.tokens.joiner + text)
-        return answers
+        A continuation ends before the first `stop` string in it. `first` is the place of the first prompt among all
+        that a seed is for.
+        """
+        _check_samples(samples, temperature, stop)
+        how = (max_new_tokens, Choice(temperature, top_k, top_p), seed, use_cache)
+        return [
+            self._whole(model, prompt, (index, sample), how, stop)
+            for index, prompt in enumerate(inputs, first)
+            for sample in range(samples)
+        ]
+
+    def stream(
+        self,
+        model: Any,
+        prompt: str,
+        sample: int = 0,
+        stop: Sequence[str] = (),
+        max_new_tokens: int = 100,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = 0.95,
+        seed: int = 0,
+        use_cache: bool = True,
+        first: int = 0,
+    ) -> Iterator[str]:
+        """The same continuation of one prompt piece by piece, as it is made; pieces are whole letters."""
+        _check_samples(1, temperature, stop)
+        how = (max_new_tokens, Choice(temperature, top_k, top_p), seed, use_cache)
+        shown, text = "", ""
+        for text in self._growing(model, prompt, (first, sample), how, stop):
+            ready = settled(text, stop)
+            if len(ready) > len(shown):
+                yield ready[len(shown) :]
+                shown = ready
+        if len(text) > len(shown):
+            yield text[len(shown) :]
+
+    def _whole(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> str:
+        if not stop:
+            return self._joined(prompt, list(self._new(model, prompt, place, how)))
+        return deque(self._growing(model, prompt, place, how, stop), maxlen=1).pop()
+
+    def _growing(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> Iterator[str]:
+        """The continuation so far, after each token; over with the first stop string."""
+        ids: list[int] = []
+        yield ""
+        for token in self._new(model, prompt, place, how):
+            text = self._joined(prompt, [*ids, token])
+            ends = [end for end in (text.find(word) for word in stop) if end >= 0]
+            yield text[: min(ends, default=len(text))]
+            if ends:
+                return
+            ids.append(token)
+
+    def _new(self, model: Any, prompt: str, place: tuple[int, int], how: How) -> Iterator[int]:
+        """The tokens that follow; a prompt and a sample have random numbers of their own."""
+        from odeum.decode import stream
+
+        count, choice, seed, use_cache = how
+        index, sample = place
+        device = next(model.parameters()).device
+        key = generator(seed, index, *([sample] if sample else [])).initial_seed()
+        drawn = choice._replace(generator=torch.Generator(device=device).manual_seed(key))._asdict()
+        ids = torch.tensor([self._prompt(prompt)], device=device)
+        for token in stream(model, ids, max_new_tokens=count, use_cache=use_cache, **drawn):
+            yield int(token)
+
+    def _prompt(self, text: str) -> list[int]:
+        told = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
+        return [self.tokens.start, *told][-self.length :]
+
+    def _joined(self, prompt: str, ids: list[int]) -> str:
+        text = self.tokens.decode(ids)
+        apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
+        return text if apart else self.tokens.joiner + text
 
     def shown(self, question: str, answer: str) -> str:
         """The prompt, and how it goes on."""
@@ -216,6 +291,22 @@ class LanguageTask(Task):
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> LanguageTask:
         assert isinstance(options, LanguageData)
         return cls(name, options, load_tokens(directory), record["length"])
+
+
+def _check_samples(samples: int, temperature: float, stop: Sequence[str]) -> None:
+    if samples < 1:
+        raise OdeumError(f"samples should be at least 1, not {samples}")
+    if samples > 1 and temperature == 0:
+        raise OdeumError(f"{samples} samples at temperature 0 would all be the same; give a temperature above 0")
+    if isinstance(stop, str) or not all(isinstance(word, str) and word for word in stop):
+        raise OdeumError(f"stop should be a list of texts, none of them empty, not {stop!r}")
+
+
+def settled(text: str, stop: Sequence[str]) -> str:
+    """As much of a growing text as will stay: no half letter at its end, nor what may become a stop string."""
+    text = text.rstrip("\N{REPLACEMENT CHARACTER}")
+    held = (size for word in stop for size in range(1, len(word)) if text.endswith(word[:size]))
+    return text[: len(text) - max(held, default=0)]
 
 
 def learn_corpus_tokens(options: LanguageData, texts: list[str], wiki: bool) -> Tokens:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from odeum.architectures import make_method
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, choose
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
+from odeum.kinds import KINDS
 from odeum.looping import set_repeats
 from odeum.models.saved import load_model
 from odeum.settings.limits import check_steps
@@ -93,10 +96,48 @@ class Run:
         return task
 
     def predict(self, inputs: Any, **options: Any) -> list[Any]:
-        """Classes with probabilities, continuations or translations, in the order of the inputs."""
+        """Classes with probabilities, numbers, continuations or translations, in the order of the inputs.
+
+        Inputs are texts; or images: paths, Pillow images, arrays, tensors, in a list or a batch of four dimensions.
+        """
         if isinstance(inputs, str | Path):
             raise OdeumError(f"predict takes a list of inputs, not the single '{inputs}'")
+        self._check_options("predict", options)
         return self.task.predict(self.model, inputs, **options)
+
+    def generate(self, prompts: str | Iterable[str], **options: Any) -> list[str]:
+        """What may follow each prompt: `samples` continuations each; see `LanguageTask.predict` for all options."""
+        self._need("generate", "next token")
+        return self.predict([prompts] if isinstance(prompts, str) else prompts, **options)
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """The continuation of one prompt piece by piece, as it is made."""
+        self._need("stream", "next token")
+        self._check_options("stream", options)
+        task: Any = self.task
+        return task.stream(self.model, prompt, **options)
+
+    def translate(self, texts: str | Iterable[str], **options: Any) -> list[str]:
+        """A translation of each text; options are `beam` and `length_penalty`."""
+        self._need("translate", "translation")
+        return self.predict([texts] if isinstance(texts, str) else texts, **options)
+
+    def embed(self, inputs: Any) -> Tensor:
+        """The state that an answer is read off, a row each; of running text and of sources the mean over positions."""
+        return self.task.embed(self.model, [inputs] if isinstance(inputs, str | Path) else inputs)
+
+    def _need(self, verb: str, target: str) -> None:
+        kind = KINDS[self.task.kind]
+        if kind.target != target:
+            raise OdeumError(f"{verb} is for runs whose target is the {target}; this {kind.name} run has predict")
+
+    def _check_options(self, verb: str, options: dict[str, Any]) -> None:
+        """An option that does nothing is a mistake."""
+        named = list(signature(getattr(self.task, verb)).parameters.values())[2:]
+        known = [item.name for item in named if item.kind is not item.VAR_KEYWORD]
+        known += [option.name for option in KINDS[self.task.kind].predict_options if option.name not in known]
+        for name in options:
+            choose(name, known, f"option of {verb} for a {self.task.kind} run")
 
 
 def load(directory: str | Path) -> Run:

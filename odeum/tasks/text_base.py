@@ -77,13 +77,11 @@ class TextTask(Task):
                 target = batch.pop("labels")
                 yield model(**batch).logits.float(), target
 
-    def read_off(self, model: nn.Module, texts: Iterable[str]) -> Iterator[Tensor]:
-        """What a model reads off new texts, a batch at a time."""
-        ids = encode_texts(texts, self.tokens, self.length)
-        with evaluating(model) as place:
-            for rows in torch.arange(len(ids)).split(32):
-                x, mask = ids.padded(rows)
-                yield model(x.to(place), attention_mask=mask.to(place)).logits
+    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+        ids = encode_texts(inputs, self.tokens, self.length)
+        for rows in torch.arange(len(ids)).split(32):
+            x, mask = ids.padded(rows)
+            yield {"input_ids": x, "attention_mask": mask}
 
     def record(self) -> dict[str, Any]:
         return {"length": self.length, "columns": list(self.columns)}

@@ -206,6 +206,12 @@ class TranslationTask(Task):
         self.note(f"BLEU is sacreBLEU's, {self.bleu_signature}")
         return scores
 
+    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+        ids = Ragged([*row, END] for row in self.tokens.encode_all((line.strip() for line in inputs), self.length - 1))
+        for rows in torch.arange(len(ids)).split(32):
+            x, mask = ids.padded(rows, PAD)
+            yield {"input_ids": x, "attention_mask": mask}
+
     def predict(
         self,
         model: Any,

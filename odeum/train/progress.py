@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any, Protocol, TextIO
 
-from odeum.terminal import beneath, fitting, readable, terminal_width
+from odeum.terminal import LiveLine
 
 
 def clock_time(seconds: float) -> str:
@@ -37,9 +36,8 @@ class Progress:
     def __init__(self, title: str, quiet: bool = False, stream: TextIO | None = None, every: float = 15.0) -> None:
         self.title = title
         self.quiet = quiet
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
-        self.every = 0.2 if self.live else every
+        self.line = LiveLine(stream)
+        self.every = 0.2 if self.line.live else every
         self.last = 0.0
 
     def update(self, *, step: int, fraction: float, seconds: float, loss: float, rate: float, memory: int) -> None:
@@ -52,24 +50,13 @@ class Progress:
             f"{self.title}  {fraction:4.0%}  step {step}  loss {loss:.4f}  {rate:.0f}/s  "
             f"{left} left  {memory / 2**20:.0f} MiB"
         )
-        self._write(line, stay=not self.live)
+        self.line.write(line, stay=not self.line.live)
 
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self.quiet:
-            self._write(f"{self.title}  {text}", stay=True)
+            self.line.write(f"{self.title}  {text}", stay=True)
 
     def metrics(self, step: int, metrics: dict[str, Any]) -> None:
         shown = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
         self.say(f"step {step}  valid: {shown}")
-
-    def _write(self, line: str, stay: bool) -> None:
-        try:
-            stream = beneath(self.stream)
-            line = readable(line, stream)
-            if self.live:  # a line that wraps could not be written over
-                line = "\r\x1b[2K" + (line if stay else fitting(line, terminal_width(stream) - 1))
-            stream.write(line + ("\n" if stay or not self.live else ""))
-            stream.flush()
-        except BrokenPipeError:  # nobody reads on; the work goes on
-            self.quiet = True
