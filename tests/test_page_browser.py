@@ -44,9 +44,10 @@ def opened(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=90, check=True)
 
 
-def test_a_phone_and_a_desk_show_all_of_it(comparison: Path, tmp_path: Path) -> None:
-    text = (comparison / "report.html").read_text()
-    for width in (390, 1200):
+def test_a_phone_a_desk_and_a_sheet_of_paper_show_all_of_it(comparison: Path, tmp_path: Path) -> None:
+    page = (comparison / "report.html").read_text()
+    printed = page.replace("@media print", "@media all").replace("@media screen", "@media speech")
+    for width, text in ((390, page), (1200, page), (718, printed)):  # a phone, a desk, a sheet of A4
         # A frame has the width that it is given; a headless window may have a least one.
         (tmp_path / "inner.html").write_text(text.replace("</body>", PROBE + "</body>"))
         outer = tmp_path / "outer.html"

@@ -9,7 +9,7 @@ CSS = """
   --paper: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #57606a; --grid: #dcdfe3; --line: #e4e6ea;
   --good: #00694d; --good-bg: #e0f3ec; --bad: #a84300; --bad-bg: #fdeadd; --even-bg: #eef0f3; --code: #f3f4f6;
   --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #cc79a7; --s4: #56b4e9; --s5: #e69f00; }
-@media (prefers-color-scheme: dark) { :root {
+@media screen and (prefers-color-scheme: dark) { :root {
   --paper: #14171b; --card: #1a1e23; --ink: #e7eaee; --soft: #a0a9b4; --grid: #343a42; --line: #2b3138;
   --good: #5fd3ac; --good-bg: #12352b; --bad: #ffa46b; --bad-bg: #3f2415; --even-bg: #272d34; --code: #22272e;
   --s0: #4aa8e0; --s1: #f0813c; --s2: #2ec49a; --s3: #e39bc4; --s4: #8fd0f7; --s5: #f3bd4b; } }
@@ -69,7 +69,7 @@ ul.notes { padding-left: 1.1em; margin: 0; } ul.notes li { margin: 7px 0; }
 details { margin-top: 16px; } summary { cursor: pointer; color: var(--soft); font-size: 14px; }
 details .card { margin-top: 12px; }
 .foot { margin-top: 56px; }
-@media (max-width: 720px) {
+@media screen and (max-width: 720px) {
   main { padding: 28px 16px 48px; } h2 { margin-top: 40px; }
   .results thead { display: none; }
   .results tr { display: block; padding: 12px 16px; border-top: 1px solid var(--line); }
@@ -82,5 +82,18 @@ details .card { margin-top: 12px; }
   dl { grid-template-columns: 1fr; gap: 2px; } dd { margin-bottom: 10px; }
   figure { padding: 12px 8px; } figure h3, figcaption { padding: 0 6px; }
 }
-@media print { main { padding: 0; max-width: none; } .card { break-inside: avoid; } details { display: none; } }
+@media print {
+  :root { color-scheme: light; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  body { font-size: 11px; background: none; } main { padding: 0; max-width: none; }
+  h1 { font-size: 19px; } h2 { font-size: 14px; margin: 22px 0 8px; break-after: avoid; }
+  .wide { overflow: visible; } table { font-size: 10px; } th, td small, td.main span, .ends { font-size: 9px; }
+  td, th { padding: 5px 4px; } th:first-child, td:first-child { padding-left: 8px; }
+  th:last-child, td:last-child { padding-right: 8px; } td.name { min-width: 6em; } .key { margin-right: 4px; }
+  .forest, .ends { width: 90px; } .pill { font-size: 9.5px; padding: 0 6px; white-space: normal; line-height: 1.3;
+    border-radius: 8px; }
+  td.words { white-space: normal; max-width: 13em; }
+  .soft, figcaption, .foot, .eyebrow { font-size: 10px; }
+  .plots { grid-template-columns: 1fr 1fr; gap: 10px; } figure { padding: 8px; } figure h3 { font-size: 11px; }
+  figure svg { min-width: 0; } figure, tr, .warn { break-inside: avoid; } details { display: none; }
+}
 """
