@@ -242,6 +242,19 @@ def test_image_classifiers_come_with_their_processor(tmp_path: Path) -> None:
     assert found["label"] == first and found["score"] == pytest.approx(chance, abs=1e-6)
 
 
+def test_hidden_tokens_are_told_by_a_pipeline(text: Path, tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", text, architecture="post-norm", options={"kind": "masked", "tokens": "symbols"})
+    out = hf.save(run, tmp_path / "out")
+    own = load(run).predict(["the <mask> falls"], top=2)[0][0]
+    pipe = transformers.pipeline("fill-mask", model=str(out), top_k=2)
+    found = [(answer["token_str"], pytest.approx(answer["score"], abs=1e-6)) for answer in pipe("the <mask> falls")]
+    assert [(token, score) for token, score in own] == found
+    model = transformers.AutoModelForMaskedLM.from_pretrained(out)
+    ids = torch.randint(5, 12, (2, 6))
+    labels = torch.where(torch.rand(2, 6) < 0.5, ids, -100)
+    torch.testing.assert_close(model(ids, labels=labels).loss, load(run).model(ids, labels=labels).loss)
+
+
 LINES = ["The rain isn't <br /> falling; on_the roof!", "b  a\n\n c <unk> d\n", "naïve Ünïcode — 日本 \t z", "a"]
 
 

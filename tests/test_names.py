@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 SHARED = {
     "run": "every verb of the command line is a module with `run`",
-    "load": "`odeum.load` reads a run, `odeum.interop.transevolve.load` published weights: both are documented",
+    "load": "`odeum.load` reads a run, `odeum.interop.load` pretrained and `….transevolve.load` published weights",
     "RECIPES": "each module of tasks has its own recipes, and nobody imports them",
 }
 ROOMS = {
@@ -20,6 +20,7 @@ ROOMS = {
     "images": "a kind",
     "language": "a kind",
     "listops": "a kind, and its data",
+    "masked": "a kind",
     "regression": "a kind",
     "translation": "a kind",
     "looped": "the settings of an architecture, and what builds it",

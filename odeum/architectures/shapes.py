@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 from odeum.errors import OdeumError
 from odeum.settings.checks import check_type
 from odeum.settings.model import Shape
+from odeum.settings.pretrained import details
 
 
 def check_shape(shape: Shape) -> None:
@@ -21,7 +22,7 @@ def check_shape(shape: Shape) -> None:
         value = getattr(shape, name)
         if value is not None and int in (hint, *get_args(hint)[:1]) and isinstance(value, int) and value < 1:
             raise OdeumError(f"{name} must be at least 1, not {value}")
-    if shape.width % shape.heads:
+    if shape.width % shape.heads and details(shape).attention.head_width is None:
         raise OdeumError(f"heads ({shape.heads}) must divide the width ({shape.width})")
     if getattr(shape, "positions", None) == "rotary" and shape.width // shape.heads < 2:
         raise OdeumError(f"rotary positions turn pairs of features, but each of the {shape.heads} heads has one")

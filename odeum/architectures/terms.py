@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+
+from torch import nn
 
 from odeum.architectures.norms import place_norms
 from odeum.errors import OdeumError
 from odeum.fields import CrossAttention, FeedForward, Field, SelfAttention
 from odeum.settings.architecture import FIELDS
 from odeum.settings.model import Shape
+from odeum.settings.pretrained import details
 
 
 def attention(shape: Shape) -> Field:
     """Self-attention: how particles act on each other."""
-    return SelfAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
+    extra = details(shape).attention
+    return SelfAttention(
+        shape.width,
+        shape.heads,
+        bias=shape.bias,
+        dropout=shape.dropout,
+        key_value_heads=extra.key_value_heads,
+        head_width=extra.head_width,
+        head_norm=partial(nn.RMSNorm, eps=shape.norm_eps) if extra.qk_norm else None,
+    )
 
 
 def cross_attention(shape: Shape) -> Field:
@@ -24,7 +37,8 @@ def cross_attention(shape: Shape) -> Field:
 def feed_forward(shape: Shape) -> Field:
     """How each particle moves alone."""
     hidden = shape.hidden or 4 * shape.width
-    return FeedForward(shape.width, hidden, activation=shape.activation, bias=shape.bias, dropout=shape.dropout)
+    activation = details(shape).activation or shape.activation
+    return FeedForward(shape.width, hidden, activation=activation, bias=shape.bias, dropout=shape.dropout)
 
 
 def halved(shape: Shape) -> Shape:

@@ -21,6 +21,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_setti
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS, model_named
 from odeum.settings.model import Model
+from odeum.settings.pretrained import NOT_OFFERED
 
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -66,7 +67,8 @@ class Parser(ArgumentParser):
 
     def section(self, name: str, settings: Any, without: Iterable[str] = ()) -> None:
         """Options `--name.field` for each field of the dataclass but those `without`."""
-        self.add_class_arguments(settings, name, skip={field.name for field in fields(settings)} & set(without))
+        skip = {field.name for field in fields(settings)} & {*without, *NOT_OFFERED}
+        self.add_class_arguments(settings, name, skip=skip)
         whole = self._option_string_actions[f"--{name}"]
         whole.metavar, whole.help = "NAME", "a named model to start from" if name == "model" else SUPPRESS
         self.sections[name] = settings
@@ -169,7 +171,7 @@ def preset(argv: list[str]) -> tuple[Model | None, list[str]]:
 
 def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
     """`--classes 100` for `--model.classes 100`, where the verb has no such option itself."""
-    names = {f"--{f.name}" for f in fields(kind)} - {f"--{name}" for name in taken}
+    names = {f"--{f.name}" for f in fields(kind) if f.name not in NOT_OFFERED} - {f"--{name}" for name in taken}
     out = []
     for word in argv:
         head, equals, tail = word.partition("=")

@@ -14,6 +14,7 @@ from odeum.distributed import ranks
 from odeum.errors import OdeumError, notice
 from odeum.kinds import KINDS, Kind, model_named
 from odeum.settings.model import Model
+from odeum.settings.pretrained import NOT_OFFERED
 from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import slug
 
@@ -140,7 +141,11 @@ def print_config(request: Request, task: Task, model: Model, training: Training,
         **{key: request.given[key] for key in ("kind",) if key in request.given},
         **extra,
         "data": asdict(task.options),
-        "model": {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(model).items() if k not in facts},
+        "model": {
+            k: list(v) if isinstance(v, tuple) else v
+            for k, v in asdict(model).items()
+            if k not in (*facts, *NOT_OFFERED)
+        },
         "train": asdict(training),
     }
     print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")

@@ -90,6 +90,10 @@ class Tokens(ABC):
     @abstractmethod
     def to_json(self) -> str: ...
 
+    @abstractmethod
+    def token(self, number: int) -> str:
+        """One token as it is written."""
+
     @property
     def start(self) -> int:
         """The token that stands before the first one of a text: the end of a line."""
@@ -165,6 +169,9 @@ class Listed(Tokens):
             return re.sub(r" ?<eos> ?", "\n", self.joiner.join(words))
         return self.joiner.join("\N{REPLACEMENT CHARACTER}" if w == UNKNOWN else w for w in words if w != PAD)
 
+    def token(self, number: int) -> str:
+        return self.entries[number]
+
     def to_json(self) -> str:
         return json.dumps({"odeum": self.kind, "entries": self.entries}, ensure_ascii=False)
 
@@ -179,6 +186,9 @@ class Bytes(Tokens):
 
     def decode(self, ids: Iterable[int]) -> str:
         return bytes(i - 1 for i in ids if i > 0).decode(errors="replace")
+
+    def token(self, number: int) -> str:
+        return chr(number - 1) if number else PAD
 
     def to_json(self) -> str:
         return json.dumps({"odeum": "bytes"})
@@ -217,6 +227,9 @@ class Bpe(Tokens):
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def token(self, number: int) -> str:
+        return self.tokenizer.id_to_token(number) or ""
 
     def to_json(self) -> str:
         return self.tokenizer.to_str()

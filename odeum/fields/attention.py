@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +27,13 @@ def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
     """Turn each pair of features of [batch, heads, length, head width] by its position."""
     if rotary is None:
         return x
-    half = x.shape[-1] // 2
+    half = (rotary.width or x.shape[-1]) // 2
     exact = torch.promote_types(x.dtype, torch.float32)
-    rates = torch.exp(torch.arange(half, device=x.device, dtype=exact) * (-math.log(rotary.base) / half))
+    steps = torch.arange(half, device=x.device, dtype=exact)
+    if rotary.width is None:
+        rates = torch.exp(steps * (-math.log(rotary.base) / half))
+    else:  # pretrained: rounded as by the library that trained it, since thousands of positions multiply the rounding
+        rates = 1.0 / rotary.base ** (2.0 * steps / rotary.width)
     angles = rotary.positions.to(exact).unsqueeze(-1) * rates
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
@@ -95,9 +100,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     return out.masked_fill(hides(mask).all(dim=-1, keepdim=True), 0.0)
 
 
-def check_heads(width: int, heads: int) -> None:
+def check_heads(width: int, heads: int, what: str = "heads", whole: str = "the width") -> None:
     if heads < 1 or width % heads:
-        raise OdeumError(f"heads ({heads}) must divide the width ({width})")
+        raise OdeumError(f"{what} ({heads}) must divide {whole} ({width})")
 
 
 class SelfAttention(Field):
@@ -106,21 +111,44 @@ class SelfAttention(Field):
     symbol = "G"
     role = "attention"
 
-    def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        bias: bool = True,
+        dropout: float = 0.0,
+        key_value_heads: int | None = None,
+        head_width: int | None = None,
+        head_norm: Callable[[int], nn.Module] | None = None,
+    ) -> None:
         super().__init__()
-        check_heads(width, heads)
+        if head_width is None:
+            check_heads(width, heads)
+        size, groups = head_width or width // heads, key_value_heads or heads
+        check_heads(heads, groups, "key-value heads", "heads")
         self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.shared = heads // groups  # heads of queries that read one head of keys and values
+        self.sizes = (heads * size, groups * size, groups * size)
+        self.counts = (heads, groups, groups)
+        self.qkv = nn.Linear(width, sum(self.sizes), bias=bias)
+        self.out = nn.Linear(heads * size, width, bias=bias)
         self.dropout = Dropout(dropout)
-        reset(self.qkv, self.out, parts=3)
+        self.q_norm = None if head_norm is None else head_norm(size)
+        self.k_norm = None if head_norm is None else head_norm(size)
+        reset(self.qkv, self.out, parts=3 if groups == heads else 1)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
+        parts = zip(self.qkv(x).split(self.sizes, dim=-1), self.counts, strict=True)
+        q, k, v = (split_heads(part, count) for part, count in parts)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, source.rotary), rotate(k, source.rotary)
         if source.cache is not None:
             k, v = source.cache.extend(k, v)
+        if self.shared > 1:
+            k, v = (x.repeat_interleave(self.shared, dim=1) for x in (k, v))
         return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:

@@ -15,6 +15,7 @@ class Rotary(NamedTuple):
 
     positions: Tensor
     base: float = 10_000.0
+    width: int | None = None  # features of a head that turn, from the first on (none: all)
 
 
 class Source(NamedTuple):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
@@ -10,7 +14,20 @@ from odeum.fields.base import Context, Field
 from odeum.fields.noise import Dropout
 from odeum.fields.strips import relu_network, wants_plain_gradient
 
-ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "swiglu": nn.functional.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": nn.functional.gelu,
+    "relu": nn.functional.relu,
+    "swiglu": nn.functional.silu,
+    # of pretrained models alone
+    "gelu-tanh": partial(nn.functional.gelu, approximate="tanh"),
+    "quick-gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": nn.functional.silu,
+    "geglu": nn.functional.gelu,
+    "geglu-tanh": partial(nn.functional.gelu, approximate="tanh"),
+    "reglu": nn.functional.relu,
+}
+GATED = ("swiglu", "geglu", "geglu-tanh", "reglu")
+"""the activation of the first half of the hidden features is a factor of the second"""
 
 
 class FeedForward(Field):
@@ -33,7 +50,7 @@ class FeedForward(Field):
         if hidden < 1:
             raise OdeumError(f"the hidden width of a feed-forward must be at least 1, not {hidden}")
         self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
-        self.gated = activation == "swiglu"
+        self.gated = activation in GATED
         self.shown = f"width={width}, hidden={hidden}, {activation}"
         self.up = nn.Linear(width, hidden * (2 if self.gated else 1), bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)
@@ -42,7 +59,7 @@ class FeedForward(Field):
         reset(self.down)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
-        if self.activation is nn.functional.relu and wants_plain_gradient(x, self.up, self.down):
+        if self.activation is nn.functional.relu and not self.gated and wants_plain_gradient(x, self.up, self.down):
             return self.dropout(relu_network(x, self.up, self.down), context.noise)
         h = self.up(x)
         if self.gated:

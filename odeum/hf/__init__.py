@@ -16,7 +16,7 @@ except ImportError:
 
 from odeum.hf.card import model_card
 from odeum.hf.causal import OdeumForCausalLM
-from odeum.hf.classifiers import OdeumForImageClassification, OdeumForSequenceClassification
+from odeum.hf.classifiers import OdeumForImageClassification, OdeumForMaskedLM, OdeumForSequenceClassification
 from odeum.hf.configuration import OdeumConfig
 from odeum.hf.image_processor import OdeumImageProcessor
 from odeum.hf.saving import from_run, save
@@ -27,6 +27,7 @@ __all__ = [
     "OdeumConfig",
     "OdeumForCausalLM",
     "OdeumForImageClassification",
+    "OdeumForMaskedLM",
     "OdeumForSeq2SeqLM",
     "OdeumForSequenceClassification",
     "OdeumImageProcessor",
@@ -39,6 +40,7 @@ __all__ = [
 transformers.AutoConfig.register("odeum", OdeumConfig, exist_ok=True)
 for _auto, _model in (
     (transformers.AutoModelForCausalLM, OdeumForCausalLM),
+    (transformers.AutoModelForMaskedLM, OdeumForMaskedLM),
     (transformers.AutoModelForSeq2SeqLM, OdeumForSeq2SeqLM),
     (transformers.AutoModelForSequenceClassification, OdeumForSequenceClassification),
     (transformers.AutoModelForImageClassification, OdeumForImageClassification),

@@ -12,7 +12,7 @@ from odeum.errors import OdeumError
 from odeum.hf.base import OdeumPreTrainedModel
 from odeum.hf.card import model_card
 from odeum.hf.causal import OdeumForCausalLM
-from odeum.hf.classifiers import OdeumForImageClassification, OdeumForSequenceClassification
+from odeum.hf.classifiers import OdeumForImageClassification, OdeumForMaskedLM, OdeumForSequenceClassification
 from odeum.hf.image_processor import OdeumImageProcessor
 from odeum.hf.seq2seq import OdeumForSeq2SeqLM
 from odeum.hf.tokenizer import make_tokenizer
@@ -26,6 +26,7 @@ CLASSES: tuple[type[OdeumPreTrainedModel], ...] = (
     OdeumForSeq2SeqLM,
     OdeumForSequenceClassification,
     OdeumForImageClassification,
+    OdeumForMaskedLM,
 )
 
 
@@ -57,7 +58,8 @@ def save(run: str | Path, directory: str | Path, **options: Any) -> Path:
     model.save_pretrained(out, **options)
     tokens = getattr(task, "tokens", None)
     if isinstance(tokens, Tokens):
-        make_tokenizer(tokens, task.kind, model.odeum.settings.length).save_pretrained(out)
+        special = getattr(task, "special", None)
+        make_tokenizer(tokens, task.kind, model.odeum.settings.length, special).save_pretrained(out)
     if isinstance(task, PictureTask):
         OdeumImageProcessor(task.size, task.mean, task.std, task.options.fit).save_pretrained(out)
     return out

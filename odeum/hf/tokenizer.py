@@ -14,7 +14,7 @@ PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
 LINE_ENDS = Regex(" ?<eos> ?")
 
 
-def make_tokenizer(tokens: Tokens, kind: str, length: int) -> PreTrainedTokenizerFast:
+def make_tokenizer(tokens: Tokens, kind: str, length: int, special_ids: Any = None) -> PreTrainedTokenizerFast:
     """A fast tokenizer with the special tokens that the kind of model reads: `kind` as in `odeum list`.
 
     A language model is told the end of a line before a prompt, as `odeum predict` does; a translation model the end of
@@ -33,6 +33,14 @@ def make_tokenizer(tokens: Tokens, kind: str, length: int) -> PreTrainedTokenize
             special_tokens=[{"id": "start", "ids": [start], "tokens": [name]}],
         )
         special = {"padding_side": "left"}  # without a pad token: every token of the vocabulary means something
+    elif special_ids is not None:  # of a masked model
+        names = {key: made.id_to_token(number) for key, number in special_ids._asdict().items() if number is not None}
+        special = {"mask_token": names["mask"], "pad_token": names["pad"]}
+        ends = [key for key in ("first", "last") if key in names]
+        special |= {{"first": "cls_token", "last": "sep_token"}[key]: names[key] for key in ends}
+        frame = " ".join(["first"] * ("first" in ends) + ["$A"] + ["last"] * ("last" in ends))
+        pieces = [{"id": key, "ids": [getattr(special_ids, key)], "tokens": [names[key]]} for key in ends]
+        made.post_processor = processors.TemplateProcessing(single=frame, special_tokens=pieces)
     elif made.token_to_id(PAD) == 0:
         special = {"pad_token": PAD}
     return PreTrainedTokenizerFast(

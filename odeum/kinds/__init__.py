@@ -18,6 +18,7 @@ from odeum.kinds.base import (
 from odeum.kinds.classification import CLASSIFICATION, LISTOPS
 from odeum.kinds.images import IMAGES
 from odeum.kinds.language import LANGUAGE
+from odeum.kinds.masked import MASKED
 from odeum.kinds.regression import IMAGE_REGRESSION, REGRESSION
 from odeum.kinds.translation import TRANSLATION
 
@@ -36,5 +37,5 @@ __all__ = [
 ]
 
 # the last is asked first what a path holds
-for _kind in (LANGUAGE, CLASSIFICATION, LISTOPS, TRANSLATION, IMAGES, REGRESSION, IMAGE_REGRESSION):
+for _kind in (MASKED, LANGUAGE, CLASSIFICATION, LISTOPS, TRANSLATION, IMAGES, REGRESSION, IMAGE_REGRESSION):
     add_kind(_kind)

@@ -44,7 +44,7 @@ class Kind:
     """one line for `odeum list`"""
     input: Literal["image", "text", "pair of texts"]
     """what an example is, and with it what `predict` reads: image files, or lines of text"""
-    target: Literal["class", "number", "next token", "translation"]
+    target: Literal["class", "number", "next token", "hidden token", "translation"]
     """what is to be told of an example"""
     options: type[Data]
     """dataclass of the options `--data.…`"""

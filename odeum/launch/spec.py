@@ -63,13 +63,13 @@ class RunSpec:
     def job(self, tasks: Callable[[RunSpec], Any]) -> Job:
         """The job of these words; `tasks` opens the data, or finds it opened."""
         from odeum.kinds import KINDS
+        from odeum.models.saved import settings_recorded
         from odeum.settings.spelling import parse
         from odeum.train import Job
 
-        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in self.model.items()}
         return Job(
             task=tasks(self),
-            model=KINDS[self.kind].settings(**settings),
+            model=settings_recorded(KINDS[self.kind].settings.__name__, self.model),
             architecture=parse(self.architecture),
             training=Training(**self.training),
             seed=self.seed,

@@ -14,6 +14,7 @@ from odeum.models.base import OdeumModel, Output
 from odeum.models.classification import ClassificationModel
 from odeum.models.drop_in import Decoder, Encoder
 from odeum.models.language import LanguageModel
+from odeum.models.masked import MaskedLanguageModel, PretrainedClassifier
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
 from odeum.settings.architecture import Architecture
@@ -26,6 +27,7 @@ __all__ = [
     "Decoder",
     "Encoder",
     "LanguageModel",
+    "MaskedLanguageModel",
     "OdeumModel",
     "Output",
     "TranslationModel",
@@ -91,6 +93,8 @@ def assemble(architecture: Architecture, settings: Shape) -> nn.Module:
     if isinstance(settings, Shape):
         check_shape(settings)
         check_size(settings, architecture)
+    if isinstance(settings, Classification) and settings.pretrained is not None:
+        return PretrainedClassifier(settings, architecture)
     if kind is not None and isinstance(settings, kind.settings):
         return kind.model_class(settings, architecture)
     if type(settings) is Shape:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
+from odeum.fields.attention import reset
 from odeum.fields.base import Rotary
 from odeum.fields.constants import made_once
 from odeum.fields.derivatives import plain_autograd
 from odeum.models.base import IGNORE, check_labels, exact
 from odeum.models.cross_entropy import cross_entropy
+from odeum.settings.pretrained import details
 
 
 class Positions(nn.Module):
     """Where a token stands: added to it (sinusoidal, learned) or told to attention (rotary)."""
 
-    def __init__(self, kind: str, width: int, length: int) -> None:
+    def __init__(
+        self, kind: str, width: int, length: int, *, rotary_base: float = 10_000.0, rotary_width: int | None = None
+    ) -> None:
         super().__init__()
+        self.rotary_base, self.rotary_width = rotary_base, rotary_width
         self.kind = choose(kind, ("sinusoidal", "learned", "rotary"), "kind of positions")
         self.length = length
         self.table = nn.Embedding(length, width) if kind == "learned" else None
@@ -44,7 +50,14 @@ class Positions(nn.Module):
         """For the Source of self-attention."""
         if self.kind != "rotary":
             return None
-        return Rotary(positions.unsqueeze(-2))
+        return Rotary(positions.unsqueeze(-2), self.rotary_base, self.rotary_width)
+
+
+def make_positions(settings: Any, width: int) -> Positions:
+    """The positions of a text model, in tables of that width."""
+    extra = details(settings).attention
+    rotary = {"rotary_base": extra.rotary_base, "rotary_width": extra.rotary_width}
+    return Positions(settings.positions, width, settings.length, **rotary)
 
 
 def lookup(ids: Tensor, table: Tensor) -> Tensor:
@@ -77,23 +90,43 @@ def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
 class TiedEmbedding(nn.Embedding):
     """One matrix for input and output; an nn.Embedding to libraries that look for one."""
 
-    def __init__(self, vocabulary: int, width: int) -> None:
+    def __init__(self, vocabulary: int, width: int, *, scaled: bool = True) -> None:
         super().__init__(vocabulary, width)
-        self.scale = math.sqrt(width)
+        self.scale = math.sqrt(width) if scaled else 1.0
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
 
     def forward(self, input: Tensor) -> Tensor:
-        return lookup(input, self.weight) * self.scale
+        found = lookup(input, self.weight)
+        return found if self.scale == 1.0 else found * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
         """Mean cross-entropy, `chunk` tokens at a time: as many as its buffer holds, if it is not said."""
-        check_labels(labels, x, self.weight.shape[0])
-        return cross_entropy(x.flatten(0, -2), self.weight, labels.flatten().long(), smoothing, chunk)
+        return matrix_loss(x, self.weight, labels, smoothing, chunk)
+
+
+class OutputMatrix(nn.Linear):
+    """An output matrix of its own, beside an embedding that it is not tied to."""
+
+    def reset_parameters(self) -> None:
+        reset(self)
+
+    def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The mean cross-entropy of the logits."""
+        if self.bias is None:
+            return matrix_loss(x, self.weight, labels, smoothing)
+        weight = torch.cat((self.weight, self.bias.unsqueeze(1)), dim=1)
+        return matrix_loss(torch.cat((x, torch.ones_like(x[..., :1])), dim=-1), weight, labels, smoothing)
+
+
+def matrix_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
+    """Mean cross-entropy of the logits that an output matrix gives."""
+    check_labels(labels, x, weight.shape[0])
+    return cross_entropy(x.flatten(0, -2), weight, labels.flatten().long(), smoothing, chunk)
 
 
 class AdaptiveEmbedding(nn.Module):

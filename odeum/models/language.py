@@ -13,9 +13,10 @@ from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.causality import refuse_looking_ahead
-from odeum.models.embedding import AdaptiveEmbedding, Positions, TiedEmbedding
+from odeum.models.embedding import AdaptiveEmbedding, OutputMatrix, TiedEmbedding, make_positions
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Language
+from odeum.settings.pretrained import details
 
 
 def token_positions(ids: Tensor, attention_mask: Tensor | None, past: int = 0) -> Tensor:
@@ -34,11 +35,15 @@ class LanguageModel(OdeumModel):
     def __init__(self, settings: Language, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
         choose(settings.embedding, ("tied", "adaptive"), "embedding")
+        extra = details(settings)
         if settings.embedding == "tied":
-            self.embedding: TiedEmbedding | AdaptiveEmbedding = TiedEmbedding(settings.vocabulary, settings.width)
+            size = (settings.vocabulary, settings.width)
+            self.embedding: TiedEmbedding | AdaptiveEmbedding = TiedEmbedding(*size, scaled=extra.embedding.scaled)
         else:
             self.embedding = AdaptiveEmbedding(settings.vocabulary, settings.width, settings.cutoffs)
-        self.positions = Positions(settings.positions, settings.width, settings.length)
+        self.positions = make_positions(settings, settings.width)
+        tied, bias = extra.embedding.tied, extra.embedding.bias
+        self.output = None if tied else OutputMatrix(settings.width, settings.vocabulary, bias=bias)
         self.stack = make_stack(architecture, settings)
         refuse_looking_ahead(self.stack, settings.width, settings.length)
 
@@ -85,9 +90,9 @@ class LanguageModel(OdeumModel):
         """`only_loss` spares the matrix of all logits: what training needs."""
         x = self.hidden(input_ids, attention_mask, cache)
         smoothing = self.label_smoothing if self.training else 0.0
-        loss = None if labels is None else self.embedding.loss(x, labels, smoothing)
+        loss = None if labels is None else (self.output or self.embedding).loss(x, labels, smoothing)
         return Output(None if only_loss else self.logits(x), loss)
 
     def logits(self, x: Tensor) -> Tensor:
         """Of the next token, from the last states."""
-        return self.embedding.logits(x)
+        return self.embedding.logits(x) if self.output is None else self.output(x)

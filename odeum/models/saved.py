@@ -18,6 +18,7 @@ from odeum.models.tensors import TensorFile, not_finite, write_tensors
 from odeum.plugins import check_requirements, requirement, requirements
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
+from odeum.settings.pretrained import pretrained_from
 from odeum.settings.spelling import from_record, parse, spell, to_record
 from odeum.storage import read_json, write_json
 
@@ -73,7 +74,10 @@ def settings_recorded(kind: str, values: Mapping[str, Any]) -> Model:
     if found is None:
         raise OdeumError(f"no kind here has {kind} models; name the file that registers it with --plugin")
     kinds_own: Any = found.settings
-    return kinds_own(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    if "pretrained" in given:
+        given["pretrained"] = pretrained_from(given["pretrained"])
+    return kinds_own(**given)
 
 
 def load_model(directory: str | Path) -> nn.Module:

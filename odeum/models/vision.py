@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -23,11 +25,15 @@ class ImageModel(OdeumModel):
         if settings.image_size % settings.patch_size:
             raise OdeumError(f"patch_size ({settings.patch_size}) must divide image_size ({settings.image_size})")
         patches = (settings.image_size // settings.patch_size) ** 2
-        token = settings.pooling == "token"
+        extra = settings.pretrained
+        self.tokens = int(settings.pooling == "token") if extra is None else extra.tokens
         self.patch = make_stem(settings)
-        self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
-        self.position = nn.Parameter(torch.zeros(1, patches + token, settings.width))
-        self.stack = make_stack(architecture, settings)
+        self.token = nn.Parameter(torch.zeros(1, self.tokens, settings.width)) if self.tokens else None
+        self.position = nn.Parameter(torch.zeros(1, patches + self.tokens, settings.width))
+        self.stack: Any = make_stack(architecture, settings)
+        self.norm: nn.Module | None = None
+        if extra is not None and extra.pooled_norm:
+            self.norm, self.stack.norm = self.stack.norm, None
         self.head = nn.Linear(settings.width, self.outputs)
         nn.init.trunc_normal_(self.position, std=0.02)
         reset(self.head)
@@ -60,7 +66,8 @@ class ImageModel(OdeumModel):
 
     def pool(self, x: Tensor) -> Tensor:
         """Of the last states the one that the answer is read off: [batch, width]."""
-        return x[:, 0] if self.token is not None else x.mean(dim=1)
+        pooled = x[:, 0] if self.settings.pooling == "token" else x[:, self.tokens :].mean(dim=1)
+        return pooled if self.norm is None else self.norm(pooled)
 
     def read_off(self, x: Tensor) -> Tensor:
         """The logits of the last states."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -135,6 +136,11 @@ def check_type(value: Any, hint: Any, what: str) -> None:
     elif kinds[0] in NUMBERS:
         if not isinstance(value, Integral if kinds[0] is int else Real) or isinstance(value, bool):
             raise OdeumError(f"{what} should be {NUMBERS[kinds[0]]}, not {value!r}")
+    elif dataclasses.is_dataclass(kinds[0]):
+        if not isinstance(value, kinds[0]):
+            raise OdeumError(f"{what} should be {kinds[0].__name__}(…), not {value!r}")
+        for name, inner in get_type_hints(kinds[0]).items():
+            check_type(getattr(value, name), inner, f"{what}.{name}")
     elif kinds[0] is bool and not isinstance(value, bool):
         raise OdeumError(f"{what} should be True or False, not {value!r}")
 

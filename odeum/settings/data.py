@@ -66,6 +66,26 @@ class LanguageData:
 
 
 @dataclass(frozen=True)
+class MaskedData:
+    """Lines of text with hidden tokens."""
+
+    tokens: Literal["bpe", "symbols"] = "bpe"
+    """what a token is: byte-level BPE, or what stands between blanks"""
+    vocabulary: int = 8000
+    """most tokens told apart"""
+    length: int = 128
+    """tokens at which a line is cut"""
+    share: float = 0.15
+    """of the tokens that are hidden in training"""
+
+    def __post_init__(self) -> None:
+        _at_least(SHORTEST_WINDOW, self.length, "length of the lines", " tokens")
+        _at_least(5 + BYTES if self.tokens == "bpe" else 7, self.vocabulary, f"vocabulary of {self.tokens}")
+        if not 0 < self.share < 1:
+            raise OdeumError(f"share of hidden tokens should lie between 0 and 1, not {self.share}")
+
+
+@dataclass(frozen=True)
 class ClassificationData:
     """Texts, one class each."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from odeum.settings.pretrained import Pretrained
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -46,6 +48,9 @@ class Segment(Shape):
 class Model(Shape):
     """The settings of a whole model: a shape, and in each kind of model what stands around the stack."""
 
+    pretrained: Pretrained | None = None
+    """what an imported model has besides (none: nothing)"""
+
 
 @dataclass(frozen=True)
 class ImageInput(Model):
@@ -85,6 +90,18 @@ class Language(Model):
     """one matrix for input and output, or adaptive input and softmax (Baevski & Auli 2019)"""
     cutoffs: tuple[int, ...] = ()
     """ends of the frequency bands of the adaptive embedding (empty: chosen from the vocabulary)"""
+
+
+@dataclass(frozen=True)
+class MaskedLanguage(Model):
+    """A model that reads from both sides and tells hidden tokens."""
+
+    vocabulary: int = 10_000
+    """number of tokens"""
+    length: int = 256
+    """longest sequence"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "learned"
+    """how positions are told"""
 
 
 @dataclass(frozen=True)

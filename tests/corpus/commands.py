@@ -11,6 +11,7 @@ from odeum.cli import VERBS
 from odeum.kinds import KINDS
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.checks import options
+from odeum.settings.pretrained import NOT_OFFERED
 from odeum.settings.training import Training
 
 OBJECT = {"compare": "digits", "train": "digits", "evaluate": "run", "predict": "run", "report": "dir"}
@@ -144,7 +145,7 @@ def settings() -> Iterator[Case]:
 def _section(start: str, name: str, settings: Any, seen: set[str]) -> Iterator[Case]:
     hints = get_type_hints(settings)
     for field in dataclasses.fields(settings):
-        if field.name in seen and name == "model":
+        if field.name in NOT_OFFERED or (field.name in seen and name == "model"):
             continue
         seen.add(field.name)
         option = f"--{name}.{field.name}"

@@ -1,0 +1,133 @@
+"""Pretrained weights in: `odeum.interop.load(SOURCE)` is one of our models with the weights of another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError, choose, notice
+from odeum.fields.roles import find
+from odeum.interop import causal_families, image_families, text_families
+from odeum.interop.reading import Config, Converted, NamedWeights
+from odeum.interop.sources import Pretrain, open_source
+from odeum.models import assemble
+from odeum.models.base import OdeumModel
+from odeum.models.tensors import not_finite
+
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+PREFIXES = ("transformer.", "gpt_neox.", "model.", "bert.", "albert.", "vit.", "deit.")
+IMPORTS: dict[str, Callable[[Config, NamedWeights], Converted]] = {
+    "gpt2": causal_families.gpt2,
+    "gpt_neox": causal_families.gpt_neox,
+    "gptj": causal_families.gptj,
+    **dict.fromkeys(LLAMAS, causal_families.llama),
+    "bert": text_families.bert,
+    "albert": text_families.albert,
+    "vit": image_families.vit,
+    "deit": image_families.vit,
+    "timm_vit": image_families.timm_vit,
+}
+SIGNS: tuple[tuple[str, str], ...] = (
+    ("encoder.albert_layer_groups.0.", "albert"),
+    ("encoder.layer.0.attention.self.", "bert"),
+    ("embeddings.distillation_token", "deit"),
+    ("embeddings.patch_embeddings.", "vit"),
+    ("blocks.0.attn.qkv.", "timm_vit"),
+    ("h.0.attn.c_attn.", "gpt2"),
+    ("h.0.attn.q_proj.", "gptj"),
+    ("embed_in.", "gpt_neox"),
+    ("layers.0.self_attn.q_norm.", "qwen3"),
+    ("layers.0.mlp.gate_proj.", "llama"),
+)
+"""by what names of weights a family is known, the most telling first"""
+UNTAKEN = (
+    r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions|"
+    r"cls\.seq_relationship|sop_classifier)"
+)
+"""buffers of others, and heads of tasks that nobody asks for"""
+
+
+class Imported(NamedTuple):
+    """A model, where it comes from, and what a user should know of it."""
+
+    model: OdeumModel
+    family: str
+    notes: list[str]
+    source: Pretrain
+
+
+def load(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | None = None) -> OdeumModel:
+    """One of our models with the weights of a pretrained one, in evaluation mode and single precision.
+
+    Args:
+        source: a directory with config.json and weights, a .safetensors or .bin file, a name of the hub, a module of
+            transformers or timm, or tensors by name.
+        family: which it is, where neither the configuration nor the names of the weights say so: gpt2, gpt_neox, gptj,
+            llama, mistral, qwen2, qwen3, bert, albert, vit, deit, timm_vit.
+
+    What should be known (a head that is new, dropout that is left out) is a notice.
+    """
+    found = read_pretrained(source, family)
+    for sentence in found.notes:
+        notice(sentence)
+    return found.model
+
+
+def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | None = None) -> Imported:
+    """The same with all that is known of it."""
+    opened = open_source(source)
+    weights = NamedWeights(opened.tensors, PREFIXES)
+    kind = _family(opened, weights, family)
+    config = Config(opened.config, kind)
+    converted = IMPORTS[kind](config, weights)
+    config.finish()
+    if left := weights.left(UNTAKEN):
+        raise OdeumError(
+            f"{len(left)} tensors of this {kind} have no place here, such as '{left[0]}': it is a model that cannot be "
+            "imported without changing it"
+        )
+    return Imported(_built(converted), kind, converted.notes, opened)
+
+
+def _family(opened: Pretrain, weights: NamedWeights, given: str | None) -> str:
+    if given is not None:
+        return choose(given, IMPORTS, "family")
+    named = opened.config.get("model_type")
+    if named in IMPORTS:
+        return str(named)
+    if named is not None:
+        raise OdeumError(
+            f"a model of the type '{named}' cannot be imported; known: {', '.join(IMPORTS)} (--family names one of "
+            "them for weights that have its names)"
+        )
+    for sign, family in SIGNS:
+        if any(name.startswith(sign) for name in weights.tensors):
+            return family
+    raise OdeumError(
+        f"'{opened.name}' has no config.json, and the names of its weights are of no known family; name it with "
+        f"--family: {', '.join(IMPORTS)}"
+    )
+
+
+def _built(converted: Converted) -> OdeumModel:
+    if broken := not_finite(converted.weights):
+        raise OdeumError(f"the weights hold values that are not finite, in what is {broken} here")
+    model = assemble(converted.architecture, converted.settings)
+    assert isinstance(model, OdeumModel)
+    paths = find(model, converted.weights)
+    state = {paths[name]: tensor.contiguous().clone() for name, tensor in converted.weights.items()}
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    for name, tensor in state.items():
+        if wanted.get(name) != tuple(tensor.shape):
+            raise OdeumError(f"{name} should be {list(wanted.get(name, ()))} and is {list(tensor.shape)} in the source")
+    missing = sorted(wanted.keys() - state.keys())
+    heads = ("head.", "transform", "bias", "norm.") if any("is new" in note for note in converted.notes) else ()
+    if lost := [name for name in missing if not name.startswith(heads or "\0")]:
+        raise OdeumError(f"the source has no weights for {lost[0]}")
+    with torch.no_grad():
+        model.load_state_dict(state, strict=False)
+    return model.eval()

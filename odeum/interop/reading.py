@@ -1,0 +1,179 @@
+"""Reading a configuration and weights of others: every number is used, refused or told of, and every tensor too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Model
+
+HARMLESS = re.compile(
+    r"(_.*|.*_token_ids?|architectures|transformers_version|(torch_)?dtype|initializer_\w+|use_cache|id2label|label2id|"
+    r"num_labels|problem_type|torchscript|use_bfloat16|pruned_heads|output_\w+|return_dict|gradient_checkpointing|"
+    r"finetuning_task|task_specific_params|tokenizer_class|chunk_size_feed_forward|(attn|resid|embd)_pdrop|.*dropout\w*|"
+    r"summary_\w+|n_ctx|do_sample|length_penalty|max_length|min_length|num_beams\w*|num_return_sequences|temperature|"
+    r"top_[kp]|repetition_penalty|early_stopping|no_repeat_ngram_size|encoder_stride|pooler_\w+|pretraining_tp|prefix|"
+    r"model_type|is_encoder_decoder|cross_attention_hidden_size|reorder_and_upcast_attn|max_window_layers|is_decoder|"
+    r"down_scale_factor|gap_size|net_structure_type|num_memory_blocks|condition_on_\w+|name_or_path|bad_words_ids|"
+    r"classifier_\w+|tie_encoder_decoder|typical_p|diversity_penalty|remove_invalid_values|exponential_decay\w*|"
+    r"suppress_tokens|begin_suppress_tokens|forced_\w+|sep_token_id|decoder_start_token_id|num_beam_groups|"
+    r"encoder_no_repeat_ngram_size|block|auto_map|bos_token|eos_token|use_mems_\w+|attn_implementation|"
+    r"rope_theta|rope_scaling|rope_parameters|partial_rotary_factor|rotary_pct|rotary_emb_base|layer_types|"
+    r"use_sliding_window)"
+)
+"""what changes no logits, or is read apart"""
+
+
+class Config:
+    """A configuration that notes what was read of it."""
+
+    def __init__(self, values: dict[str, Any], family: str) -> None:
+        self.values, self.family = values, family
+        self.read: set[str] = set()
+        self.notes: list[str] = []
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """The first of these names that is there and not none."""
+        self.read |= set(names)
+        return next((self.values[name] for name in names if self.values.get(name) is not None), default)
+
+    def must(self, name: str, *allowed: Any, why: str) -> None:
+        """Refuse a value that would make another model."""
+        self.read.add(name)
+        value = self.values.get(name)
+        if value is not None and value not in allowed:
+            raise OdeumError(f"{name}={value!r} of this {self.family} cannot be imported: {why}")
+
+    def finish(self) -> None:
+        """Tell of what is not known."""
+        unknown = [
+            f"{name}={value!r}"
+            for name, value in self.values.items()
+            if name not in self.read and not HARMLESS.fullmatch(name) and value not in (None, False, [], {}, "")
+        ]
+        if unknown:
+            self.notes.append(f"the configuration says {', '.join(sorted(unknown))}, which is not known here")
+
+
+class NamedWeights:
+    """Tensors by their names, without the prefix of a base model; those that were not taken can be told."""
+
+    def __init__(self, tensors: dict[str, Tensor], prefixes: Iterable[str]) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            short = next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
+            short = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", short))  # of the first BERTs
+            self.tensors[short] = tensor
+        self.taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def take(self, name: str) -> Tensor:
+        """The tensor of that name, in single precision at least."""
+        self.taken.add(name)
+        if name not in self.tensors:
+            raise OdeumError(f"the weights hold no '{name}'; they have {', '.join(sorted(self.tensors)[:4])} …")
+        found = self.tensors[name]
+        return found.to(torch.promote_types(found.dtype, torch.float32)) if found.is_floating_point() else found
+
+    def bias(self, name: str, like: Tensor) -> Tensor:
+        """The bias of a map; zeros where the source has none."""
+        return self.take(name) if name in self.tensors else torch.zeros(like.shape[0])
+
+    def count(self, pattern: str) -> int:
+        """How many layers there are: one more than the largest number in that place."""
+        found = [int(m[1]) for name in self.tensors if (m := re.match(pattern, name))]
+        if not found:
+            raise OdeumError(f"the weights hold no layers by the name of {pattern}")
+        return max(found) + 1
+
+    def left(self, ignored: str) -> list[str]:
+        """Names that nobody took, but for those that match."""
+        return sorted(n for n in self.tensors if n not in self.taken and not re.search(ignored, n))
+
+
+class Converted(NamedTuple):
+    """A source in our words: settings, architecture, weights by role, and what a user should know."""
+
+    settings: Model
+    architecture: Architecture
+    weights: dict[str, Tensor]
+    notes: list[str]
+
+
+def linear(weights: NamedWeights, ours: str, theirs: str) -> dict[str, Tensor]:
+    """A linear map or a norm under our name; a bias that the source lacks is zeros."""
+    weight = weights.take(f"{theirs}.weight")
+    return {f"{ours}.weight": weight, f"{ours}.bias": weights.bias(f"{theirs}.bias", weight)}
+
+
+def stacked(weights: NamedWeights, ours: str, names: Iterable[str]) -> dict[str, Tensor]:
+    """Several maps of the same input as one."""
+    parts = [linear(weights, "", name) for name in names]
+    return {
+        f"{ours}.weight": torch.cat([part[".weight"] for part in parts]),
+        f"{ours}.bias": torch.cat([part[".bias"] for part in parts]),
+    }
+
+
+ACTIVATION_NAMES: dict[str, tuple[str, str | None]] = {
+    "gelu": ("gelu", None),
+    "gelu_python": ("gelu", None),
+    "gelu_new": ("gelu", "gelu-tanh"),
+    "gelu_fast": ("gelu", "gelu-tanh"),
+    "gelu_pytorch_tanh": ("gelu", "gelu-tanh"),
+    "gelutanh": ("gelu", "gelu-tanh"),
+    "quick_gelu": ("gelu", "quick-gelu"),
+    "quickgelu": ("gelu", "quick-gelu"),
+    "relu": ("relu", None),
+    "silu": ("gelu", "silu"),
+    "swish": ("gelu", "silu"),
+}
+"""their name: our setting, and the one of pretrained models that overrules it"""
+GATED_NAMES: dict[str, tuple[str, str | None]] = {
+    "silu": ("swiglu", None),
+    "swish": ("swiglu", None),
+    "gelu": ("swiglu", "geglu"),
+    "gelu_pytorch_tanh": ("swiglu", "geglu-tanh"),
+    "gelu_new": ("swiglu", "geglu-tanh"),
+    "relu": ("swiglu", "reglu"),
+}
+
+
+def activation(config: Config, *names: str, default: str, gated: bool = False) -> tuple[str, Any]:
+    """Our two settings for an activation of theirs."""
+    name, known = str(config.get(*names, default=default)), GATED_NAMES if gated else ACTIVATION_NAMES
+    if name not in known:
+        raise OdeumError(f"the activation '{name}' of this {config.family} is not known; known: {', '.join(known)}")
+    return known[name]
+
+
+def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int]:
+    """Base and number of turning features; a scaling of the positions is refused."""
+    rope = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise OdeumError(
+            f"rope_scaling of the kind '{kind}' cannot be imported: positions would turn otherwise; only plain rotary "
+            "positions are known"
+        )
+    base = rope.get("rope_theta") or config.get("rope_theta", "rotary_emb_base", default=10_000.0)
+    part = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor", "rotary_pct", default=share)
+    return float(base), int(head_width * part)
+
+
+def dropout_of(config: Config, hidden: tuple[str, ...], inner: tuple[str, ...]) -> float:
+    """Of the residual branches; on attention weights there is none here, which is told."""
+    if value := config.get(*inner, default=0.0):
+        config.notes.append(
+            f"the source drops attention weights ({value:g}) in training; here there is no such dropout, so "
+            "fine-tuning differs in that"
+        )
+    return float(config.get(*hidden, default=0.0))

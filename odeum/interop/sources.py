@@ -1,0 +1,130 @@
+"""Where a pretrained model comes from: a directory, a file of weights, a name on the hub, or a module in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.models.tensors import TensorFile
+from odeum.storage import read_json
+
+SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+
+
+class Pretrain(NamedTuple):
+    """What was found: the configuration as a dictionary (empty: none), the tensors, and the folder if there is one."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    folder: Path | None
+    name: str
+
+
+def open_source(source: str | Path | nn.Module | Mapping[str, Tensor]) -> Pretrain:
+    """Read a source of any kind; weights come to the CPU, in the precision that they have."""
+    if isinstance(source, nn.Module):
+        return _module(source)
+    if isinstance(source, Mapping):
+        return Pretrain({}, dict(source), None, "tensors")
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        beside = path.parent / "config.json"
+        return Pretrain(read_json(beside) if beside.exists() else {}, _file(path), path.parent, path.stem)
+    if path.suffix or str(source).count("/") != 1 or str(source).startswith((".", "/")):
+        raise OdeumError(
+            f"there is no '{source}'; give a directory with config.json and weights, a .safetensors or .bin file, or a "
+            "name of the hub such as gpt2-owner/gpt2"
+        )
+    return _folder(_downloaded(str(source)))._replace(name=str(source).rpartition("/")[2])
+
+
+def _module(module: nn.Module) -> Pretrain:
+    config = getattr(module, "config", None)
+    record = config.to_dict() if hasattr(config, "to_dict") else {}
+    tensors = {name: tensor.detach().cpu() for name, tensor in module.state_dict().items()}
+    if type(module).__module__.startswith("timm."):
+        record = _timm_config(module)
+    return Pretrain(record, tensors, None, type(module).__name__)
+
+
+def _timm_config(model: Any) -> dict[str, Any]:
+    """What a VisionTransformer of timm says of itself."""
+    blocks = getattr(model, "blocks", None)
+    if blocks is None or not hasattr(blocks[0], "attn"):
+        raise OdeumError(f"{type(model).__name__} of timm is no vision transformer that can be imported")
+    first = blocks[0]
+    return {
+        "model_type": "timm_vit",
+        "num_attention_heads": first.attn.num_heads,
+        "hidden_act": type(first.mlp.act).__name__.lower(),
+        "layer_norm_eps": first.norm1.eps,
+        "global_pool": model.global_pool,
+        "block": type(first).__name__,
+        "image_size": model.patch_embed.img_size[0],
+    }
+
+
+def _folder(path: Path) -> Pretrain:
+    config = read_json(path / "config.json") if (path / "config.json").exists() else {}
+    for index in (SAFE_INDEX, PICKLED_INDEX):
+        if (path / index).exists():
+            files = sorted(set(_shards(path / index)))
+            return Pretrain(config, {k: v for name in files for k, v in _file(path / name).items()}, path, path.name)
+    for name in (SAFE, PICKLED):
+        if (path / name).exists():
+            return Pretrain(config, _file(path / name), path, path.name)
+    others = sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+    if len(others) == 1:
+        return Pretrain(config, _file(others[0]), path, path.name)
+    raise OdeumError(f"'{path}' holds no weights: neither {SAFE} nor {PICKLED}, whole or in parts")
+
+
+def _shards(index: Path) -> list[str]:
+    names = [str(name) for name in read_json(index).get("weight_map", {}).values()]
+    for name in names:
+        if Path(name).name != name:
+            raise OdeumError(f"'{index}' names the file '{name}' outside of its folder")
+    return names
+
+
+def _file(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        return dict(TensorFile.open(path).read())
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever the pickle holds: nothing in it is executed
+        reason = str(error).split(".")[0]
+        raise OdeumError(
+            f"'{path}' is no file of weights that can be read without running what it holds: {reason}"
+        ) from None
+    found = found.get("state_dict", found.get("model", found)) if isinstance(found, dict) else found
+    if not isinstance(found, dict) or not all(isinstance(v, Tensor) for v in found.values()):
+        raise OdeumError(f"'{path}' holds something else than tensors by name")
+    return found
+
+
+def _downloaded(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise OdeumError(f"to fetch '{name}' from the hub takes `pip install odeum[hf]`") from None
+    try:
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bin"]
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except Exception as error:  # no network, no such name, no permission
+        reason = " ".join(str(error).split())[:160]
+        raise OdeumError(f"'{name}' is no path here and cannot be fetched from the hub: {reason}") from None
+
+
+def as_json(config: dict[str, Any]) -> str:
+    """For a record of what was read."""
+    return json.dumps(config, default=str)

@@ -1,0 +1,129 @@
+"""Text read from both sides, in the manner of BERT: hidden tokens are told, or a class from the first position."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import make_norm, make_stack
+from odeum.errors import OdeumError
+from odeum.fields.attention import reset
+from odeum.fields.base import Context, Source
+from odeum.fields.feedforward import ACTIVATIONS
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.embedding import OutputMatrix, lookup, make_positions
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Classification, MaskedLanguage
+from odeum.settings.pretrained import details
+
+
+class BidirectionalModel(OdeumModel):
+    """Tokens, positions and types, normed and brought to the model's width; then the stack.
+
+    Positions count from the first column, padding included, as the models that are imported do.
+    """
+
+    settings: MaskedLanguage | Classification
+
+    def __init__(self, settings: MaskedLanguage | Classification, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        extra = details(settings).embedding
+        width = extra.width or settings.width
+        self.embedding = nn.Embedding(settings.vocabulary, width)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.positions = make_positions(settings, width)
+        self.types = nn.Embedding(extra.types, width) if extra.types else None
+        self.embedding_norm = make_norm(replace(settings, width=width)) if extra.norm else None
+        self.projection = None if extra.width is None else nn.Linear(width, settings.width)
+        self.stack = make_stack(architecture, settings)
+
+    @property
+    def particles(self) -> int:
+        return self.settings.length
+
+    def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
+        return {"input_ids": no_tokens(batch, self.settings.length, device)}
+
+    def embed(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Context]:
+        """What the first layer takes."""
+        check_ids(input_ids)
+        where = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
+        x = self.positions(lookup(input_ids, self.embedding.weight), where)
+        if self.types is not None:
+            x = x + self.types(torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
+        elif token_type_ids is not None and bool(token_type_ids.any()):
+            raise OdeumError("this model tells no types of tokens apart, but token_type_ids names some")
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        x = nn.functional.dropout(x, self.settings.dropout, self.training)
+        x = x if self.projection is None else self.projection(x)
+        mask = key_mask(attention_mask, *input_ids.shape)
+        return x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where)))
+
+    def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, **more: Any) -> Tensor:
+        """The last state of each position."""
+        return self.stack(*self.embed(input_ids, attention_mask, **more))
+
+
+class MaskedLanguageModel(BidirectionalModel):
+    """`labels` are the tokens where one was hidden, −100 elsewhere."""
+
+    settings: MaskedLanguage  # ty: ignore[incompatible-mutable-override]
+
+    def __init__(self, settings: MaskedLanguage, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        extra = details(settings)
+        width = self.embedding.embedding_dim
+        self.transform = nn.Linear(settings.width, width)
+        self.transform_norm = make_norm(replace(settings, width=width))
+        self.activation = ACTIVATIONS[extra.activation or settings.activation]
+        self.bias = nn.Parameter(torch.zeros(settings.vocabulary))
+        self.output = None if extra.embedding.tied else OutputMatrix(width, settings.vocabulary, bias=False)
+        reset(self.transform)
+
+    def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
+        """The logits of the last states."""
+        h = self.transform_norm(self.activation(self.transform(x)))
+        table = self.embedding.weight if self.output is None else self.output.weight
+        return nn.functional.linear(h, table, self.bias)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Output:
+        logits = self.read_off(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
+        return Output(logits, None if labels is None else self.criterion(logits, labels))
+
+
+class PretrainedClassifier(BidirectionalModel):
+    """One class from the first position, through the pooler that BERT was pretrained with."""
+
+    settings: Classification  # ty: ignore[incompatible-mutable-override]
+
+    def __init__(self, settings: Classification, architecture: Architecture) -> None:
+        super().__init__(settings, architecture)
+        self.pooler = nn.Linear(settings.width, settings.width)
+        self.head = nn.Linear(settings.width, settings.classes)
+        reset(self.pooler, self.head)
+
+    def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
+        """The logits of the last states."""
+        pooled = torch.tanh(self.pooler(x[:, 0]))
+        return self.head(nn.functional.dropout(pooled, self.settings.dropout, self.training))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Output:
+        logits = self.read_off(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
+        return Output(logits, None if labels is None else self.criterion(logits, labels))

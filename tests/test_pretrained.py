@@ -1,0 +1,286 @@
+"""With pretrained weights, ours gives the logits of the library that they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as T
+from torch import Tensor, nn
+
+from odeum import OdeumError
+from odeum.fields.cache import Cache
+from odeum.interop import load, read_pretrained
+from odeum.models.saved import load_model, save_model
+from odeum.settings.spelling import spell
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+TEXT = {"vocab_size": 29, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+GPT = {"vocab_size": 29, "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 32}
+IMAGE = {k: v for k, v in TEXT.items() if k != "vocab_size"} | {"image_size": 12, "patch_size": 4, "num_labels": 5}
+ROPE = {"rope_type": "default", "rope_theta": 500.0}
+
+CAUSAL: dict[str, Callable[[], Any]] = {
+    "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(**GPT)),
+    "gpt2-relu-untied": lambda: T.GPT2LMHeadModel(
+        T.GPT2Config(**GPT, activation_function="relu", tie_word_embeddings=False, n_inner=17)
+    ),
+    "gpt2-scaled": lambda: T.GPT2LMHeadModel(
+        T.GPT2Config(**GPT, scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False, layer_norm_epsilon=1e-3)
+    ),
+    "neox": lambda: T.GPTNeoXForCausalLM(T.GPTNeoXConfig(**TEXT)),
+    "neox-sequential": lambda: T.GPTNeoXForCausalLM(
+        T.GPTNeoXConfig(
+            **TEXT,
+            use_parallel_residual=False,
+            attention_bias=False,
+            tie_word_embeddings=True,
+            hidden_act="gelu_new",
+            rope_parameters={**ROPE, "partial_rotary_factor": 0.5},
+        )
+    ),
+    "gptj": lambda: T.GPTJForCausalLM(T.GPTJConfig(**GPT, rotary_dim=4)),
+    "gptj-whole": lambda: T.GPTJForCausalLM(T.GPTJConfig(**(GPT | {"n_head": 2}), rotary_dim=12)),
+    "llama": lambda: T.LlamaForCausalLM(T.LlamaConfig(**TEXT, num_key_value_heads=1)),
+    "llama-biases": lambda: T.LlamaForCausalLM(
+        T.LlamaConfig(
+            **(TEXT | {"num_attention_heads": 4}),
+            num_key_value_heads=2,
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=True,
+            rope_parameters=ROPE,
+            rms_norm_eps=1e-3,
+            hidden_act="gelu",
+        )
+    ),
+    "mistral": lambda: T.MistralForCausalLM(T.MistralConfig(**TEXT, num_key_value_heads=3, sliding_window=None)),
+    "qwen2": lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**TEXT, num_key_value_heads=1)),
+    "qwen3": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**TEXT, num_key_value_heads=1, head_dim=10)),
+}
+BOTH_SIDES: dict[str, Callable[[], Any]] = {
+    "bert": lambda: T.BertForMaskedLM(T.BertConfig(**TEXT)),
+    "bert-untied": lambda: T.BertForMaskedLM(
+        T.BertConfig(**TEXT, tie_word_embeddings=False, hidden_act="gelu_new", layer_norm_eps=1e-3)
+    ),
+    "bert-classes": lambda: T.BertForSequenceClassification(T.BertConfig(**TEXT, num_labels=4, hidden_act="relu")),
+    "albert": lambda: T.AlbertForMaskedLM(T.AlbertConfig(**TEXT, embedding_size=7)),
+    "albert-groups": lambda: T.AlbertForMaskedLM(
+        T.AlbertConfig(**(TEXT | {"num_hidden_layers": 4}), embedding_size=24, num_hidden_groups=2)
+    ),
+    "albert-classes": lambda: T.AlbertForSequenceClassification(T.AlbertConfig(**TEXT, embedding_size=7)),
+}
+IMAGES: dict[str, Callable[[], Any]] = {
+    "vit": lambda: T.ViTForImageClassification(T.ViTConfig(**IMAGE)),
+    "vit-plain": lambda: T.ViTForImageClassification(
+        T.ViTConfig(**IMAGE, qkv_bias=False, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-3, num_channels=1)
+    ),
+    "deit": lambda: T.DeiTForImageClassification(T.DeiTConfig(**IMAGE)),
+}
+
+
+def scrambled(make: Callable[[], Any]) -> Any:
+    """So that biases and norms are not zeros and ones."""
+    torch.manual_seed(3)
+    model = make().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def same(found: Tensor, right: Tensor, keep: Tensor | None = None) -> None:
+    if keep is not None:
+        found, right = found[keep], right[keep]
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
+
+
+def saved(theirs: Any, folder: Path) -> Path:
+    theirs.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_models(name: str, tmp_path: Path) -> None:
+    """From a directory and in memory; right- and left-padded; and token by token with a cache."""
+    theirs = scrambled(CAUSAL[name])
+    ids = torch.randint(29, (3, 9))
+    with torch.no_grad():
+        for ours in (load(theirs), load(saved(theirs, tmp_path / "theirs"))):
+            same(ours(ids).logits, theirs(ids).logits)
+        for keep in (torch.arange(9) < torch.tensor([[9], [5], [2]]), torch.arange(9) >= torch.tensor([[0], [4], [7]])):
+            where = (keep.long().cumsum(1) - 1).clamp(min=0)
+            right = theirs(ids, attention_mask=keep.long(), position_ids=where).logits
+            same(ours(ids, keep.long()).logits, right, keep)
+        cache = Cache()
+        steps = [
+            ours(ids[:, :4], cache=cache).logits,
+            *(ours(ids[:, i : i + 1], cache=cache).logits for i in range(4, 9)),
+        ]
+        same(torch.cat(steps, dim=1), theirs(ids).logits)
+        save_model(tmp_path, ours)
+        assert torch.equal(load_model(tmp_path)(ids).logits, ours(ids).logits)
+
+
+@pytest.mark.parametrize("name", BOTH_SIDES)
+def test_models_that_read_from_both_sides(name: str, tmp_path: Path) -> None:
+    theirs = scrambled(BOTH_SIDES[name])
+    ours = load(saved(theirs, tmp_path / "theirs"))
+    ids, types = torch.randint(29, (3, 9)), torch.randint(2, (3, 9))
+    pooled = "classes" in name
+    with torch.no_grad():
+        same(ours(ids).logits, theirs(ids).logits)
+        for keep in (torch.arange(9) < torch.tensor([[9], [5], [2]]), torch.arange(9) >= torch.tensor([[0], [4], [7]])):
+            right = theirs(ids, attention_mask=keep.long(), token_type_ids=types).logits
+            rows = keep[:, 0] if pooled else keep
+            same(ours(ids, keep.long(), token_type_ids=types).logits, right, rows)
+    assert spell(ours.architecture).startswith("post-norm")
+    if name.startswith("albert"):  # one layer, integrated over the depth
+        assert len(ours.stack.flows) == theirs.config.num_hidden_groups
+    save_model(tmp_path, ours)
+    assert torch.equal(load_model(tmp_path)(ids).logits, ours(ids).logits)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_image_models(name: str, tmp_path: Path) -> None:
+    theirs = scrambled(IMAGES[name])
+    images = torch.randn(2, theirs.config.num_channels, 12, 12)
+    with torch.no_grad():
+        for source in (theirs, saved(theirs, tmp_path)):
+            same(load(source)(images).logits, theirs(images).logits)
+
+
+def test_every_form_of_a_file(tmp_path: Path) -> None:
+    theirs = scrambled(CAUSAL["llama"])
+    ids = torch.randint(29, (1, 7))
+    right = theirs(ids).logits
+    theirs.save_pretrained(tmp_path / "parts", max_shard_size="5KB")
+    assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
+    same(load(tmp_path / "parts")(ids).logits, right)
+    theirs.save_pretrained(tmp_path / "whole")
+    same(load(tmp_path / "whole" / "model.safetensors")(ids).logits, right)
+    (tmp_path / "bin").mkdir()
+    torch.save(theirs.state_dict(), tmp_path / "bin" / "pytorch_model.bin")
+    (tmp_path / "bin" / "config.json").write_text(theirs.config.to_json_string())
+    same(load(tmp_path / "bin")(ids).logits, right)
+    half = load(theirs.to(torch.bfloat16))
+    assert next(half.parameters()).dtype == torch.float32
+
+
+def test_the_family_is_told_by_the_weights(tmp_path: Path) -> None:
+    for name, make in {**CAUSAL, **BOTH_SIDES, **IMAGES}.items():
+        theirs = make()
+        theirs.save_pretrained(tmp_path / name)
+        (tmp_path / name / "config.json").unlink()
+        try:
+            family = read_pretrained(tmp_path / name).family
+        except OdeumError as error:  # without a configuration the heads are a guess
+            assert "heads" in str(error)
+            continue
+        assert family in (theirs.config.model_type, "llama")
+    with pytest.raises(OdeumError, match="no known family"):
+        load({"something": torch.zeros(2, 2)})
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.system, ("echo evil",))
+
+
+def test_nothing_in_a_pickle_runs(tmp_path: Path) -> None:
+    torch.save({"weight": Evil()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(OdeumError, match="without running what it holds"):
+        load(tmp_path)
+
+
+REFUSED = {
+    "rope": (
+        lambda: T.LlamaConfig(**TEXT, rope_parameters={**ROPE, "rope_type": "linear", "factor": 2.0}),
+        "rope_scaling",
+    ),
+    "window": (lambda: T.MistralConfig(**TEXT, num_key_value_heads=3, sliding_window=5), "sliding_window=5"),
+    "activation": (lambda: T.BertConfig(**TEXT, hidden_act="mish"), "activation 'mish'"),
+    "decoder": (lambda: T.BertConfig(**TEXT, is_decoder=True), "is_decoder=True"),
+    "inner": (lambda: T.AlbertConfig(**TEXT, inner_group_num=2), "inner_group_num=2"),
+    "type": (
+        lambda: T.OPTConfig(
+            vocab_size=29, hidden_size=24, num_hidden_layers=1, num_attention_heads=3, ffn_dim=8, word_embed_proj_dim=24
+        ),
+        "'opt'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_another_model_is_refused(name: str) -> None:
+    make, sentence = REFUSED[name]
+    config = make()
+    auto = T.AutoModelForMaskedLM if config.model_type in ("bert", "albert") else T.AutoModelForCausalLM
+    with pytest.raises(OdeumError, match=sentence):
+        load(auto.from_config(config))
+
+
+def test_what_is_not_known_is_told() -> None:
+    theirs = CAUSAL["gpt2"]()
+    theirs.config.strange_feature = 3
+    assert any("strange_feature=3" in note for note in read_pretrained(theirs).notes)
+    state = {**theirs.state_dict(), "transformer.h.0.attn.extra.weight": torch.zeros(2)}
+    with pytest.raises(OdeumError, match=r"h\.0\.attn\.extra\.weight"):
+        load(state, "gpt2")
+
+
+REAL = {
+    "iglm": ["iglm/trained_models/IgLM", "iglm/trained_models/IgLM-S"],
+    "rxnmapper": ["rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"],
+    "rxnfp": [f"rxnfp/models/transformers/{name}" for name in ("bert_ft", "bert_ft_10k_25s", "bert_pretrained")],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", REAL)
+def test_real_weights(package: str) -> None:
+    """`pip install --no-deps --target DIR/PACKAGE PACKAGE` of iglm 0.1.0, rxnmapper 0.4.3 and rxnfp 0.1.0."""
+    home = os.environ.get("ODEUM_PRETRAINED")
+    if home is None or not Path(home, package).is_dir():
+        pytest.skip(f"$ODEUM_PRETRAINED/{package} is not there: the weights are not part of this repository")
+    autos = {"gpt2": T.AutoModelForCausalLM, "albert": T.AutoModelForMaskedLM, "bert": T.AutoModelForMaskedLM}
+    for place in REAL[package]:
+        folder = Path(home, package, place)
+        found = read_pretrained(folder)
+        config = json.loads((folder / "config.json").read_text()) | {"model_type": found.family}
+        classes = getattr(found.model.settings, "classes", None)
+        auto = autos[found.family] if classes is None else T.AutoModelForSequenceClassification
+        config.pop("id2label", None), config.pop("label2id", None), config.pop("num_labels", None)
+        made = T.AutoConfig.for_model(**config, **({} if classes is None else {"num_labels": classes}))
+        theirs = auto.from_pretrained(folder, config=made).eval()
+        ours = found.model
+        for length in (1, 2, 17, 128, 512):
+            ids = torch.randint(ours.settings.vocabulary, (2, length))
+            keep = torch.ones_like(ids)
+            keep[1, (length + 1) // 2 :] = 0
+            with torch.no_grad():
+                right = theirs(ids, attention_mask=keep, output_hidden_states=True)
+                if any("no head" in note for note in found.notes):
+                    same(ours.hidden(ids, keep), right.hidden_states[-1], keep.bool())
+                else:
+                    same(ours(ids, keep).logits, right.logits, None if classes else keep.bool())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"init_values": 0.3, "class_token": False, "global_pool": "avg"}, {"reg_tokens": 2, "no_embed_class": True}],
+)
+def test_timms_models(options: dict[str, Any]) -> None:
+    pytest.importorskip("timm", reason="timm is not installed")
+    from timm.models.vision_transformer import VisionTransformer
+
+    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+    theirs = scrambled(lambda: VisionTransformer(**sizes, **options))
+    images = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        same(load(theirs)(images).logits, theirs(images))
