@@ -85,6 +85,12 @@ def test_a_run_of_the_task_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search("odd|even", capsys.readouterr().out)
 
 
+def test_the_test_of_the_page_is_one() -> None:
+    run = from_page("test_pull")
+    for line in ("every weight learns", "takes plain weights", "is saved and loaded"):
+        run(line)
+
+
 # ------------------------------------------------------------------------------------------ what is true of them
 
 

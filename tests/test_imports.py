@@ -34,6 +34,7 @@ LAYERS = """
     compare
     report
     hf
+    testing
     recipes
     commands
     cli
