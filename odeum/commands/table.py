@@ -33,10 +33,14 @@ def run(argv: list[str]) -> int:
         raise OdeumError(f"missing: the table; known: {', '.join(TABLES)}")
     scale = choose(given.get("scale", "laptop"), SCALES, "scale")
     chosen = [(table, table.select(given.get("rows"))) for table in map(table_named, names)]
+    seeds = None if given.get("seeds") is None else Seeds.parse(given["seeds"])
     for table, _ in chosen:
         choose(scale, table.scales, f"scale of {table.name}")
-    store = Store(out_directory(given.get("results"), results_home()))
-    seeds = None if given.get("seeds") is None else Seeds.parse(given["seeds"])
+        if seeds is not None and seeds.auto and seeds != table.seeds:
+            raise OdeumError(
+                f"{table.name} is looked at as its recipe says, {table.seeds}; say --seeds auto, not {seeds}"
+            )
+    store = Store(Path(given["results"]) if given.get("results") else results_home())
     if given.get("dry_run"):
         return _foresee(chosen, scale, store, given.get("tflops", 10.0))
     if given.get("fresh"):

@@ -145,7 +145,11 @@ class PaperTable:
         ]
 
     def select(self, rows: str | None) -> tuple[TableRow, ...]:
-        """`claims`, `all`, or names with commas between; those that carry a claim come first."""
+        """`claims`, `all`, or names with commas between; those that carry a claim come first.
+
+        A name that is no row's own stands for those that begin or end with it: `sequential` of sequential-0 and
+        sequential-0.1, `transformer` of imdb-transformer and ag-transformer.
+        """
         known = [row.name for row in self.rows]
         claimed = {name for claim in self.claims for name in claim.pair}
         ordered = sorted(self.rows, key=lambda row: row.name not in claimed)
@@ -156,7 +160,12 @@ class PaperTable:
         names = [name.strip() for name in rows.split(",") if name.strip()]
         if not names:
             raise OdeumError(f"--rows '{rows}' names no row; say claims, all, or some of {', '.join(known)}")
-        return tuple(self.row(name) for name in dict.fromkeys(names))
+        found = [row for name in names for row in self._like(name)]
+        return tuple({row.name: row for row in found}.values())
+
+    def _like(self, name: str) -> list[TableRow]:
+        near = [row for row in self.rows if row.name.startswith(f"{name}-") or row.name.endswith(f"-{name}")]
+        return near if near and all(row.name != name for row in self.rows) else [self.row(name)]
 
     def published(self, claim: Claim) -> float | None:
         """The difference that the paper prints."""

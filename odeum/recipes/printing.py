@@ -40,10 +40,9 @@ def print_table(
         content["claims"] = [_plain_claim(result, found) for found in told]
         content["costs"] = [_plain_cost(found) for found in result.costs]
         return to_json(content, indent=1) + "\n"
-    grid = row_grid(result, rows)
     if form == "csv":
-        return grid.csv()
-    parts = [grid, *([claim_grid(result, told)] if told else [])]
+        return _numbers(result, rows).csv()
+    parts = [row_grid(result, rows), *([claim_grid(result, told)] if told else [])]
     if claims and result.costs:
         parts.append(cost_claim_grid(result))
     title = f"{table.title} ({result.scale} scale)"
@@ -51,6 +50,22 @@ def print_table(
         notes = "".join(f"- {markdown(note)}\n" for note in remarks(result))
         return f"**{markdown(title)}**\n\n" + "\n".join(part.markdown() for part in parts) + f"\n{notes}"
     return f"{title}\n\n" + "\n".join(part.text() for part in parts) + "\n" + "".join(f"{n}\n" for n in remarks(result))
+
+
+def _numbers(result: TableResult, rows: Sequence[RowResult]) -> Grid:
+    """For a spreadsheet: unscaled."""
+    plain = [_plain_row(result, row) for row in rows]
+    flat = [
+        {
+            **row,
+            "paper": row["paper"].get(result.table.metric),
+            "scores": len(row["scores"]),
+            "beside": "; ".join(f"{name} {value:.6g}" for name, value in row["beside"].items()),
+        }
+        for row in plain
+    ]
+    heads = tuple("seeds" if key == "scores" else key for key in flat[0]) if flat else ()
+    return Grid(heads, [["" if value is None else str(value) for value in row.values()] for row in flat])
 
 
 def row_grid(result: TableResult, rows: Sequence[RowResult]) -> Grid:
