@@ -143,7 +143,8 @@ def test_the_core_needs_torch_alone() -> None:
 
 
 def test_tables_are_made_without_a_model() -> None:
-    assert "torch" not in loaded_by("import odeum.report")
+    assert "torch" not in loaded_by("import odeum.report, odeum.recipes.table_page")
+    assert "torch" not in loaded_by("import odeum.cli; odeum.cli.main(['table', 'zhong2022/table1', '--format', 'md'])")
 
 
 def test_public_names_exist() -> None:

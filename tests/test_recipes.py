@@ -307,6 +307,18 @@ def test_a_figure_far_from_what_is_kept_is_told(tmp_path: Path) -> None:
     assert beside_kept(table, "laptop", table.select("first"), fresh, Store(tmp_path / "none"))[0].holds
 
 
+def test_a_part_of_a_name_stands_for_its_rows() -> None:
+    names = [row.name for row in table_named("zhong2022/table3").select("sequential,parallel")]
+    assert names == ["sequential-0", "sequential-0.1", "parallel-0", "parallel-0.1"]
+    assert [row.name for row in table_named("zhong2022/table1").select("sequential")] == ["sequential"]
+    assert len(table_named("dutta2021/classification").select("transformer")) == 2
+    assert {row.name for row in table_named("dutta2021/long").select("claims")} == {
+        "listops-transformer",
+        "listops-full-1",
+        "listops-random-1",
+    }
+
+
 def test_mistakes_are_sentences() -> None:
     table = small_table()
     with pytest.raises(OdeumError, match="row of test/table"):
