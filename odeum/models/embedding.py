@@ -200,6 +200,6 @@ class AdaptiveEmbedding(nn.Module):
         total = -self._head(x).gather(1, target.unsqueeze(1)).sum()
         for band in range(1, len(self.tables)):
             inside = (band_of == band).nonzero().squeeze(1)
-            logp = exact(self._band(x[inside], band)).log_softmax(dim=-1)
-            total = total - logp.gather(1, (labels[inside] - self.bounds[band]).unsqueeze(1)).sum()
+            own, table = labels[inside] - self.bounds[band], self.tables[band]
+            total = total + cross_entropy(x[inside] @ self.projections[band].T, table, own) * inside.numel()
         return total / max(labels.numel(), 1)
