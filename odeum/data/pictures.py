@@ -18,7 +18,7 @@ from odeum.errors import OdeumError
 
 ImageSplit = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
 
-DIGITS = "sklearn/datasets/data/digits.csv.gz"
+DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
@@ -55,7 +55,7 @@ def cut_images(train: ImageSplit, count: int, where: str, fold: int = 0) -> list
 def digits(fold: int = 0) -> Pictures:
     """1,797 8×8 scans that come with scikit-learn: the offline default; 70 / 10 / 20 % by a fixed split."""
     # The file itself: to import scikit-learn takes longer than to train on them for an epoch.
-    table = np.loadtxt(Path(str(distribution("scikit-learn").locate_file(DIGITS))), delimiter=",")
+    table = np.loadtxt(Path(str(distribution("scikit-learn").locate_file(DIGITS_FILE))), delimiter=",")
     images = torch.from_numpy((table[:, :-1] * (255 / 16)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
     rows = dict(zip(("train", "valid", "test"), stratified(labels, (0.1, 0.2), "digits", fold=fold), strict=True))
