@@ -11,6 +11,7 @@ from odeum.settings.remembering import (
     AveragedCorrector,
     DenseLayers,
     HyperLayers,
+    ImplicitLayers,
     ManifoldLayers,
     MomentumLayers,
     Multistep,
@@ -58,6 +59,11 @@ for order in (3, 4):
     )
 method("leapfrog", Deferred(INTEGRATORS, "Leapfrog"), about="two-step midpoint, order 2 for one evaluation")
 method(
+    "implicit-midpoint",
+    Deferred(INTEGRATORS, "ImplicitMidpoint"),
+    about="the midpoint of the step itself, found by iteration: order 2, stable where the field contracts",
+)
+method(
     "reversible-heun",
     Deferred(INTEGRATORS, "ReversibleHeun"),
     about="a state and its twin: order 2, can be run backwards",
@@ -89,6 +95,7 @@ add(
     from_="Moulton 1926",
 )
 add("leapfrog", Layered(method="leapfrog"), about="parallel field, from the layer before over this one: order 2")
+add("implicit-midpoint", ImplicitLayers(), about="parallel field, the midpoint found by iteration: order 2")
 add("momentum", MomentumLayers(), about="a velocity passes from layer to layer", from_="Sander 2021")
 add("yurii", NesterovLayers(), about="Nesterov's steps with a velocity: YuriiFormer", from_="Zimin 2026")
 add(

@@ -38,6 +38,7 @@ ORDERS = {
     "adams-moulton-4": 4,
     "leapfrog": 2,
     "reversible-heun": 2,
+    "implicit-midpoint": 2,
 }
 
 

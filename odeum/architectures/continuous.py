@@ -11,7 +11,7 @@ from odeum.errors import choose
 from odeum.fields import Field
 from odeum.fields.algebra import by_name
 from odeum.flow import Flow, Stack
-from odeum.integrators import Adaptive
+from odeum.integrators import Adaptive, AdaptivePerSample
 from odeum.settings.architecture import Continuous
 from odeum.settings.model import Shape
 
@@ -26,5 +26,6 @@ def continuous(settings: Continuous, shape: Shape, cross: bool) -> Stack:
         return by_name(*attentions(shape, cross), feed_forward(shape))
 
     field = field_over_time(settings, branches, "pre", shape)
-    solver = with_gradient(settings.gradient, Adaptive(tableau, settings.rtol, settings.atol))
+    kind = AdaptivePerSample if settings.adapt == "sample" else Adaptive
+    solver = with_gradient(settings.gradient, kind(tableau, settings.rtol, settings.atol, settings.evaluations))
     return Stack([Flow(field, solver, 0.0, float(shape.depth))], norm=make_norm(shape))

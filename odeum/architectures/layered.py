@@ -8,8 +8,8 @@ from odeum.architectures.over_time import check_options, field_over_time
 from odeum.architectures.solvers import Place, fixed_solver, make_method, make_step, schedule
 from odeum.architectures.terms import attentions, halved, make_field
 from odeum.errors import OdeumError
-from odeum.fields import Field, Scaled
-from odeum.fields.algebra import by_name
+from odeum.fields import Field, Scaled, Sum
+from odeum.fields.algebra import Paced, by_name
 from odeum.flow import Flow, Stack
 from odeum.integrators import Dense, Strang
 from odeum.settings.architecture import Layered
@@ -30,10 +30,20 @@ def layered_flows(settings: Layered, shape: Shape, cross: bool, order: tuple[int
     """One for each layer with weights of its own."""
     flows = []
     for index, rate in enumerate(depth_rates(shape, len(set(order)))):
-        field = place_norms(_branches(settings, shape, cross), settings.norm, shape, rate)
+        field = _paced(settings, place_norms(_branches(settings, shape, cross), settings.norm, shape, rate))
         layers = tuple(layer for layer, own in enumerate(order) if own == index)
-        flows.append(Flow(field, fixed_solver(settings, make_step(settings, Place(field, layers, shape)))))
+        step = make_step(settings, Place(field, layers, shape))
+        flows.append(Flow(field, fixed_solver(settings, step, settings.interval), 0.0, settings.interval))
     return flows
+
+
+def _paced(settings: Layered, field: Field) -> Field:
+    """With a learned time for each term."""
+    if settings.pace == "fixed":
+        return field
+    if isinstance(field, Sum):
+        return Sum(**{name: Paced(term) for name, term in field.fields.items()})  # ty: ignore
+    return Paced(field)
 
 
 def _over_time(settings: Layered, shape: Shape, cross: bool) -> Stack:
@@ -44,7 +54,11 @@ def _over_time(settings: Layered, shape: Shape, cross: bool) -> Stack:
                 f"weights={settings.weights} is one field for all layers, which {option}={value} contradicts; say how "
                 "many knots instead, or leave it out"
             )
-    field = field_over_time(settings, lambda: _branches(settings, shape, cross), settings.norm, shape)
+    if settings.interval != 1.0:
+        raise OdeumError(
+            f"weights={settings.weights} go over all layers, each of length 1; leave out interval={settings.interval:g}"
+        )
+    field = _paced(settings, field_over_time(settings, lambda: _branches(settings, shape, cross), settings.norm, shape))
     step = make_step(settings, Place(field, tuple(range(shape.depth)), shape))
     if isinstance(step, Dense) or any(True for _ in step.parameters()):
         raise OdeumError(

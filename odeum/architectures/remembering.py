@@ -13,6 +13,7 @@ from odeum.integrators import (
     AdamsMoulton,
     Coupled,
     Dense,
+    ImplicitMidpoint,
     Leapfrog,
     LieTrotter,
     Method,
@@ -29,6 +30,7 @@ from odeum.settings.remembering import (
     AttentionResidualLayers,
     DenseLayers,
     HyperLayers,
+    ImplicitLayers,
     ManifoldLayers,
     MomentumLayers,
     Multistep,
@@ -105,6 +107,16 @@ def reversible(settings: ReversibleLayers, place: Place) -> Method:
             f"scheme={settings.scheme} is a step of its own; method={settings.method} is for coupling and momentum"
         )
     return {"revnet": RevNet, "heun": ReversibleHeun, "leapfrog": Leapfrog}[settings.scheme]()
+
+
+@make_step.register(ImplicitLayers)
+def implicit(settings: ImplicitLayers, place: Place) -> Method:
+    """With its number of iterations."""
+    if settings.method != "implicit-midpoint":
+        raise OdeumError(
+            f"implicit-midpoint is a method of its own; use parallel:method={settings.method}, without iterations"
+        )
+    return ImplicitMidpoint(settings.iterations)
 
 
 @make_step.register(DenseLayers)

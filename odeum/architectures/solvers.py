@@ -42,9 +42,10 @@ def with_gradient(name: str, solver: Solver) -> Solver:
     return GRADIENTS[choose(name, GRADIENTS, "gradient")](solver)
 
 
-def fixed_solver(settings: Stepped, method: Method | None = None) -> Solver:
+def fixed_solver(settings: Stepped, method: Method | None = None, interval: float = 1.0) -> Solver:
     """Steps of a fixed number for each layer, by the method that the settings name unless another is given."""
-    return with_gradient(settings.gradient, FixedSteps(method or make_method(settings.method), settings.steps))
+    rate = settings.steps if interval == 1.0 else settings.steps / interval
+    return with_gradient(settings.gradient, FixedSteps(method or make_method(settings.method), rate))
 
 
 class Place(NamedTuple):

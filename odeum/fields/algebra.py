@@ -84,6 +84,21 @@ class Scaled(Wrapper):
         return f"{factor} ({inner})" if " + " in inner else f"{factor} {inner}"
 
 
+class Paced(Wrapper):
+    """e^s · f with a learned number s, 0 at the start: a field that is followed for a learned time."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field)
+        self.pace = nn.Parameter(torch.zeros(()))
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.pace.exp() * self.field(t, x, context)
+
+    def formula(self, x: str) -> str:
+        inner = self.field.formula(x)
+        return f"τ ({inner})" if " + " in inner else f"τ {inner}"
+
+
 class PreNorm(Wrapper):
     """f(norm(x))."""
 

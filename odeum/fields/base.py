@@ -75,6 +75,8 @@ class Field(nn.Module):
 
     role: str | None = None
     """what it is called in a Sum, if not after its class"""
+    timed: bool = False
+    """whether it is told a single time, the same for all samples"""
     cached: bool = False
     """whether the newest positions alone give the same as all of them: because the field looks at no other position, or
     keeps what it needs in `context.own.cache`. Asked of fields from outside Odeum; without it decoding computes the

@@ -36,6 +36,7 @@ class TimedField(Field):
             raise OdeumError("weights over time have no norm after the step, which knows no time; use norm=pre")
         self.knots = nn.ModuleList(versions)
         self.basis = basis
+        self.timed = basis.count > 1
 
     @property
     def stepwise(self) -> bool:
@@ -70,6 +71,8 @@ class AdaptiveNorm(Wrapper):
 
     The last map starts at zero, as PreNorm: no time. Where steps have no given length, it counts as zero.
     """
+
+    timed = True
 
     def __init__(self, norm: nn.Module, field: Field, width: int, t0: float, t1: float) -> None:
         super().__init__(field)

@@ -6,10 +6,12 @@ from odeum.integrators.base import Method, Solver, remembered, within_evaluation
 from odeum.integrators.dense import Dense
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
+from odeum.integrators.implicit import ImplicitMidpoint
 from odeum.integrators.mixes import Gated, Learned, Mix
 from odeum.integrators.momentum import Momentum
 from odeum.integrators.multistep import AdamsBashforth, Leapfrog, adams_bashforth_3, adams_bashforth_4
 from odeum.integrators.nesterov import Nesterov
+from odeum.integrators.per_sample import AdaptivePerSample
 from odeum.integrators.reversible import Coupled, ReversibleHeun, RevNet
 from odeum.integrators.reversing import Reversible
 from odeum.integrators.runge_kutta import RungeKutta
@@ -27,12 +29,14 @@ __all__ = [
     "AdamsBashforth",
     "AdamsMoulton",
     "Adaptive",
+    "AdaptivePerSample",
     "Adjoint",
     "Checkpointed",
     "Coupled",
     "Dense",
     "FixedSteps",
     "Gated",
+    "ImplicitMidpoint",
     "Leapfrog",
     "Learned",
     "LieTrotter",

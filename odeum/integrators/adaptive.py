@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, projects_anywhere
-from odeum.integrators.base import Solver
+from odeum.integrators.base import Solver, energy_of_step
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
 from odeum.tableaux import DOPRI5, Tableau
@@ -51,10 +51,7 @@ class Adaptive(Solver):
             raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
-        if field.training:
-            self.check(field)
-        if context.own.cache is not None:
-            raise OdeumError("an adaptive solver's steps depend on the data, so it cannot decode with a cache")
+        self._begin(field, context)
         if not x.numel():
             return x
         direction = 1.0 if t1 >= t0 else -1.0
@@ -68,28 +65,39 @@ class Adaptive(Solver):
                 dt = t1 - t
             stages = evaluate_stages(self.tableau, len(self.tableau.b), field, t, dt, x, context, first)
             self.evaluations += len(stages) - (first is not None)
-            y = x + dt * _weighted(self.tableau.b, stages)
+            y = x + dt * weighted(self.tableau.b, stages)
             error = self._error(field, dt, x, y, stages)
             if not math.isfinite(error):
                 raise Diverged(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
             if error <= 1.0:
+                if self.moved is not None:
+                    self.moved.append(energy_of_step(x, y, dt))
                 # The last stage of a pair such as dopri5 is the first of the next step; others evaluate it then.
                 t, x, first = (t1 if last else t + dt), y, stages[-1] if self.tableau.first_same_as_last else None
             else:
                 first = stages[0]
             dt *= min(5.0, max(0.2, 0.9 * (error or 1e-10) ** (-1.0 / self.tableau.error_order)))
             if self.evaluations > self.max_evaluations or abs(dt) < 1e-10 * abs(t1 - t0):
-                raise Diverged(
-                    f"the adaptive solver spent {self.evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
-                    f"the field is stiff for rtol={self.rtol:g}, atol={self.atol:g}: loosen them or use fixed steps"
-                )
+                raise self._stiff(t, t1)
         return x
+
+    def _begin(self, field: Field, context: Context) -> None:
+        if field.training:
+            self.check(field)
+        if context.own.cache is not None:
+            raise OdeumError("an adaptive solver's steps depend on the data, so it cannot decode with a cache")
+
+    def _stiff(self, t: float, t1: float) -> Diverged:
+        return Diverged(
+            f"the adaptive solver spent {self.evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
+            f"the field is stiff for rtol={self.rtol:g}, atol={self.atol:g}: loosen them or use fixed steps"
+        )
 
     @torch.no_grad()
     def _error(self, field: Field, dt: float, x: Tensor, y: Tensor, stages: list[Tensor]) -> float:
         assert self.tableau.error is not None
         scale = self.atol + self.rtol * torch.maximum(field.observe(x).abs(), field.observe(y).abs())
-        return _rms(dt * field.observe(_weighted(self.tableau.error, stages)) / scale)
+        return _rms(dt * field.observe(weighted(self.tableau.error, stages)) / scale)
 
     @torch.no_grad()
     def _first_step(self, field: Field, span: float, x: Tensor, first: Tensor) -> float:
@@ -103,7 +111,8 @@ class Adaptive(Solver):
         return f"{self.tableau.name}, rtol={self.rtol:g}, atol={self.atol:g}"
 
 
-def _weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
+def weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
+    """Σ wᵢ kᵢ."""
     total = combine(weights, stages)
     assert total is not None
     return total

@@ -71,6 +71,9 @@ class Method(nn.Module):
 class Solver(nn.Module):
     """An interval."""
 
+    moved: list[Tensor] | None = None
+    """where steps of a pass leave what they moved, |x₁ − x₀|² / dt, while `kinetic_energy` measures"""
+
     @property
     def remembering(self) -> Method | None:
         """The method inside that keeps a history from layer to layer, if this solver can keep it for it."""
@@ -81,6 +84,13 @@ class Solver(nn.Module):
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define forward(field, t0, t1, x, context)")
+
+
+def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor) -> Tensor:
+    """|y − x|² / dt, a mean over all numbers of the state, in single precision at least."""
+    way = y - x
+    way = way.float() if way.dtype.itemsize < 4 else way
+    return (way.pow(2) / abs(dt)).mean()
 
 
 def refuse_projecting_terms(field: Field, who: str) -> None:

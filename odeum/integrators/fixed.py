@@ -6,7 +6,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Step
-from odeum.integrators.base import Method, Solver
+from odeum.integrators.base import Method, Solver, energy_of_step
 
 
 class FixedSteps(Solver):
@@ -28,7 +28,9 @@ class FixedSteps(Solver):
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         for step in self.divided(t0, t1):
-            x = self.method.step(field, *step, x, context._replace(step=step))
+            before, x = x, self.method.step(field, *step, x, context._replace(step=step))
+            if self.moved is not None:
+                self.moved.append(energy_of_step(before, x, step.length))
         return x
 
     def divided(self, t0: float, t1: float) -> list[Step]:

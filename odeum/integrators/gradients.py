@@ -22,6 +22,7 @@ from odeum.fields.derivatives import differentiable_once, in_batches, transforme
 from odeum.fields.noise import Noise
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
+from odeum.integrators.per_sample import AdaptivePerSample
 from odeum.integrators.splitting import Splitting
 
 
@@ -108,6 +109,8 @@ class Adjoint(GradientSolver):
             )
         if any(True for _ in self.solver.parameters()):
             raise OdeumError(f"the adjoint has no gradient for learned or gated coefficients of a solver; {use}")
+        if isinstance(self.solver, AdaptivePerSample):
+            raise OdeumError(f"the adjoint gathers one gradient of all samples, and needs one step for all; {use}")
         if field.projects:
             raise OdeumError(f"the adjoint cannot pass through a norm after the steps; use norm=pre, or {use}")
         if noisy := randomness(field):

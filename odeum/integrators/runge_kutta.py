@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from odeum.errors import OdeumError
@@ -59,13 +61,16 @@ def evaluate_stages(
     tableau: Tableau,
     used: int,
     field: Field,
-    t: float,
-    dt: float,
+    t: Any,
+    dt: Any,
     x: Tensor,
     context: Context,
     first: Tensor | None = None,
 ) -> list[Tensor]:
-    """The stages one after the other, all under the same dropout masks; `first` saves the first evaluation."""
+    """The stages one after the other, all under the same dropout masks; `first` saves the first evaluation.
+
+    Time and step are numbers, or tensors with one for each sample.
+    """
     stages = [] if first is None else [first]
     for c, row in list(zip(tableau.c, tableau.a, strict=True))[len(stages) : used]:
         change = combine(row, stages)

@@ -17,7 +17,7 @@ from odeum.fields.base import Field
 from odeum.fields.bases import Basis
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
-from odeum.integrators import Adaptive, FixedSteps, Solver
+from odeum.integrators import Adaptive, AdaptivePerSample, FixedSteps, Solver
 from odeum.looping import Looped
 from odeum.models import OdeumModel, assemble
 from odeum.settings.architecture import Architecture
@@ -87,10 +87,13 @@ def _stability(solver: Solver) -> str | None:
 def scheme(flow: Flow) -> list[str]:
     solver = inner_solver(flow.solver)
     if isinstance(solver, Adaptive):
-        name = f"{solver.tableau.name}, rtol {solver.rtol:g}, atol {solver.atol:g}"
+        each = " for each sample" if isinstance(solver, AdaptivePerSample) else ""
+        name = f"{solver.tableau.name}{each}, rtol {solver.rtol:g}, atol {solver.atol:g}"
         return [f"x({flow.t1:g}) = x({flow.t0:g}) + ∫ dx/dt dt, steps chosen by {name}"]
     assert isinstance(solver, FixedSteps)
     lines = solver.method.scheme(flow.field)
+    if isinstance(solver.steps, float):
+        return [*lines, f"steps of dt = {solver.divided(flow.t0, flow.t1)[0].length:g}"]
     return lines if solver.steps == 1 else [*lines, f"{solver.steps} steps a layer, dt = 1/{solver.steps}"]
 
 

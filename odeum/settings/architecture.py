@@ -94,6 +94,10 @@ class Layered(OverTime, Stepped):
     """the field in the place of attention"""
     feedforward: FieldName = "feed-forward"
     """the field in the place of the feed-forward"""
+    interval: Annotated[float, Range(above=0)] = 1.0
+    """how long a layer is in time"""
+    pace: Literal["fixed", "learned"] = "fixed"
+    """learned: each term of each layer is followed for a learned time, the interval at the start"""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,10 @@ class Continuous(OverTime):
     """absolute error allowed a step"""
     gradient: Gradient = "backprop"
     """how the gradient passes through the solver"""
+    adapt: Literal["batch", "sample"] = "batch"
+    """whether the batch shares one step, or each sample has its own and is as if alone"""
+    evaluations: Annotated[int, COUNT] = 10_000
+    """the most of the field in one pass; a field that needs more is told as stiff"""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,15 @@ class ReversibleLayers(Layered):
 
 
 @dataclass(frozen=True)
+class ImplicitLayers(Layered):
+    """The implicit midpoint rule, its equation solved by putting the solution in again."""
+
+    method: MethodName = "implicit-midpoint"
+    iterations: Annotated[int, COUNT] = 4
+    """of each step's equation; each is an evaluation of the field"""
+
+
+@dataclass(frozen=True)
 class DenseLayers(Layered):
     """Pagliardini et al. 2024, DenseFormer: after each layer a learned average of all states so far."""
 

@@ -11,7 +11,7 @@ from typing import Literal
 from odeum.errors import OdeumError
 
 _POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate")
-_FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience")
+_FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience", "kinetic")
 MAY_CHANGE = ("device", "strategy", "tensorboard", "checkpoint_every", "limit")
 """settings that say how, not what: a run may be continued with others"""
 _SHARES = ("beta2", "ema", "label_smoothing")
@@ -61,6 +61,8 @@ class Training:
     """end with the mean of this many snapshots of the weights from the last fifth of the run (0: none)"""
     label_smoothing: float = 0.0
     """of the training loss"""
+    kinetic: float = 0.0
+    """how much of the kinetic energy ∫ |dx/dt|² dt is added to the training loss (0: none)"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 where the hardware has it"""
     compile: bool = False
@@ -88,6 +90,8 @@ class Training:
         ends = [name for name in ("steps", "budget", "macs") if getattr(self, name) is not None]
         if len(ends) > 1:
             raise OdeumError(f"a run ends by one of steps, budget or macs, not by {' and '.join(ends)}")
+        if self.kinetic and self.compile:
+            raise OdeumError(f"kinetic={self.kinetic} measures each step, which compile would not see; use one of them")
         if self.budget is not None:
             seconds_of(self.budget)
         if self.limit is not None:

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from odeum.distributed.world import World
 from odeum.errors import CutOff, Diverged, OdeumError
+from odeum.integrators.energy import Energy, kinetic_energy
+from odeum.integrators.implicit import UNSOLVED, fixed_point_residual
 from odeum.integrators.reversing import reconstruction_drift
 from odeum.models import OdeumModel, build
 from odeum.models.saved import save_model
@@ -134,10 +136,11 @@ class Trainer:
         for i, (part, share) in enumerate(mine):
             part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
             with self.world.syncing(self.wrapped, last=i == count - 1):
-                with self._precision():
+                with self._precision(), self._moving() as energy:
                     out = self.called(**part, **self.model.in_training)
+                aim = out.loss if energy is None else out.loss + self.training.kinetic * energy.total
                 # Processes average their gradients; the shares make that the mean over the whole batch.
-                (out.loss * (share * self.world.size)).backward()
+                (aim * (share * self.world.size)).backward()
             loss += out.loss.detach() * share
         if self.training.clip:
             self.world.clip(self.weights, self.training.clip)
@@ -178,6 +181,10 @@ class Trainer:
         return done, asked, done or log or self.step % max(1, (self.plan.steps or 1000) // 200) == 0, save
 
     # what is written on the way
+
+    def _moving(self) -> contextlib.AbstractContextManager[Energy | None]:
+        """What measures the energy of a pass, if it is asked to be small."""
+        return kinetic_energy(self.model) if self.training.kinetic else contextlib.nullcontext()
 
     def _log(self, losses: list[Tensor]) -> None:
         """The mean loss since the last time, over all processes: each holds its share."""
@@ -308,6 +315,12 @@ class Trainer:
         }
         if (drift := reconstruction_drift(self.model)) is not None:
             result["reconstruction_drift"] = drift  # relative, in the last backward pass
+        if (residual := fixed_point_residual(whole)) is not None:
+            result["fixed_point_residual"] = residual  # of the implicit steps, relative, in the last pass
+            if residual > UNSOLVED:
+                result["notes"].append(
+                    f"the equations of implicit steps were missed by {residual:.0%}: take shorter ones"
+                )
         weights = self.world.weights(self.model)
         if self.world.main:
             save_model(self.job.directory, self.model, weights)

@@ -25,6 +25,7 @@ class EvolvedAttention(Field):
 
     cross = False
     symbol = "G"
+    timed = True
     role = "attention"
 
     def __init__(self, width: int, heads: int, time_width: int | None = None, *, dropout: float = 0.0) -> None:

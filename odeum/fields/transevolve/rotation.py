@@ -203,6 +203,7 @@ class RotationFeedForward(Field):
 
     symbol = "F"
     role = "feedforward"
+    timed = True
 
     def __init__(
         self,

@@ -1,0 +1,110 @@
+"""Adaptive steps for each sample: its result is what it would be alone, whatever stands beside it in the batch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from odeum.errors import Diverged, OdeumError
+from odeum.fields.base import Context, Field
+from odeum.integrators.adaptive import Adaptive, weighted
+from odeum.integrators.base import energy_of_step
+from odeum.integrators.runge_kutta import evaluate_stages
+
+
+class AdaptivePerSample(Adaptive):
+    """As `Adaptive`, with a time and a step for each sample; fields are told times of shape [batch, 1, …].
+
+    All samples are evaluated until the last is done, so the cost is that of the slowest. Positions that a mask of keys
+    hides are not measured, so that padding does not count. Within a sample, in a causal model, a step still depends on
+    later tokens.
+    """
+
+    def check(self, field: Field) -> None:
+        super().check(field)
+        if any(getattr(part, "timed", False) for _, part in field.named_modules()):
+            raise OdeumError(
+                "steps of each sample need weights that do not depend on time; use adapt=batch, or weights=constant"
+            )
+
+    def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
+        self._begin(field, context)
+        if not x.numel():
+            return x
+        count, span = x.shape[0], t1 - t0
+        sign = math.copysign(1.0, span)
+        shape = (count, *[1] * (x.dim() - 1))
+        seen = _visible(x, context)
+
+        def spread(numbers: Tensor) -> Tensor:
+            return numbers.view(shape).to(x.dtype)
+
+        t = torch.full((count,), t0, dtype=torch.float64, device=x.device)
+        first: Tensor | None = field(spread(t), x, context)
+        assert first is not None
+        self.evaluations = 1
+        dt = self._first_steps(span, x, first, seen)
+        while bool((active := sign * (t1 - t) > 1e-12 * abs(span)).any()):
+            last = sign * (t + dt - t1) >= -1e-9 * abs(span)
+            step = torch.where(active, torch.where(last, t1 - t, dt), 0.0)
+            stages = evaluate_stages(
+                self.tableau,
+                len(self.tableau.b),
+                field,
+                spread(t),
+                spread(step),
+                x,
+                context,
+                first,
+            )
+            self.evaluations += len(stages) - (first is not None)
+            y = x + spread(step) * weighted(self.tableau.b, stages)
+            error = self._errors(spread(step), x, y, stages, seen)
+            if not bool(error[active].isfinite().all()):
+                raise Diverged("the field is not finite; a smaller learning rate or a norm may help")
+            accepted = active & (error <= 1.0)
+            if self.moved is not None:
+                lengths = spread(torch.where(accepted, step, 1.0))
+                self.moved.append(energy_of_step(torch.where(accepted.view(shape), x, y), y, lengths))
+            here = accepted.view(shape)
+            x = torch.where(here, y, x)
+            ends = stages[-1] if self.tableau.first_same_as_last else None
+            first = None if ends is None else torch.where(here, ends, stages[0])
+            t = torch.where(accepted, torch.where(last, t1, t + step), t)
+            factor = 0.9 * error.clamp_min(1e-10) ** (-1.0 / self.tableau.error_order)
+            dt = torch.where(active, step * factor.clamp(0.2, 5.0), dt)
+            small = active & (dt.abs() < 1e-10 * abs(span))
+            if bool(small.any()) or self.evaluations > self.max_evaluations:
+                where = int(torch.where(active, sign * (t1 - t), -1.0).argmax())
+                raise self._stiff(float(t[where]), t1)
+        return x
+
+    @torch.no_grad()
+    def _errors(self, dt: Tensor, x: Tensor, y: Tensor, stages: list[Tensor], seen: Tensor | None) -> Tensor:
+        assert self.tableau.error is not None
+        scale = self.atol + self.rtol * torch.maximum(x.abs(), y.abs())
+        return _rms_of_samples(dt * weighted(self.tableau.error, stages) / scale, seen)
+
+    @torch.no_grad()
+    def _first_steps(self, span: float, x: Tensor, first: Tensor, seen: Tensor | None) -> Tensor:
+        scale = self.atol + self.rtol * x.abs()
+        size, speed = _rms_of_samples(x / scale, seen), _rms_of_samples(first / scale, seen)
+        guess = torch.where((size > 1e-5) & (speed > 1e-5), 0.01 * size / speed, 0.1 * abs(span))
+        return torch.copysign(guess.clamp_max(abs(span)), torch.full_like(guess, span))
+
+
+def _visible(x: Tensor, context: Context) -> Tensor | None:
+    """[batch, length]: the positions of each sample that a mask of keys alone leaves to be seen."""
+    mask = context.own.mask
+    if mask is None or mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1:3] != (1, 1):
+        return None
+    return mask[:, 0, 0, :].expand(x.shape[0], -1) if mask.shape[-1] == x.shape[1] else None
+
+
+def _rms_of_samples(x: Tensor, seen: Tensor | None) -> Tensor:
+    squares = x.double().pow(2)
+    if seen is None:
+        return squares.flatten(1).mean(1).sqrt()
+    return (squares.mean(2).masked_fill(~seen, 0.0).sum(1) / seen.sum(1).clamp_min(1)).sqrt()
