@@ -67,7 +67,9 @@ def claims_picture(results: Sequence[TableResult]) -> str:
     for tick in (-10, -5, 0, 5, 10):
         x = f"{_place(tick):.1f}"
         body.append(f'<text x="{x}" y="{height - 10}" text-anchor="middle" fill="#57606a" font-size="12">{tick}</text>')
-    key = "dot and line: ours; ring: paper; in margins (1 point of accuracy, 1 % of a loss)"
+    opinions = " · ".join(f'<tspan fill="{colour}">{word}</tspan>' for word, colour in OPINION_COLOURS.items())
+    body.append(f'<text x="12" y="{TOP - 24}">{opinions}</text>')
+    key = "line: our interval; ring: paper; in margins (1 point or 1 %)"
     body.append(f'<text x="12" y="{height - 10}" fill="#57606a" font-size="12">{key}</text>')
     return "\n".join([*body, "</svg>"]) + "\n"
 
@@ -90,6 +92,12 @@ def _line(mark: ClaimMark, y: float) -> str:
     if mark.paper is not None:
         ring = _place(mark.paper)
         parts.append(f'<circle cx="{ring:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="#1b1f24" stroke-width="1.4"/>')
+        if abs(mark.paper) > REACH:
+            side = math.copysign(9, mark.paper)
+            parts.append(
+                f'<text x="{ring - side:.1f}" y="{y + 4:.1f}" text-anchor="{"end" if side > 0 else "start"}" '
+                f'fill="#57606a" font-size="11">{mark.paper:.0f}</text>'
+            )
     return "".join(parts)
 
 

@@ -140,7 +140,7 @@ def verdict_text(found: ClaimResult) -> str:
     more = (
         "over a thousand more seeds, or a longer training" if found.more is None else f"about {found.more} more seeds"
     )
-    return f"not resolved at this scale: {more}"
+    return f"not resolved: {more}"
 
 
 def scale_of(result: TableResult, split: str, metric: str) -> Scale:

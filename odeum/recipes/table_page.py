@@ -55,7 +55,7 @@ def table_page(result: TableResult, figures: list[plots.Figure]) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(table.title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        f"<style>{CSS}td.words {{ white-space: normal; }}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(filter(None, parts))
         + "\n</main>\n</body>\n</html>\n"
     )

@@ -51,7 +51,7 @@ TABLE1 = PaperTable(
     ),
     claims=(
         Claim("the parallel layer beats the sequential one", "parallel", "sequential"),
-        Claim("… at its own best learning rate", "parallel-own-rate", "sequential", ours=True),
+        Claim("so it does at its own best learning rate", "parallel-own-rate", "sequential", ours=True),
         Claim("RK4 beats Euler", "rk4", "parallel"),
         Claim("the parallel layer with half of the weights beats the sequential one", "parallel-6", "sequential"),
         Claim("half of the weights cost accuracy", "parallel", "parallel-6"),
