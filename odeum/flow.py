@@ -53,8 +53,11 @@ class Flow(nn.Module):
         return self.solver.remembering
 
     def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
-        context = context or Context()
-        start = self.t0 if t0 is None else t0
+        return self.under(self.field, x, context or Context(), self.t0 if t0 is None else t0)
+
+    def under(self, field: Field, x: Tensor, context: Context, start: float) -> Tensor:
+        """The state at `start` + duration under this field: its own, or one that computes the same in another way."""
+        solver, end = self.solver, start + self.duration
         for source in (context.own, context.other):
             if source.cache is not None:
                 if not source.cache.length and not knows_past(self.field):
@@ -62,19 +65,19 @@ class Flow(nn.Module):
                         f"{self.field.formula('x')} does not say that new positions alone give what the whole sequence "
                         "gives; decode without a cache, or let the field say so (cached = True)"
                     )
-                source.cache.enter(self.solver)
-        method = self.remembering
+                source.cache.enter(solver)
+        method = solver.remembering
         alone = context.carry is None or (context.carry.opens and context.carry.closes)
-        if alone and wants_reversing(self.solver, x, context):
+        if alone and wants_reversing(solver, x, context):
             return solve_reversibly([(self, start)], x, context)
         if method is None:
-            return self.solver(self.field, start, start + self.duration, x, context._replace(carry=None))
+            return solver(field, start, end, x, context if context.carry is None else context._replace(carry=None))
         given = context.carry or Carry()  # alone, it remembers its own steps
         own = Carry(given.state)
         context = context._replace(carry=own)
         if given.opens:
             x = method.begin(x, context)
-        x = self.solver(self.field, start, start + self.duration, x, context)
+        x = solver(field, start, end, x, context)
         given.handed = own.state
         return method.finish(x, context) if given.closes else x
 

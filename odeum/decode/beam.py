@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odeum.decode.common import folded, without_dropout
+from odeum.decode.common import Evaluation, folded
 from odeum.decode.target import Target, limits
 from odeum.errors import OdeumError
 from odeum.models.translation import TranslationModel
@@ -36,7 +36,7 @@ def beam_search(
         raise OdeumError(f"beam must be at least 1, not {beam}")
     if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
-    with without_dropout(model), folded(model):
+    with Evaluation(model), folded(model):
         target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache)
         most = limits(model, input_ids, attention_mask, max_length)
         return _Search(target, most, beam, length_penalty, start, end).run()

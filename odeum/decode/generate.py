@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import cacheable, folded, kept, without_dropout
+from odeum.decode.common import Evaluation, cacheable, folded, kept
+from odeum.decode.flat_stack import FlatStack
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.language import LanguageModel
@@ -78,13 +79,16 @@ def _steps(
         raise OdeumError(f"max_new_tokens must be 0 or more, not {count}")
     window = Window(input_ids, kept(input_ids, attention_mask), model.settings.length)
     use_cache = use_cache and cacheable(model)
-    cache = Cache() if use_cache else None
+    room = min(model.settings.length, window.ids.shape[1] + count) if window.mask is None else 0
+    cache = Cache(room) if use_cache else None
+    run = FlatStack(model.stack) if use_cache and type(model) is LanguageModel else None
+    mode = Evaluation(model)
     fed = window.ids
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
     with folded(model):
         for i in range(count):
-            with without_dropout(model):
-                x = model.hidden(fed, window.mask, cache)
+            with mode:
+                x = model.hidden(fed, window.mask, cache, run)
                 token = choice.pick(model.logits(x[:, -1]))
             if end is None:
                 yield token
@@ -95,7 +99,7 @@ def _steps(
                 return
             slid = window.append(token)
             if slid and use_cache:
-                cache = Cache()
+                cache = Cache(room)
             fed = window.ids if slid or cache is None else token.unsqueeze(1)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import folded, without_dropout
+from odeum.decode.common import Evaluation, folded
 from odeum.decode.target import Target, limits
 from odeum.models.translation import TranslationModel
 
@@ -30,7 +30,7 @@ def sample(
     """A translation of each source drawn token by token, without start and end; temperature 0 is greedy."""
     choice = Choice(temperature, top_k, top_p, generator).check()
     answers: list[list[int]] = [[] for _ in range(input_ids.shape[0])]
-    with without_dropout(model), folded(model):
+    with Evaluation(model), folded(model):
         target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache)
         most = limits(model, input_ids, attention_mask, max_length)
         sentences = torch.arange(len(answers), device=input_ids.device)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from odeum.decode.common import cacheable, kept
+from odeum.decode.flat_stack import FlatStack
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.base import exact
@@ -32,11 +35,13 @@ class Target:
         self.never = never
         cached = use_cache and cacheable(getattr(model, "decoder", model))
         self.caches = (Cache(), Cache()) if cached else None
+        flat = cached and type(model) is TranslationModel
+        self.decode = partial(model.decode, run=FlatStack(model.decoder)) if flat else model.decode
 
     def log_probabilities(self, ids: Tensor) -> Tensor:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
-        x = self.model.decode(fed, self.memory, self.mask, self.caches)
+        x = self.decode(fed, self.memory, self.mask, self.caches)
         logits = self.model.embedding.logits(x[:, -1])
         out = exact(logits).log_softmax(dim=-1)
         for token in self.never:

@@ -28,6 +28,16 @@ def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
     if rotary is None:
         return x
     half = (rotary.width or x.shape[-1]) // 2
+    cos, sin = turning(rotary, half, x)
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), dim=-1)
+
+
+def turning(rotary: Rotary, half: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of each position's angles, one for each of `half` pairs, as x is stored; kept for the pass."""
+    known = None if rotary.tables is None else rotary.tables.get((half, x.dtype))
+    if known is not None:
+        return known
     exact = torch.promote_types(x.dtype, torch.float32)
     steps = torch.arange(half, device=x.device, dtype=exact)
     if rotary.width is None:
@@ -35,9 +45,10 @@ def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
     else:  # pretrained: rounded as by the library that trained it, since thousands of positions multiply the rounding
         rates = 1.0 / rotary.base ** (2.0 * steps / rotary.width)
     angles = rotary.positions.to(exact).unsqueeze(-1) * rates
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), dim=-1)
+    made = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    if rotary.tables is not None:
+        rotary.tables[half, x.dtype] = made
+    return made
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:

@@ -17,11 +17,13 @@ class Cache:
 
     An RK4 layer attends four times, so it has four slots; the order of evaluations is the same in each
     forward pass, so a cursor is all that is needed to find the slot again. A pass that takes another way, since the
-    solver or its steps were changed in mid-decode, is refused. A slot is a view of a buffer that doubles when it is
-    full, so that n tokens cost O(n) copies and not O(n²).
+    solver or its steps were changed in mid-decode, is refused. A slot is a view of a buffer, which is made once if the
+    cache knows how much `room` will be needed; one that is full is doubled, so that n tokens cost O(n) copies and not
+    O(n²).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0) -> None:
+        self.room = room
         self.slots: list[tuple[Tensor, ...]] = []
         self.buffers: list[tuple[Tensor, ...]] = []
         self.cursor = 0
@@ -67,8 +69,12 @@ class Cache:
             # A buffer written in place could not be differentiated.
             buffers = slot = tuple(torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
         else:
-            grown = (_append(*three) for three in zip(self.buffers[index], past, new, strict=True))
-            buffers, slot = zip(*grown, strict=True)
+            length = past[0].shape[-2] + new[0].shape[-2]
+            buffers = self.buffers[index]
+            if buffers[0].shape[-2] < length:
+                room = self.room if length <= self.room else max(2 * length, 16)
+                buffers = tuple(_grow(x, room) for x in past)
+            slot = tuple(map(_write, buffers, past, new))
         self.buffers[index], self.slots[index] = buffers, slot
         return slot
 
@@ -95,14 +101,18 @@ class Cache:
         return new
 
 
-def _append(buffer: Tensor, past: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """The buffer, a larger one if need be, and its view of past and new positions."""
-    old, length = past.shape[-2], past.shape[-2] + new.shape[-2]
-    if buffer.shape[-2] < length:
-        buffer = past.new_empty(*past.shape[:-2], max(2 * old, length, 16), past.shape[-1])
-        buffer.narrow(-2, 0, old).copy_(past)
-    buffer.narrow(-2, old, length - old).copy_(new)
-    return buffer, buffer.narrow(-2, 0, length)
+def _grow(past: Tensor, room: int) -> Tensor:
+    """A buffer with so much room, which begins with the past."""
+    buffer = past.new_empty(*past.shape[:-2], room, past.shape[-1])
+    buffer.narrow(-2, 0, past.shape[-2]).copy_(past)
+    return buffer
+
+
+def _write(buffer: Tensor, past: Tensor, new: Tensor) -> Tensor:
+    """The buffer's view of past and new positions."""
+    old, more = past.shape[-2], new.shape[-2]
+    buffer.narrow(-2, old, more).copy_(new)
+    return buffer.narrow(-2, 0, old + more)
 
 
 def _select(buffer: Tensor, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

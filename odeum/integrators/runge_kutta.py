@@ -26,24 +26,29 @@ class RungeKutta(Method):
             raise OdeumError(
                 f"{tableau.name} has {len(tableau.b)} stages, but the mix was made for {len(self.mix.weights)}"
             )
+        self.used = self.mix.used
+        self.single = type(self.mix) is Mix and self.used == 1 and tableau.b[0] == 1.0
+        """whether the step is one evaluation at its begin: Euler's"""
 
     def extra_repr(self) -> str:
         return f"{self.tableau.name}, order {self.order or 'not fixed'}"
 
     def check(self, field: Field) -> None:
         refuse_projecting_terms(field, self.tableau.name)
-        if self.mix.used > 1:
+        if self.used > 1:
             refuse_new_draws(field)
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        used = self.mix.used
-        context = within_step(field, context, repeats=used > 1)
-        change = self.mix(evaluate_stages(self.tableau, used, field, t, dt, x, context))
+        context = within_step(field, context, repeats=self.used > 1)
+        if self.single:
+            change = field(t, x, within_evaluation(field, context))
+        else:
+            change = self.mix(evaluate_stages(self.tableau, self.used, field, t, dt, x, context))
         return field.project(x + change if dt == 1.0 else x + dt * change)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         half = {1.0: "", 0.5: "½ "}.get(share, f"{share:g} ")
-        if type(self.mix) is Mix and self.mix.used == 1:
+        if type(self.mix) is Mix and self.used == 1:
             change = field.formula("x")
             return [
                 projected_step(field, f"x + {f'{half}({change})' if half and ' + ' in change else f'{half}{change}'}")
@@ -52,7 +57,7 @@ class RungeKutta(Method):
         def moved(change: str) -> str:
             return f"x + {half}dt {f'({change})' if ' ' in change else change}" if change else "x"
 
-        rows = enumerate(self.tableau.a[: self.mix.used], 1)
+        rows = enumerate(self.tableau.a[: self.used], 1)
         lines = [f"k{i} = {field.formula(moved(combination(row)))}" for i, row in rows]
         return [*lines, projected_step(field, moved(self.mix.formula()))]
 

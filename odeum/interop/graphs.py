@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from odeum.decode.common import without_dropout
+from odeum.decode.common import Evaluation
 from odeum.errors import OdeumError
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
@@ -105,7 +105,7 @@ def trace(model: OdeumModel) -> tuple[Graph, ExportedProgram]:
             "the steps of an adaptive solver depend on the numbers that it sees, so it has no one graph; export it "
             "with fixed steps, such as --solver rk4 --steps 4, and see by `odeum evaluate` what they cost"
         )
-    with without_dropout(model), torch.no_grad(), _quiet():
+    with Evaluation(model), torch.no_grad(), _quiet():
         graph = Graph(fold_rotations(model)).eval()
         try:
             inputs, shapes = graph.example(*TRIED_SIZES[0]), (graph.dynamic(),)
@@ -147,7 +147,7 @@ def write_graph(model: OdeumModel, directory: Path, to: str) -> Written:
 def compare_graph(graph: Graph, run: Any) -> float:
     """The largest difference at all sizes, as a part of the largest logit."""
     worst = 0.0
-    with without_dropout(graph), torch.no_grad():
+    with Evaluation(graph), torch.no_grad():
         for sizes in TRIED_SIZES:
             inputs = graph.example(*sizes)
             expected = graph(*inputs)

@@ -50,7 +50,7 @@ class Positions(nn.Module):
         """For the Source of self-attention."""
         if self.kind != "rotary":
             return None
-        return Rotary(positions.unsqueeze(-2), self.rotary_base, self.rotary_width)
+        return Rotary(positions.unsqueeze(-2), self.rotary_base, self.rotary_width, tables={})
 
 
 def make_positions(settings: Any, width: int) -> Positions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -59,8 +60,14 @@ class LanguageModel(OdeumModel):
         x = self.positions(tokens, where, past)
         return nn.functional.dropout(x, self.settings.dropout, self.training)
 
-    def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        """The last state of each position; with a cache, of the new ones."""
+    def hidden(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        run: Callable[[Tensor, Context], Tensor] | None = None,
+    ) -> Tensor:
+        """The last state of each position; with a cache, of the new ones. `run` runs the stack in another way."""
         check_ids(input_ids)
         batch, length = input_ids.shape
         past = cache.length if cache is not None else 0
@@ -70,7 +77,7 @@ class LanguageModel(OdeumModel):
         own = Source(mask=mask, causal=True, cache=cache, rotary=self.positions.rotary(where))
         if cache is not None:
             cache.begin()
-        x = self.stack(x, Context(own=own))
+        x = (run or self.stack)(x, Context(own=own))
         if cache is not None:
             cache.advance(length)
         return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -63,8 +64,12 @@ class TranslationModel(OdeumModel):
         memory: Tensor,
         attention_mask: Tensor | None = None,
         caches: tuple[Cache, Cache] | None = None,
+        run: Callable[[Tensor, Context], Tensor] | None = None,
     ) -> Tensor:
-        """The last state of each target position; `caches` are those of self- and cross-attention."""
+        """The last state of each target position; `caches` are those of self- and cross-attention.
+
+        `run` runs the decoder in another way.
+        """
         check_ids(decoder_input_ids, "decoder_input_ids")
         own_cache, other_cache = caches if caches is not None else (None, None)
         past = own_cache.length if own_cache is not None else 0
@@ -73,7 +78,9 @@ class TranslationModel(OdeumModel):
         other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory, cache=other_cache)
         for cache in caches or ():
             cache.begin()
-        x = self.decoder(self.embed(self.embedding(decoder_input_ids), where, past), Context(own=own, other=other))
+        x = (run or self.decoder)(
+            self.embed(self.embedding(decoder_input_ids), where, past), Context(own=own, other=other)
+        )
         for cache in caches or ():
             cache.advance(decoder_input_ids.shape[1])
         return x

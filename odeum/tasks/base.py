@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.data.table_files import Columns
-from odeum.decode.common import without_dropout
+from odeum.decode.common import Evaluation
 from odeum.errors import OdeumError, choose
 from odeum.kinds import NAMED, kind_of_task
 from odeum.settings.data import Data
@@ -251,7 +251,7 @@ def even_batches(count: int, batch_size: int, random: torch.Generator) -> list[T
 def evaluating(model: nn.Module, device: Any = None) -> Generator[torch.device | None]:
     """Within it the model is in evaluation mode and keeps no gradient; afterwards every part is as it was."""
     first = next(model.parameters(), None)
-    with without_dropout(model), torch.no_grad():
+    with Evaluation(model), torch.no_grad():
         yield torch.device(device) if device is not None else first.device if first is not None else None
 
 

@@ -1,0 +1,195 @@
+"""Fields as decoding evaluates them: one new position a row, no gradient, no dropout, and no module that is called.
+
+With a few rows a layer is some microseconds of arithmetic, and what a module does around it costs more. A flat field
+computes what its field computes, from the same weights and the same cache, so a pass may go either way at any token.
+A field that has no flat form here is evaluated as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.fields.algebra import Increment, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
+from odeum.fields.attention import CrossAttention, SelfAttention, attend, rotate
+from odeum.fields.base import Context, Field, Source
+from odeum.fields.feedforward import FeedForward
+from odeum.fields.transevolve.evolved_attention import EvolvedAttention
+
+Evaluate = Callable[[float, Tensor, Context], Tensor]
+Map = Callable[[Tensor], Tensor]
+
+
+class FlatField:
+    """What a method needs of a field. Not a module: it only looks at one, and owns no weights."""
+
+    training = False
+
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        terms = field.terms
+        self.terms = (self,) if terms == (field,) else tuple(FlatField(term) for term in terms)
+        self.evaluate = _sum(self.terms) if type(field) is Sum else flat(field)
+        self.projects, self.project, self.observe = field.projects, _projection(field), field.observe
+
+    def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.evaluate(t, x, context)
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """As of the field itself."""
+        return self.field.named_modules()
+
+
+def flat(field: Field) -> Evaluate:
+    """The field as a function of (t, x, context) with x of [batch, 1, width]; itself if no shorter way is known."""
+    make = _MAKERS.get(type(field))
+    return field if make is None else make(field)
+
+
+def flat_map(module: nn.Module) -> Map:
+    """A linear map or a norm without the call of its module, whatever weights it has by then; or the module itself."""
+    weights: Any = module._parameters
+    if type(module) is nn.Linear:
+        return lambda x: nn.functional.linear(x, weights["weight"], weights["bias"])
+    if type(module) is nn.LayerNorm:
+        shape, eps = module.normalized_shape, module.eps
+        return lambda x: torch.layer_norm(x, shape, weights["weight"], weights["bias"], eps)
+    if type(module) is nn.RMSNorm:
+        shape, small = module.normalized_shape, module.eps
+        return lambda x: torch.rms_norm(x, shape, weights["weight"], small)
+    return module
+
+
+def _sum(terms: tuple[FlatField, ...]) -> Evaluate:
+    first, *rest = (term.evaluate for term in terms)
+
+    def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
+        total = first(t, x, context)
+        for term in rest:
+            total = total + term(t, x, context)
+        return total
+
+    return evaluate
+
+
+def _projection(field: Field) -> Map:
+    if type(field) is not PostNorm:
+        return field.project
+    norm, inner = flat_map(field.norm), _projection(field.field)
+    return lambda x: norm(inner(x))
+
+
+def _self_attention(field: SelfAttention) -> Evaluate:
+    qkv, out, heads, sizes, shared = flat_map(field.qkv), flat_map(field.out), field.heads, field.sizes, field.shared
+    norms = None if field.q_norm is None or field.k_norm is None else (flat_map(field.q_norm), flat_map(field.k_norm))
+
+    def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
+        source, rows = context.own, x.shape[0]
+        if shared == 1:
+            q, k, v = qkv(x).view(rows, 3, heads, 1, -1).unbind(1)
+        else:
+            parts = zip(qkv(x).split(sizes, dim=-1), field.counts, strict=True)
+            q, k, v = (part.reshape(rows, count, 1, -1) for part, count in parts)
+        if norms is not None:
+            q, k = norms[0](q), norms[1](k)
+        if source.rotary is not None:
+            q, k = rotate(q, source.rotary), rotate(k, source.rotary)
+        if source.cache is not None:
+            k, v = source.cache.extend(k, v)
+        if shared > 1:
+            k, v = (y.repeat_interleave(shared, dim=1) for y in (k, v))
+        return out(_attend(q, k, v, source).reshape(rows, 1, sizes[0]))
+
+    return evaluate
+
+
+def _cross_attention(field: CrossAttention) -> Evaluate:
+    query, out, heads = flat_map(field.q), flat_map(field.out), field.heads
+
+    def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
+        source = context.other
+        if source.cache is None or source.memory is None:
+            return field(t, x, context)
+        memory = source.memory
+        k, v = source.cache.constant(lambda: field._keys_values(memory))
+        return out(_attend(query(x).view(x.shape[0], heads, 1, -1), k, v, source).reshape(x.shape))
+
+    return evaluate
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
+    if source.mask is not None:
+        return attend(q, k, v, source)
+    return nn.functional.scaled_dot_product_attention(q, k, v)  # the newest position sees all
+
+
+def _evolved(field: EvolvedAttention) -> Evaluate:
+    out, heads, time_width = flat_map(field.out), field.heads, field.time_width
+
+    def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
+        source = context.own
+        anchor = source.anchor
+        if source.cache is None or anchor is None or anchor.drift.time is not None:
+            return field(t, x, context)
+        new = anchor.drift.new.view(-1, heads, 1, time_width)
+        b = (new * field.depth_vector(t).to(new.dtype).unsqueeze(1)).sum(-1, keepdim=True)
+        v, past = source.cache.extend(x.view(x.shape[0], heads, 1, -1), b)
+        return out(anchor.act(past.squeeze(-1), v, source))
+
+    return evaluate
+
+
+def _feed_forward(field: FeedForward) -> Evaluate:
+    up, down, activation = flat_map(field.up), flat_map(field.down), field.activation
+    if field.gated:
+
+        def gated(t: float, x: Tensor, context: Context) -> Tensor:
+            gate, h = up(x).chunk(2, dim=-1)
+            return down(activation(gate) * h)
+
+        return gated
+    if activation is nn.functional.relu and type(field.up) is nn.Linear:
+        return lambda t, x, context: down(up(x).relu_())
+    return lambda t, x, context: down(activation(up(x)))
+
+
+def _pre_norm(field: PreNorm) -> Evaluate:
+    norm, inner = flat_map(field.norm), flat(field.field)
+    return lambda t, x, context: inner(t, norm(x), context)
+
+
+def _peri_norm(field: PeriNorm) -> Evaluate:
+    before, inner, after = flat_map(field.inner), flat(field.field), flat_map(field.outer)
+    return lambda t, x, context: after(inner(t, before(x), context))
+
+
+def _scaled(field: Scaled) -> Evaluate:
+    factor, inner = field.factor, flat(field.field)
+    return lambda t, x, context: factor * inner(t, x, context)
+
+
+def _inner(field: PostNorm | StochasticDepth) -> Evaluate:
+    return flat(field.field)
+
+
+def _increment(field: Increment) -> Evaluate:
+    method, inner = field.method, FlatField(field.field)
+    return lambda t, x, context: method.step(inner, t, 1.0, x, context) - x  # ty: ignore[invalid-argument-type]
+
+
+_MAKERS: dict[type[Field], Callable[[Any], Evaluate]] = {
+    SelfAttention: _self_attention,
+    CrossAttention: _cross_attention,
+    EvolvedAttention: _evolved,
+    FeedForward: _feed_forward,
+    Sum: lambda field: FlatField(field).evaluate,
+    PreNorm: _pre_norm,
+    PeriNorm: _peri_norm,
+    PostNorm: _inner,
+    Scaled: _scaled,
+    StochasticDepth: _inner,
+    Increment: _increment,
+}
