@@ -25,6 +25,13 @@ def overall_ranks(found: Sequence[Compared]) -> dict[str, float]:
     return mean_ranks(tables, [record.higher_is_better for record, _ in found])
 
 
+def _names(found: Sequence[Compared]) -> list[str]:
+    """Of the comparisons: their data and, where two have the same, also their folder."""
+    data = [record.data for record, _ in found]
+    return [name if data.count(name) == 1 else f"{name} ({record.directory.name})"
+            for name, (record, _) in zip(data, found, strict=True)]  # fmt: skip
+
+
 def write_overview(found: Sequence[Compared], path: Path) -> Path:
     """Write one page of several comparisons, which links to the page of each."""
     title = f"Which layer is worth it? {len(found)} comparisons"
@@ -33,10 +40,10 @@ def write_overview(found: Sequence[Compared], path: Path) -> Path:
         f"<h1>{marked(_answer(overall_ranks(found)))}</h1>",
         _ranking(overall_ranks(found), found),
     ]
-    for record, rows in found:
+    for name, (record, rows) in zip(_names(found), found, strict=True):
         place = quote(os.path.relpath(record.directory / "report.html", path.parent))
         parts += [
-            f"<h2>{escaped(record.data)}</h2>",
+            f"<h2>{escaped(name)}</h2>",
             f"<p>{marked(headline(rows, record.data))}</p>",
             verdict_list(rows),
             warning_box(warnings(record, rows)),
@@ -62,7 +69,7 @@ def _ranking(ranks: Mapping[str, float], found: Sequence[Compared]) -> str:
     """Mean ranks beside the word of each comparison."""
     if not ranks:
         return ""
-    heads = "".join(f'<th class="words">{escaped(record.data)}</th>' for record, _ in found)
+    heads = "".join(f'<th class="words">{escaped(name)}</th>' for name in _names(found))
     lines = []
     for name, rank in ranks.items():
         verdicts = [next(row.verdict for row in rows if row.architecture == name) for _, rows in found]

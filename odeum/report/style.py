@@ -25,7 +25,7 @@ h2 { font-size: 20px; font-weight: 650; margin: 52px 0 14px; letter-spacing: -.0
 p, li { max-width: 46em; text-wrap: pretty; }
 .soft, figcaption, .foot { color: var(--soft); font-size: 14px; }
 .groups { display: flex; flex-wrap: wrap; gap: 8px 22px; padding: 0; margin: 0; list-style: none; }
-.groups li { max-width: none; }
+.groups li { max-width: none; } .groups + .card { margin-top: 14px; }
 .pill { display: inline-block; padding: 1px 9px; border-radius: 99px; font-size: 13.5px; line-height: 1.6;
   background: var(--even-bg); white-space: nowrap; }
 .pill.better { background: var(--good-bg); color: var(--good); font-weight: 600; }
@@ -79,6 +79,7 @@ details .card { margin-top: 12px; }
   .results td.name { font-size: 16px; padding-bottom: 6px; text-align: left; }
   .results td[data-head]::before { content: attr(data-head); color: var(--soft); font-weight: 400; font-size: 13.5px;
     text-align: left; }
+  td.words { white-space: normal; } td.name { min-width: 7em; }
   dl { grid-template-columns: 1fr; gap: 2px; } dd { margin-bottom: 10px; }
   figure { padding: 12px 8px; } figure h3, figcaption { padding: 0 6px; }
 }
