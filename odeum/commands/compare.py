@@ -8,6 +8,7 @@ from pathlib import Path
 from odeum.commands.options import Parser, model_names
 from odeum.commands.request import (
     DRY_RUN,
+    TRACK,
     command_line,
     folder_name,
     open_request,
@@ -85,6 +86,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--quiet", action="store_true", help="say nothing while the runs go on")
     parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser.add_argument("--track", type=str, default=None, help=TRACK)
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     request = read_request(parser, argv)

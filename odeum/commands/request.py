@@ -6,12 +6,12 @@ import hashlib
 import shlex
 import sys
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from odeum.commands.options import Parser, merge, preset, read_config, take
 from odeum.data.sniffing import recognise
 from odeum.distributed import ranks
-from odeum.errors import OdeumError, notice
+from odeum.errors import OdeumError, choose, notice
 from odeum.kinds import KINDS, Kind, model_named
 from odeum.settings.model import Model
 from odeum.settings.pretrained import NOT_OFFERED
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 END_OPTIONS = ("steps", "budget", "macs", "epochs")
 DRY_RUN = "say what was understood and what it would take, from a few measured steps, and stop; nothing is written"
+TRACKER_NAMES = get_args(get_args(get_type_hints(Training)["track"])[0])
+TRACK = (
+    "also tell a tracker: tensorboard, trackio, wandb or mlflow; a comparison is a group, a run its architecture/seed"
+)
 LONGEST_NAME = 60
 """characters that a folder's name spends on settings; more become a short hash"""
 
@@ -69,6 +73,9 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
             written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in END_OPTIONS}
         given = merge(written, given)
     given |= {"kind": named} if named else {}
+    if (track := given.pop("track", None)) is not None:
+        choose(track, TRACKER_NAMES, "tracker")
+        given["train"] = {**given.get("train", {}), "track": track}
     return Request(source, kind, chosen, given)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from odeum.commands.options import Parser, model_names
 from odeum.commands.request import (
     DRY_RUN,
+    TRACK,
     command_line,
     folder_name,
     open_request,
@@ -48,6 +49,7 @@ def run(argv: list[str]) -> int:
         metavar="STATE",
         help="go on from RUN/checkpoint/step-N of another run, with other settings of the training",
     )
+    parser.add_argument("--track", type=str, default=None, help=TRACK)
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     request = read_request(parser, argv)

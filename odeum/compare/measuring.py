@@ -51,7 +51,7 @@ def measure(
 
 
 def _without_end(job: Job) -> Job:
-    training = replace(job.training, budget=None, macs=None, steps=10**9, tensorboard=False)
+    training = replace(job.training, budget=None, macs=None, steps=10**9, tensorboard=False, track=None)
     return replace(job, training=training)
 
 

@@ -27,7 +27,7 @@ MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
 }
 """What each match holds equal, and the share by which it may miss."""
 
-MAY_DIFFER = frozenset({"seed", "tensorboard", "checkpoint_every", "limit", "architecture"})
+MAY_DIFFER = frozenset({"seed", "tensorboard", "track", "checkpoint_every", "limit", "architecture"})
 """Settings in which runs may differ without being another experiment."""
 
 DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})

@@ -12,7 +12,7 @@ from odeum.errors import OdeumError
 
 _POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate")
 _FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience", "kinetic")
-MAY_CHANGE = ("device", "strategy", "tensorboard", "checkpoint_every", "limit")
+MAY_CHANGE = ("device", "strategy", "tensorboard", "track", "checkpoint_every", "limit")
 """settings that say how, not what: a run may be continued with others"""
 _SHARES = ("beta2", "ema", "label_smoothing")
 
@@ -81,6 +81,8 @@ class Training:
     """evaluations without progress before stopping early (0: never)"""
     tensorboard: bool = False
     """also write TensorBoard events"""
+    track: Literal["tensorboard", "trackio", "wandb", "mlflow"] | None = None
+    """also tell a tracker"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained before a run is begun."""

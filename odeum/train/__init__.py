@@ -39,7 +39,8 @@ def train(job: Job, progress: Listener | None = None, *, opened: Callable[[], No
         if not world.agree(result.exists()):
             if world.main and opened is not None:
                 opened()
-            Trainer(job, world, run, progress).run()
+            with contextlib.closing(Trainer(job, world, run, progress)) as trainer:
+                trainer.run()
             world.wait()
         found = read_result(result)
         if world.main and "failed" not in found:

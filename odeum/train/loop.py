@@ -36,6 +36,7 @@ from odeum.train.optimization import Average, TrainingEnd, learning_rate, make_o
 from odeum.train.progress import Listener, clock_time
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
+from odeum.train.tracking import trackers_of
 
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
 """the numbers, beside the tensors, that a run continues from"""
@@ -49,7 +50,7 @@ class Trainer:
         self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
         self.macs_per_step = macs_per_step(job, run["macs"])
         self.plan = TrainingEnd(self.training, self.per_epoch, self.macs_per_step)
-        self.metrics = Metrics(job.directory, self.training.tensorboard and world.main)
+        self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
         self.checkpoints = Checkpoints(job.directory)
         _be_deterministic(self.training.deterministic)
         torch.manual_seed(job.seed)
@@ -110,6 +111,10 @@ class Trainer:
                     raise Interrupted(f"stopped at step {self.step}; the same command continues", by)
             self._save()  # the evaluation can take minutes, and may be interrupted too
         self._finish()
+
+    def close(self) -> None:
+        """However it ended: trackers are told that nothing more comes."""
+        self.metrics.close()
 
     def _over(self) -> bool:
         """Whether a state was saved when the training had ended."""
@@ -304,6 +309,7 @@ class Trainer:
             if not math.isfinite(values["loss"]):
                 raise self._diverged(f"{split} loss", values["loss"])
         self._write({"split": "valid", **final["valid"]}, again=True)
+        self.metrics.track({"split": "test", "step": self.step, **final["test"]})
         result = {
             **final,
             "notes": list(self.job.task.notes),

@@ -1,23 +1,24 @@
-"""metrics.jsonl: one line for each look at a run, and the same as TensorBoard events on request."""
+"""metrics.jsonl: one line for each look at a run, and the same for trackers on request."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.storage import write_bytes
+from odeum.train.tracking import Careful
 
 
 class Metrics:
     """Written line by line while a run goes on; what a run does again after an interruption is not there twice."""
 
-    def __init__(self, directory: Path, tensorboard: bool = False) -> None:
+    def __init__(self, directory: Path, trackers: Sequence[Careful] = ()) -> None:
         self.path = directory / "metrics.jsonl"
-        self.events = _events(directory / "tensorboard") if tensorboard else None
+        self.trackers = trackers
 
     def write(self, line: dict[str, Any]) -> None:
         try:
@@ -25,10 +26,17 @@ class Metrics:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise OdeumError(f"cannot write '{self.path}': {error.strerror}; the same command continues") from None
-        if self.events is not None:
-            for key, value in line.items():
-                if isinstance(value, float) and key not in ("epoch", "seconds", "macs"):
-                    self.events.add_scalar(f"{line['split']}/{key}", value, line["step"])
+        self.track(line)
+
+    def track(self, line: dict[str, Any]) -> None:
+        """Tell the trackers alone."""
+        for tracker in self.trackers:
+            tracker.write(line)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        for tracker in self.trackers:
+            tracker.finish()
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the state that a run continues from, and half a line of a power cut."""
@@ -57,13 +65,3 @@ class Metrics:
                 if wanted(json.loads(line)):
                     kept.append(line + b"\n")
         write_bytes(self.path, b"".join(kept))
-
-
-def _events(directory: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise OdeumError(
-            "TensorBoard is not installed; `pip install odeum[track]`, or leave --train.tensorboard out"
-        ) from None
-    return SummaryWriter(str(directory))
