@@ -91,3 +91,5 @@ def test_hours_come_with_a_remedy() -> None:
     assert first == "up to 15 runs, about 10h00m and 1.0 GB each, 2 at once (longest run: rk4, 1h23m)"
     assert "--budget 16m" in remedy
     assert len(replace(long, seconds=60.0).lines()) == 1
+    told = replace(long, seconds=60.0, busy=7.0).lines()
+    assert len(told) == 2 and "keeps this machine busy" in told[1] and "about 7m00s" in told[1]

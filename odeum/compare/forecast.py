@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odeum.compare.pace import Pace
+from odeum.launch.local import cores
 from odeum.settings.training import seconds_of
 from odeum.train.job import Job, facts_of, macs_per_step
 from odeum.train.progress import clock_time
 
 LOOKS = 10
 """evaluations during a run, unless its recipe says another number"""
+NOTICEABLY_BUSY = 1.5
+"""times the duration, from which the work of others is mentioned"""
 LONG = 2 * 3600.0
 """seconds from which a cheaper question is suggested"""
 
@@ -32,6 +36,8 @@ class Forecast:
     jobs: int
     at_most: bool
     """whether the rows that are decided will stop earlier"""
+    busy: float = 1.0
+    """how much longer it takes beside the work of others that goes on now"""
 
     def lines(self) -> list[str]:
         """For people: what will be done, what it takes, and what would take less."""
@@ -44,6 +50,11 @@ class Forecast:
         each = f"{size} each, {self.jobs} at once" if self.jobs > 1 else size
         lines = [f"{'up to ' if self.at_most else ''}{total}, about {clock_time(self.seconds)} and {each}"]
         lines[0] += f" (longest run: {name}, {clock_time(longest)})"
+        if self.busy >= NOTICEABLY_BUSY:
+            lines.append(
+                f"other work keeps this machine busy: while it does, this takes about "
+                f"{clock_time(self.busy * self.seconds)}; metrics and step times do not depend on it"
+            )
         if self.seconds > LONG:
             fit = max(1, round(LONG * self.jobs / self.runs / 60))
             lines.append(
@@ -69,7 +80,17 @@ def forecast(
     seconds = max(sum(each.values()) / side_by_side, each.get(longest, 0.0))
     memory = max((int(pace[name].memory) for name, _ in left), default=0)
     dearest = longest[0], each.get(longest, 0.0)
-    return Forecast(len(left), len(runs) - len(left), seconds, dearest, memory, side_by_side, at_most)
+    busy = _busy(side_by_side)
+    return Forecast(len(left), len(runs) - len(left), seconds, dearest, memory, side_by_side, at_most, busy)
+
+
+def _busy(jobs: int) -> float:
+    """By how much processes that share the cores with the work of others take longer: the load of the last minute."""
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # not told here
+        return 1.0
+    return max(1.0, (max(0.0, load - 1.0) + jobs) / max(cores(), jobs))  # one of the load is this process
 
 
 def run_seconds(job: Job, step: float) -> float:
