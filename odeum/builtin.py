@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from odeum import register
 from odeum.registry import Deferred
 from odeum.settings.architecture import Continuous, Evolved, Layered, OdeTransformer, Sandwich
@@ -74,14 +76,22 @@ field = register.field
 field("attention", Deferred(TERMS, "attention"), about="self-attention: particles act on each other")
 field("feed-forward", Deferred(TERMS, "feed_forward"), about="two linear maps: each particle by itself")
 
-add = register.architecture
+add = partial(register.architecture, group="a step a layer")
 add("sequential", Layered(), about="pre-norm transformer, ViT, DeiT: Lie–Trotter splitting")
 add("post-norm", Layered(norm="post"), about="the original transformer", from_="Vaswani 2017")
 add("parallel", Layered(method="euler"), about="attention and feed-forward side by side: Euler", from_="Zhong 2022")
 add("midpoint", Layered(method="midpoint"), about="parallel field, midpoint step")
+add("implicit-midpoint", ImplicitLayers(), about="parallel field, the midpoint found by iteration: order 2")
 add("rk2", Layered(method="heun"), about="parallel field, Heun step")
 add("rk4", Layered(method="rk4"), about="parallel field, classical Runge–Kutta step", from_="Zhong 2022")
 add("rk4-38", Layered(method="rk4-38"), about="parallel field, Runge–Kutta 3/8 rule", from_="torchdiffeq's rk4")
+add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
+add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
+add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")
+add("sandwich", Sandwich(), about="attentions first, feed-forwards last", from_="Press 2020")
+add("ode-transformer", OdeTransformer(), about="a Runge–Kutta step of whole layers, gated", from_="Li 2022")
+
+add = partial(register.architecture, group="methods that remember")
 add(
     "adams-bashforth",
     Multistep(),
@@ -95,15 +105,8 @@ add(
     from_="Moulton 1926",
 )
 add("leapfrog", Layered(method="leapfrog"), about="parallel field, from the layer before over this one: order 2")
-add("implicit-midpoint", ImplicitLayers(), about="parallel field, the midpoint found by iteration: order 2")
 add("momentum", MomentumLayers(), about="a velocity passes from layer to layer", from_="Sander 2021")
 add("yurii", NesterovLayers(), about="Nesterov's steps with a velocity: YuriiFormer", from_="Zimin 2026")
-add(
-    "reversible",
-    ReversibleLayers(),
-    about="layers that are run backwards for the gradient: memory of one",
-    from_="Gomez 2017",
-)
 add("dense", DenseLayers(), about="a learned average of all layers so far: DenseFormer", from_="Pagliardini 2024")
 add("hyper", HyperLayers(), about="residual streams that layers read, write and mix", from_="Zhu 2024")
 add("mhc", ManifoldLayers(), about="hyper-connections, mixed by doubly stochastic matrices", from_="Xie 2025")
@@ -114,16 +117,28 @@ add(
     from_="arXiv 2603.15031",
 )
 add(
+    "pcformer",
+    AveragedCorrector(),
+    about="a Runge–Kutta step of whole layers, corrected by an average of all so far",
+    from_="Li 2024",
+)
+
+add = partial(register.architecture, group="layers that run backwards")
+add(
+    "reversible",
+    ReversibleLayers(),
+    about="layers that are run backwards for the gradient: memory of one",
+    from_="Gomez 2017",
+)
+
+add = partial(register.architecture, group="depth that loops")
+add(
     "looped",
     LoopedLayers(),
     about="a core of layers that act again and again, between prelude and coda",
     from_="Geiping 2025",
 )
-add("macaron", Layered(form="macaron"), about="½ feed-forward, attention, ½ feed-forward", from_="Lu 2019")
-add("strang", Layered(method="strang"), about="macaron with one feed-forward: Strang splitting")
-add("strang-midpoint", Layered(method="strang-midpoint"), about="Strang splitting of true second order")
-add("sandwich", Sandwich(), about="attentions first, feed-forwards last", from_="Press 2020")
-add("ode-transformer", OdeTransformer(), about="a Runge–Kutta step of whole layers, gated", from_="Li 2022")
-add("pcformer", AveragedCorrector(), about="that step, corrected by an average of all layers so far", from_="Li 2024")
+
+add = partial(register.architecture, group="continuous depth")
 add("continuous", Continuous(), about="one layer integrated over depth by an adaptive solver")
 add("transevolve", Evolved(), about="attention measured once a block and evolved", from_="Dutta 2021")

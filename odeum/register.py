@@ -56,12 +56,15 @@ def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str
     return _adding(FIELDS, name, make, about, from_)
 
 
-def architecture(name: str, settings: Architecture | None = None, *, about: str = "", from_: str = "") -> Any:
+def architecture(
+    name: str, settings: Architecture | None = None, *, about: str = "", from_: str = "", group: str = ""
+) -> Any:
     """An architecture: a decorator of a frozen dataclass, or a function of one with other defaults.
 
     The dataclass is a sub-class of `odeum.Stepped` with a method `field(self, shape)`, which gets method, steps,
     sharing and gradient for free, or of `odeum.Architecture` with `stack(self, shape, cross)`. Its fields are the
-    options of the spelling, its docstring's first line is shown by `odeum list` if nothing is said about it.
+    options of the spelling, its docstring's first line is shown by `odeum list` if nothing is said about it. `group` is
+    the heading that it stands under there.
 
     >>> odeum.register.architecture("rk4-post", Layered(method="rk4", norm="post-sum"))
     >>> @odeum.register.architecture("pull", from_="nobody, 2026")
@@ -75,7 +78,7 @@ def architecture(name: str, settings: Architecture | None = None, *, about: str 
         item = given() if isinstance(given, type) else given
         for option in options(kind).values():
             option.check(getattr(item, option.name), f"{option.name} of {name}")
-        ARCHITECTURES.add(name, item, about=about or _first_line(kind), source=from_)
+        ARCHITECTURES.add(name, item, about=about or _first_line(kind), source=from_, group=group)
         return given
 
     return add if settings is None else add(settings)

@@ -28,6 +28,8 @@ class Entry(Generic[T]):
     """where the idea comes from: a paper, a person"""
     module: str
     """name of the Python module that registered it"""
+    group: str = ""
+    """the heading that it stands under in a list"""
 
 
 class Registry(Mapping[str, T]):
@@ -41,14 +43,16 @@ class Registry(Mapping[str, T]):
         """what the names are names of, for sentences: "method" """
         self.entries: dict[str, Entry[T]] = {}
 
-    def add(self, name: str, item: T, *, about: str = "", source: str = "", module: str | None = None) -> T:
+    def add(
+        self, name: str, item: T, *, about: str = "", source: str = "", module: str | None = None, group: str = ""
+    ) -> T:
         """Register the item and return it.
 
         A taken name is refused, unless the same thing comes again: a plugin that is loaded twice, a cell of a
         notebook that is run again. The newer one then takes the place.
 
         Arguments: the name as spelled on the command line; the item; a line about it; where the idea comes from; the
-        module it is registered by (none: that of the caller).
+        module it is registered by (none: that of the caller); the heading it stands under.
         """
         what = f"a{'n' if self.what[0] in 'aeiou' else ''} {self.what}"
         if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -59,8 +63,15 @@ class Registry(Mapping[str, T]):
         there = self.entries.get(name)
         if there is not None and not _same(there.item, item):
             raise OdeumError(f"there is {what} '{name}' already, from {there.module}; choose another name")
-        self.entries[name] = Entry(item, about, source, module or _caller())
+        self.entries[name] = Entry(item, about, source, module or _caller(), group)
         return item
+
+    def groups(self) -> dict[str, list[str]]:
+        """The names under their headings, both in the order of their arrival."""
+        out: dict[str, list[str]] = {}
+        for name, entry in self.entries.items():
+            out.setdefault(entry.group, []).append(name)
+        return out
 
     def __getitem__(self, name: str) -> T:
         return self.entries[choose(name, self.entries, self.what)].item

@@ -237,6 +237,10 @@ def test_a_users_tensors_keep_all_samples_in_place() -> None:
         ("looped:method=leapfrog", "leapfrog remembers states that an injection or an exit would change"),
         ("looped:method=leapfrog,inject=none,exit=0.1", "use inject=none and exit=0, or a method without memory"),
         ("looped:weights=knots", "looped repeats layers with weights of their own, but weights=knots is one field"),
+        (
+            "looped:method=leapfrog,inject=none,gradient=reversible",
+            "which no step back undoes; use gradient=checkpointed",
+        ),
         ("looped:exit=-1", "exit of looped should be zero or more, not -1"),
         ("looped*2+parallel*2", "looped cannot be a part of a mixed stack: its layers are more than a row"),
     ],

@@ -13,6 +13,9 @@ from odeum.registry import Registry
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
 from odeum.settings.model import Model
 
+MIXED = "parallel*6+rk4*2"
+"""how a stack of several architectures is spelled"""
+
 
 def run(argv: list[str]) -> int:
     parser = Parser("list", "Architectures, models and data sets by name.")
@@ -21,6 +24,7 @@ def run(argv: list[str]) -> int:
     if form == "json":
         content = {
             "architectures": {name: asdict(settings) for name, settings in ARCHITECTURES.items()},
+            "groups": ARCHITECTURES.groups(),
             "variants": {
                 name: list(settings.variants) for name, settings in ARCHITECTURES.items() if settings.variants
             },
@@ -34,9 +38,13 @@ def run(argv: list[str]) -> int:
         }
         print(json.dumps(content, indent=1))
         return 0
-    _print("architecture", list(_about(ARCHITECTURES).items()), form)
-    for names in _by_kind().values():
-        options = ", ".join(field.name for field in fields(ARCHITECTURES[names[0]])) or "none"
+    about = _about(ARCHITECTURES)
+    for group, names in ARCHITECTURES.groups().items():
+        _print(f"architecture: {group or 'others'}", [(name, about[name]) for name in names], form)
+    _print("architecture: in a row", [(MIXED, "layers of one after those of another, as many as the depth")], form)
+    kinds = _by_kind()
+    for kind, names in kinds.items():
+        options = ", ".join(_options(kind, kinds)) or "none"
         variants = "".join(f"; {name}:{' '.join(v)}" for name in names if (v := ARCHITECTURES[name].variants))
         print(f"{'- ' if form == 'md' else '  '}options of {', '.join(names)}: {options}{variants}")
     print()
@@ -67,6 +75,16 @@ def _by_kind() -> dict[type, list[str]]:
     for name, settings in ARCHITECTURES.items():
         out.setdefault(type(settings), []).append(name)
     return out
+
+
+def _options(kind: type, kinds: dict[type, list[str]]) -> list[str]:
+    """What may be said; what another name may be told too is not repeated."""
+    base = next((other for other in kind.__mro__[1:] if other in kinds), None)
+    told = [field.name for field in fields(ARCHITECTURES[kinds[kind][0]])]
+    if base is None:
+        return told
+    shared = {field.name for field in fields(ARCHITECTURES[kinds[base][0]])}
+    return [f"those of {kinds[base][0]}", *(name for name in told if name not in shared)]
 
 
 def _print(title: str, rows: list[tuple[str, str]], form: str) -> None:

@@ -1,0 +1,42 @@
+"""docs/family.md: every architecture stands there, under its heading, with what it costs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from odeum.kinds import model_named
+from odeum.models.description import describe
+from odeum.settings.architecture import ARCHITECTURES
+from odeum.settings.spelling import parse
+
+PAGE = (Path(__file__).parent.parent / "docs/family.md").read_text()
+ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.-]+)` \| (.+?) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)}
+
+
+def test_every_architecture_stands_on_the_page_under_its_heading() -> None:
+    assert set(ROWS) == set(ARCHITECTURES)
+    for group, names in ARCHITECTURES.groups().items():
+        section = PAGE.partition(f"## {group[0].upper()}{group[1:]}\n")[2].partition("\n## ")[0]
+        assert all(f"| `{name}` |" in section for name in names), group
+
+
+def test_spellings_on_the_page_are_spellings() -> None:
+    for spelling in re.findall(r"`([\w-]+:[^`]+|[\w-]+\*[^`]+)`", PAGE):
+        assert parse(spelling)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_the_page_says_of_costs_is_what_describe_counts(name: str) -> None:
+    """And the scheme is more than that something is integrated."""
+    facts = describe(name, replace(model_named("vit_8"), depth=8), detail=False)
+    assert facts["equation"].startswith("dx/dt = ") and facts["scheme"] and all(facts["scheme"])
+    if name == "continuous":
+        assert "as the data asks" in ROWS[name]
+    else:
+        assert ROWS[name][2] == str(facts["evaluations"])
+        assert not any("∫" in line for line in facts["scheme"])
