@@ -89,6 +89,14 @@ def test_every_row_has_a_run_of_its_own(table: PaperTable) -> None:
     assert all(setting.ours for settings in table.scales.values() for setting in settings.values())
 
 
+def test_every_row_can_be_built() -> None:
+    """Each architecture in each kind of model, as deep as it will run and narrow."""
+    recipes = [recipe_of(table, row, "laptop") for table in TABLES.values() for row in table.rows]
+    with torch.device("meta"):
+        for recipe in {(recipe.architecture, type(recipe.model)): recipe for recipe in recipes}.values():
+            build(recipe.architecture, replace(recipe.model, width=16, hidden=16, heads=2))
+
+
 def test_tables_share_what_is_the_same_run() -> None:
     one, two, figure = (table_named(f"zhong2022/{name}") for name in ("table1", "table2", "figure2"))
     keys = [

@@ -124,6 +124,8 @@ def cost_claim_grid(result: TableResult) -> Grid:
         ours = NONE if ratio is None else f"{ratio.middle:.2f}×"
         if ratio is not None and claim.quantity == "step":
             ours += f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+            first, second = (result.paces[name].memory for name in (claim.first, claim.second))
+            ours += f", memory {first / second:.2f}×" if first and second else ""
         what = "parameters" if claim.quantity == "parameters" else "time of a step"
         lines.append(
             [claim.text, f"{what}: {claim.first} / {claim.second}", f"≤ {claim.at_most:.2f}×", ours, found.opinion]
