@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from odeum.errors import OdeumError
+from odeum.launch.cluster import progress_of
 from odeum.launch.inline import Inline
 from odeum.launch.launcher import launcher
 from odeum.launch.local import Local
@@ -125,3 +126,22 @@ def test_submitit_gives_the_same(digits: Any, tmp_path: Path) -> None:
         expected = scores_of(one.run(jobs(digits, tmp_path / "one", 10), ignore))
     with launcher("slurm:local", "2", 1, tmp_path) as cluster:
         assert scores_of(cluster.run(jobs(digits, tmp_path / "slurm", 10), ignore)) == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "fraction"),
+    [({"steps": 40}, 0.5), ({"budget": "10s"}, 0.3), ({"macs": 4e9}, 0.25), ({}, 0.1)],
+)
+def test_how_far_a_run_elsewhere_is_is_read_from_its_folder(
+    digits: Any, tmp_path: Path, end: dict[str, Any], fraction: float
+) -> None:
+    job = jobs(digits, tmp_path, 40)[0]
+    spec = RunSpec.of(replace(job, training=replace(job.training, **{"steps": None, "epochs": 20.0, **end})))
+    assert list(progress_of(spec)) == []
+    job.directory.mkdir(parents=True)
+    line = {"split": "train", "step": 20, "epoch": 2.0, "seconds": 3.0, "macs": 1e9}
+    (job.directory / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    (event,) = progress_of(spec)
+    assert event.kind == "progress" and event.content["fraction"] == pytest.approx(fraction)
+    (job.directory / "metrics.jsonl").write_text("[1, 2]\n")
+    assert list(progress_of(spec)) == []

@@ -16,6 +16,8 @@ LOOKS = 10
 """evaluations during a run, unless its recipe says another number"""
 NOTICEABLY_BUSY = 1.5
 """times the duration, from which the work of others is mentioned"""
+WORTH_TELLING = 60.0
+"""seconds below which nobody minds"""
 LONG = 2 * 3600.0
 """seconds from which a cheaper question is suggested"""
 
@@ -50,7 +52,7 @@ class Forecast:
         each = f"{size} each, {self.jobs} at once" if self.jobs > 1 else size
         lines = [f"{'up to ' if self.at_most else ''}{total}, about {clock_time(self.seconds)} and {each}"]
         lines[0] += f" (longest run: {name}, {clock_time(longest)})"
-        if self.busy >= NOTICEABLY_BUSY:
+        if self.busy >= NOTICEABLY_BUSY and self.busy * self.seconds > WORTH_TELLING:
             lines.append(
                 f"other work keeps this machine busy: while it does, this takes about "
                 f"{clock_time(self.busy * self.seconds)}; metrics and step times do not depend on it"

@@ -18,6 +18,7 @@ from odeum.errors import OdeumError
 from odeum.launch.local import TRIES
 from odeum.launch.spec import RunSpec
 from odeum.launch.worker import Event, Tell, Worker
+from odeum.settings.training import seconds_of
 
 if TYPE_CHECKING:
     from odeum.train import Job
@@ -199,4 +200,15 @@ def progress_of(spec: RunSpec) -> Iterator[Event]:
         line = json.loads(last)
     except (OSError, ValueError):
         return
-    yield Event("progress", {key: value for key, value in line.items() if isinstance(value, int | float)})
+    if not isinstance(line, dict):
+        return
+    numbers = {key: value for key, value in line.items() if isinstance(value, int | float)}
+    yield Event("progress", numbers | {"fraction": _fraction(spec.training, numbers)})
+
+
+def _fraction(training: dict[str, Any], numbers: dict[str, float]) -> float:
+    """How far a run is by whichever end it has."""
+    budget = seconds_of(training["budget"]) if training.get("budget") else None
+    ends = (("step", training.get("steps")), ("seconds", budget), ("macs", training.get("macs")))
+    key, end = next(((key, end) for key, end in ends if end), ("epoch", training["epochs"]))
+    return min(1.0, numbers.get(key, 0.0) / end)
