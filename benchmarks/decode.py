@@ -1,32 +1,27 @@
-"""Cached greedy decoding, batch 1, one thread, beside Hugging Face `generate` of a same-sized GPT-NeoX.
+"""Cached greedy decoding beside Hugging Face `generate` of a same-sized GPT-NeoX: batch 1, 16 and 64.
 
-    python benchmarks/decode.py            # about a minute; writes benchmarks/results/decode.json
+    script/bench decode            # a minute or two; writes benchmarks/results/decode.json
 
-All models decode the same number of tokens in turn, several rounds; the time is this process's CPU time, the ratio
-the median over the rounds of (GPT-NeoX time / our time). RK4 evaluates each layer four times, so a quarter of
-GPT-NeoX's speed would be fair to it.
+All models decode the same number of tokens in turn, several rounds; the ratio is the median over the rounds of
+(GPT-NeoX time / our time). RK4 evaluates each layer four times, so a quarter of GPT-NeoX's speed would be fair to it.
+`ordinary` is our own decoding without the flat step: a hook that does nothing keeps it from being taken.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
-import statistics
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from turns import installed, record, rows, show, take_turns
 
-from odeum.decode import beam_search, generate
+from odeum.decode import generate
 from odeum.models import build
 
-RESULT = Path(__file__).parent / "results" / "decode.json"
 ARCHITECTURES = ("sequential", "parallel", "rk4", "transevolve", "transevolve:random-1")
 SIZE = {"vocabulary": 10_000, "width": 128, "heads": 2, "depth": 6, "hidden": 512, "length": 512}
+PROMPT, TOKENS, ROUNDS = 32, 64, 5
+BATCHES = {1: ARCHITECTURES, 16: ("sequential", "parallel", "transevolve"), 64: ("parallel",)}
 
 
 def neox() -> torch.nn.Module:
@@ -50,86 +45,37 @@ def neox() -> torch.nn.Module:
     return GPTNeoXForCausalLM(config).eval()
 
 
-def rivals(prompt: Tensor, tokens: int) -> dict[str, Callable[[], Tensor]]:
-    hugging = neox()
-
-    def theirs() -> Tensor:
-        mask = torch.ones_like(prompt)
-        words = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "use_cache": True}
-        return hugging.generate(prompt, attention_mask=mask, **words)  # ty: ignore[call-non-callable]
-
-    def ours(architecture: str) -> Callable[[], Tensor]:
-        model = build(architecture, "language_small", **SIZE).eval()
-        return lambda: generate(model, prompt, max_new_tokens=tokens, temperature=0.0)  # ty: ignore[invalid-argument-type]
-
-    return {"gpt-neox": theirs, **{name: ours(name) for name in ARCHITECTURES}}
-
-
-def cached_against_uncached(seed: int) -> dict[str, float]:
-    """How much the cache wins in beam search: 8 sources of 24 tokens, beam 4, 48 tokens."""
-    torch.manual_seed(seed)
-    model = build("parallel", "translation_small").eval()
-    sources = torch.randint(3, 10_000, (8, 24))
-    seconds = {}
-    for use_cache in (True, False):
-        start = time.process_time()
-        beam_search(model, sources, max_length=48, end=9_999, use_cache=use_cache)  # ty: ignore[invalid-argument-type]
-        seconds["cached" if use_cache else "uncached"] = time.process_time() - start
-    return {**seconds, "ratio": seconds["uncached"] / seconds["cached"]}
+def contestants(prompt: Tensor, architectures: tuple[str, ...]) -> dict[str, Callable[[], Tensor]]:
+    """Each gives the prompt and what follows it."""
+    found: dict[str, Callable[[], Tensor]] = {}
+    if installed("transformers"):
+        hugging, mask = neox(), torch.ones_like(prompt)
+        asked = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "do_sample": False, "use_cache": True}
+        found["gpt-neox"] = lambda: hugging.generate(prompt, attention_mask=mask, **asked)  # ty: ignore[call-non-callable]
+    for name in architectures:
+        model = build(name, "language_small", **SIZE).eval()
+        found[name] = lambda model=model: generate(model, prompt, max_new_tokens=TOKENS, temperature=0.0)
+    plain = build("parallel", "language_small", **SIZE).eval()
+    next(part for part in plain.modules() if isinstance(part, nn.Linear)).register_forward_hook(lambda *_: None)
+    found["parallel, ordinary"] = lambda: generate(plain, prompt, max_new_tokens=TOKENS, temperature=0.0)  # ty: ignore
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULT)
-    options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
-    prompt = torch.randint(0, SIZE["vocabulary"], (1, 32))
-    runs = rivals(prompt, options.tokens)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for round_number in range(options.rounds + 1):
+    torch.manual_seed(0)
+    found = {}
+    for batch, architectures in BATCHES.items():
+        prompt = torch.randint(0, SIZE["vocabulary"], (batch, PROMPT))
+        runs = contestants(prompt, architectures)
         for name, run in runs.items():
-            start = time.process_time()
-            produced = run().shape[1] - prompt.shape[1]
-            if produced != options.tokens:
-                raise SystemExit(f"{name} produced {produced} tokens, not {options.tokens}")
-            if round_number:  # the first round warms up
-                seconds[name].append(time.process_time() - start)
-    rows = {
-        name: {
-            "milliseconds_a_token": 1e3 * statistics.median(times) / options.tokens,
-            "ratio": statistics.median(a / b for a, b in zip(seconds["gpt-neox"], times, strict=True)),
-        }
-        for name, times in seconds.items()
-    }
-    for name, row in rows.items():
-        print(f"{name:24} {row['milliseconds_a_token']:7.3f} ms a token   {row['ratio']:5.2f} × GPT-NeoX generate")
-    search = cached_against_uncached(options.seed)
-    print(f"beam search: the cache is {search['ratio']:.1f} × as fast as none")
-    import transformers
-
-    record = {
-        "rows": rows,
-        "beam_search": search,
-        "size": SIZE,
-        "prompt": prompt.shape[1],
-        "tokens": options.tokens,
-        "rounds": options.rounds,
-        "seed": options.seed,
-        "threads": 1,
-        "versions": {
-            "python": sys.version.split()[0],
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["python", "benchmarks/decode.py", *sys.argv[1:]]),
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=2) + "\n")
+            if (produced := run().shape[1] - PROMPT) != TOKENS:
+                raise SystemExit(f"{name} produced {produced} tokens, not {TOKENS}")
+        reference = "gpt-neox" if "gpt-neox" in runs else "parallel, ordinary"
+        table = rows(take_turns(runs, ROUNDS), reference, share=1 / TOKENS)
+        show(f"batch {batch}: a token, and the ratio to {reference}", table)
+        found[f"batch {batch}"] = {"reference": reference, "rows": table}
+    record("decode", {"tables": found, "size": SIZE, "prompt": PROMPT, "tokens": TOKENS, "rounds": ROUNDS, "seed": 0})
 
 
 if __name__ == "__main__":

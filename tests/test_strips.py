@@ -136,3 +136,20 @@ def cast(field: FeedForward, x: Tensor) -> None:
 def test_it_steps_aside(wish: Callable[[FeedForward, Tensor], None], used: list[bool]) -> None:
     wish(network(), torch.randn(2, 3, 6, dtype=torch.float64))
     assert used and not any(used)
+
+
+def test_without_a_gradient_a_relu_overwrites_only_what_nobody_saw() -> None:
+    field, x = FeedForward(8, activation="relu"), torch.randn(2, 5, 8)
+    plain = field.down(field.up(x).relu())
+    seen: list[Tensor] = []
+    with torch.no_grad():
+        torch.testing.assert_close(field(0.0, x, Context()), plain, rtol=0, atol=0)
+        hook = field.up.register_forward_hook(lambda module, given, out: seen.append(out))
+        torch.testing.assert_close(field(0.0, x, Context()), plain, rtol=0, atol=0)
+        hook.remove()
+        assert (seen[0] < 0).any()
+        kept = torch.randn(2, 5, 32)
+        before = kept.clone()
+        field.up = nn.Identity()  # what comes out of it is its input, and somebody's
+        field(0.0, kept, Context())
+    assert torch.equal(kept, before)

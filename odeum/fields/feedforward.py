@@ -12,7 +12,7 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Field
 from odeum.fields.noise import Dropout
-from odeum.fields.strips import relu_network, wants_plain_gradient
+from odeum.fields.strips import may_overwrite, relu_network, wants_plain_gradient
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
@@ -65,6 +65,8 @@ class FeedForward(Field):
         if self.gated:
             gate, h = h.chunk(2, dim=-1)
             h = self.activation(gate) * h
+        elif self.activation is nn.functional.relu and may_overwrite(self.up):
+            h = h.relu_()
         else:
             h = self.activation(h)
         return self.dropout(self.down(h), context.noise)

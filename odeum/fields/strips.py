@@ -6,6 +6,9 @@ its products is the way to memory and back. Here it is as wide but only a strip 
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,12 +20,32 @@ STRIP = 1024
 """rows whose hidden gradient exists at a time"""
 
 
+_HERE = threading.local()
+
+
+@contextmanager
+def step_by_step() -> Generator[None]:
+    """No such node in here: for an evaluation that is made again, which may end before its last product."""
+    before, _HERE.recomputed = getattr(_HERE, "recomputed", False), True
+    try:
+        yield
+    finally:
+        _HERE.recomputed = before
+
+
+def may_overwrite(linear: nn.Module) -> bool:
+    """Whether what this map has just made is nobody else's: no gradient wants it, and no hook has seen it."""
+    quiet = not torch.is_grad_enabled() and plain_autograd() and not nn.modules.module._has_any_global_hook()
+    return quiet and type(linear) is nn.Linear and not linear._forward_hooks and not linear._forward_pre_hooks
+
+
 def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
     """Whether nothing but a plain gradient on a CPU is wanted, of linear maps that nobody listens to or has changed."""
     return (
         type(x) is Tensor
         and x.device.type == "cpu"
         and torch.is_grad_enabled()
+        and not getattr(_HERE, "recomputed", False)
         and not torch.is_autocast_enabled("cpu")
         and plain_autograd()
         and not nn.modules.module._has_any_global_hook()

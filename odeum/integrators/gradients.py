@@ -20,6 +20,7 @@ from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.fields.derivatives import differentiable_once, in_batches, transformed
 from odeum.fields.noise import Noise
+from odeum.fields.strips import step_by_step
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.per_sample import AdaptivePerSample
@@ -50,14 +51,19 @@ class _Recomputed:
 
     def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
         noise = context.noise
+
+        def again(x: Tensor, context: Context) -> Tensor:
+            with step_by_step():
+                return self.held(t, x, context)
+
         if noise is None:
-            return checkpoint(lambda x: self.held(t, x, context), x, use_reentrant=False)
+            return checkpoint(lambda x: again(x, context), x, use_reentrant=False)
         masks = noise.known(self)
 
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
             """Changes nothing outside, so that it may run again: known masks are handed in, new ones handed out."""
             own = Noise(masks)
-            out = self.held(t, x, context._replace(noise=own))
+            out = again(x, context._replace(noise=own))
             return out, *own.masks[len(masks) :]
 
         out, *new = checkpoint(evaluate, x, use_reentrant=False)

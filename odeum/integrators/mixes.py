@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +16,23 @@ def combine(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor | None:
     """Σ w_i k_i without the zeros; None if nothing is left."""
     total: Tensor | None = None
     for weight, stage in zip(weights, stages, strict=False):
-        if weight:
-            part = stage if weight == 1.0 else weight * stage
-            total = part if total is None else total + part
+        if weight and total is not None:
+            total = torch.add(total, stage, alpha=weight)
+        elif weight:
+            total = stage if weight == 1.0 else weight * stage
     return total
+
+
+def advance(x: Tensor, dt: Any, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
+    """x + dt Σ w_i k_i, in one pass over memory for each stage that counts; dt may be a tensor with one a sample."""
+    counting = [(weight, stage) for weight, stage in zip(weights, stages, strict=False) if weight]
+    if len(counting) == 1 and not isinstance(dt, Tensor):
+        ((weight, stage),) = counting
+        return torch.add(x, stage, alpha=dt * weight)
+    change = combine(weights, stages)
+    if change is None:
+        return x
+    return x + dt * change if isinstance(dt, Tensor) else torch.add(x, change, alpha=dt)
 
 
 def combination(weights: tuple[float, ...]) -> str:

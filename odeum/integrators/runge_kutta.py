@@ -10,7 +10,7 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
-from odeum.integrators.mixes import Gated, Mix, combination, combine
+from odeum.integrators.mixes import Gated, Mix, advance, combination
 from odeum.tableaux import Tableau
 
 
@@ -78,8 +78,7 @@ def evaluate_stages(
     """
     stages = [] if first is None else [first]
     for c, row in list(zip(tableau.c, tableau.a, strict=True))[len(stages) : used]:
-        change = combine(row, stages)
-        here = x if change is None else x + dt * change
+        here = advance(x, dt, row, stages)
         stages.append(field(t + c * dt, here, within_evaluation(field, context)))
     return stages
 
