@@ -29,7 +29,7 @@ ROWS = "text,label\n" + "".join(f"film number {i},{'pn'[i % 2]}\n" for i in rang
 def zipped() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
-        file.writestr("a.txt", PROSE)
+        file.writestr("data.bin", PROSE)
     return buffer.getvalue()
 
 

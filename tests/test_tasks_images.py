@@ -159,10 +159,13 @@ def test_small_and_grey_images_keep_their_size_and_channel(tmp_path):
 def test_bad_folders_get_a_sentence(photos, tmp_path):
     (photos / "dark" / "5.png").write_bytes((photos / "dark" / "5.png").read_bytes()[:60])
     with pytest.raises(OdeumError, match=r"dark/5\.png' is not a readable image"):
-        open_task(photos)
+        open_task(photos, strict=True)
+    whole = sum(open_task(photos).sizes().values())
     (photos / "dark" / "5.png").write_bytes(b"not an image")
     with pytest.raises(OdeumError, match=r"dark/5\.png"):
-        open_task(photos)
+        open_task(photos, strict=True)
+    task = open_task(photos)
+    assert sum(task.sizes().values()) == whole and "1 of" in task.notes[-1] and "dark/5.png" in task.notes[-1]
     for file in (photos / "dark").iterdir():
         file.unlink()
     with pytest.raises(OdeumError, match="only one class, 'bright'"):

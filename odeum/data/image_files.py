@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from odeum.data.files import IMAGE_SUFFIXES, entries, files_below, memory_here, regular
+from odeum.data.image_labels import labelled_groups
 from odeum.data.pictures import ImageSplit, Pictures, cut_images
 from odeum.data.split_names import SPLITS, whole_name
 from odeum.data.splits import hold_out
@@ -23,6 +25,7 @@ LARGEST_SIDE = 64  # side of the images unless another is asked for
 SAMPLE = 400  # images that decide about size and colour
 
 Groups = dict[str, list[Path]]  # class -> files
+T = TypeVar("T")
 
 
 class Header(NamedTuple):
@@ -107,8 +110,11 @@ def class_folders(folder: Path) -> Groups:
     return found
 
 
-def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0) -> Pictures:
-    """Class = sub-folder; with sub-folders train, valid, test of class folders if there are such."""
+def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0, strict: bool = False) -> Pictures:
+    """Class = sub-folder, or as a labels.csv says; with sub-folders train, valid, test of those if there are such.
+
+    Images that cannot be read are left out and counted, unless it is `strict`.
+    """
     given: dict[str, Groups] = {}
     for split in SPLITS:
         subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]
@@ -117,7 +123,10 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
         if subs and (found := class_folders(subs[0])):
             given[split] = found
     if "train" not in given:
-        given = {"train": class_folders(path)}
+        given = labelled_groups(path) or {"train": class_folders(path)}
+    lost: list[OdeumError] | None = None if strict else []
+    total = sum(len(group) for found in given.values() for group in found.values())
+    given = {split: _readable(found, lost) for split, found in given.items()}
     classes = list(given["train"])
     _check(path, given, classes)
     channels, side = common(given["train"], size, fit)
@@ -127,9 +136,43 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
     for split, found in given.items():
         files = [file for group in found.values() for file in group]
         labels = torch.tensor([index[name] for name, group in found.items() for _ in group])
-        parts[split] = load_images(files, channels, side, fit), labels
+        images, kept = load_readable(files, channels, side, fit, lost)
+        parts[split] = images, labels[kept]
+        if lost and split == "train" and len(parts[split][1].unique()) < len(classes):
+            raise lost[-1]
     parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path), fold), fold)
-    return Pictures(parts, classes, notes=fitted(shapes, fit))
+    return Pictures(parts, classes, notes=fitted(shapes, fit) + left_out(lost, total))
+
+
+def _readable(found: Groups, lost: list[OdeumError] | None) -> Groups:
+    """The files of each class whose beginning is that of an image; a class without any is refused."""
+    if lost is None:
+        return found
+    out: Groups = {}
+    for name, group in found.items():
+        before = len(lost)
+        out[name] = [file for file in group if _attempt(lambda file=file: header(file), lost) is not None]
+        if not out[name]:
+            raise lost[before]
+    return out
+
+
+def _attempt(read: Callable[[], T], lost: list[OdeumError] | None) -> T | None:
+    """What was read; or nothing, and the reason is kept."""
+    if lost is None:
+        return read()
+    try:
+        return read()
+    except OdeumError as error:
+        lost.append(error)
+        return None
+
+
+def left_out(lost: list[OdeumError] | None, total: int) -> tuple[str, ...]:
+    """What to tell about images that cannot be read."""
+    if not lost:
+        return ()
+    return (f"{len(lost)} of {total} images were left out: {lost[0]} (--data.strict true refuses such data)",)
 
 
 def _check(path: Path, given: dict[str, Groups], classes: list[str]) -> None:
@@ -152,7 +195,14 @@ def fitted(shapes: list[tuple[int, int]], fit: Fit) -> tuple[str, ...]:
 
 
 def load_images(files: list[Path], channels: int, size: int, fit: Fit) -> Tensor:
-    """All images as bytes [n, channels, size, size], one decoded at a time."""
+    """All images as bytes [n, channels, size, size], one decoded at a time; each must be readable."""
+    return load_readable(files, channels, size, fit, None)[0]
+
+
+def load_readable(
+    files: list[Path], channels: int, size: int, fit: Fit, lost: list[OdeumError] | None
+) -> tuple[Tensor, list[int]]:
+    """The same, and which of the files they are; the others are added to `lost`, if there is such a list."""
     need = len(files) * channels * size * size
     memory = memory_here()
     if 2 * need > memory:
@@ -161,9 +211,13 @@ def load_images(files: list[Path], channels: int, size: int, fit: Fit) -> Tensor
             "of memory here; choose a smaller --data.size"
         )
     images = torch.empty(len(files), channels, size, size, dtype=torch.uint8)
+    kept: list[int] = []
     for i, file in enumerate(files):
-        images[i] = read_image(file, channels, size, fit)
-    return images
+        found = _attempt(lambda file=file: read_image(file, channels, size, fit), lost)
+        if found is not None:
+            images[len(kept)] = found
+            kept.append(i)
+    return images[: len(kept)], kept
 
 
 def common(found: Groups, size: int | None, fit: Fit = "crop") -> tuple[int, int]:

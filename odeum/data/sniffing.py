@@ -14,6 +14,7 @@ from pathlib import Path
 
 from odeum.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, files_below, refuse_foreign, regular
 from odeum.data.split_names import split_name
+from odeum.data.unpacking import plain_files
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, NAMED
 
@@ -78,7 +79,7 @@ def existing(item: str | Path) -> Path:
     except (OSError, ValueError):  # a name longer than any, or with a zero byte
         there = False
     if there:
-        return path if path.is_dir() else regular(path)
+        return plain_files(path if path.is_dir() else regular(path))
     if os.path.islink(path):  # which, unlike Path's, takes any name
         raise OdeumError(f"'{word}' is a link to '{os.readlink(path)}', which is not there")
     if os.sep in word or "." in word:

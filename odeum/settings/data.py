@@ -38,6 +38,8 @@ class ImageData:
     without the turn that a camera noted, as in runs made before there was a choice"""
     fold: int = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
+    strict: bool = field(default=False, repr=False)
+    """refuse images that cannot be read, instead of leaving them out"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class LanguageData:
     """of the set `python` only: how much of the installation's text to take"""
     fold: int = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
+    encoding: str | None = field(default=None, repr=False)
+    """of the files, such as latin-1 (none: UTF-8)"""
 
     def __post_init__(self) -> None:
         _at_least(SHORTEST_WINDOW, self.length, "length of the windows", " tokens")
@@ -103,6 +107,8 @@ class ClassificationData:
     """how many of the test examples are used, always the same (none: all; imdb-bytes: 5000)"""
     fold: int = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
+    encoding: str | None = field(default=None, repr=False)
+    """of the files, such as latin-1 (none: UTF-8)"""
 
     def __post_init__(self) -> None:
         _at_least(1 + BYTES if self.tokens == "bpe" else 4, self.vocabulary, f"vocabulary of {self.tokens}")
@@ -144,6 +150,8 @@ class TranslationData:
     """of the search behind BLEU"""
     fold: int = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
+    encoding: str | None = field(default=None, repr=False)
+    """of the files, such as latin-1 (none: UTF-8)"""
 
     def __post_init__(self) -> None:
         _at_least(4, self.length, "length of the sentences", " tokens")

@@ -27,6 +27,35 @@ PARAMETERS = 1e14
 """beyond what sizes of tensors can be computed with; nobody can insist on these"""
 
 
+UNPACKED = 200
+"""how many times larger than its archive data may be; texts are about ten times, bombs a thousand"""
+UNPACKED_FREELY = 100e6
+"""bytes that may come out of any archive"""
+MEMBERS = 5_000_000
+"""files in an archive"""
+
+
+class Unpacked:
+    """What comes out of an archive, counted while it is written."""
+
+    def __init__(self, *archives: Path) -> None:
+        self.archive = archives[0] if archives else Path("an empty data set")
+        packed = sum(path.stat().st_size for path in archives)
+        self.left = max(UNPACKED_FREELY, UNPACKED * float(packed))
+
+    def take(self, size: int) -> None:
+        """So many bytes more."""
+        self.left -= size
+        if self.left < 0 and not insisted():
+            raise OdeumError(
+                f"'{self.archive}' unpacks to over {UNPACKED} times its size; if that is right, insist by {INSIST}=off"
+            )
+
+    def count(self, members: int) -> None:
+        """So many files in all."""
+        _refuse_above(members, MEMBERS, f"'{self.archive}'", f"{members:,} files")
+
+
 def insisted() -> bool:
     """Whether the limits are lifted."""
     return os.environ.get(INSIST, "").lower() in ("off", "0", "no")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from odeum.data.sniffing import recognise, sniff
+from odeum.data.unpacking import plain_files
 from odeum.errors import OdeumError, choose
 from odeum.kinds import KINDS, NAMED, Kind, kind_of_record
 from odeum.settings.data import EARLIER, Data
@@ -25,7 +26,16 @@ def open_task(data: str | Path, *more: str | Path, kind: str | None = None, **op
     """The task of a named set, or of a path recognised by what it holds; `kind` overrules the recognition."""
     found = KINDS[recognise(data, *more) if kind is None else kind]
     refuse_another_kind(found, data, *more)
-    return found.task_class.open(data, *more, options=make_options(found.name, **options))
+    own = make_options(found.name, **options)
+    if not more and str(data) in NAMED:
+        return found.task_class.open(data, options=own)
+    given = [Path(item).expanduser() for item in (data, *more)]
+    plain = [plain_files(path, getattr(own, "encoding", None)) for path in given]
+    if plain == given:
+        return found.task_class.open(data, *more, options=own)
+    task = found.task_class.open(*plain, options=own)  # a run remembers what was given, not what the cache holds
+    task.name, task.source = given[0].resolve().name, tuple(str(path.resolve()) for path in given)
+    return task
 
 
 def refuse_another_kind(kind: Kind, data: str | Path, *more: str | Path) -> None:

@@ -57,7 +57,7 @@ class ImageTask(Classes, PictureTask):
         if known:
             found = pictures.named_images(str(data), options.fold)
         else:
-            found = image_files.folder(folder, options.size, options.fit, options.fold)
+            found = image_files.folder(folder, options.size, options.fit, options.fold, options.strict)
         images = found.parts["train"][0]
         mean, std = statistics(images)
         name = str(data) if known else Path(data).resolve().name

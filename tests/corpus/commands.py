@@ -15,9 +15,9 @@ from odeum.settings.pretrained import NOT_OFFERED
 from odeum.settings.training import Training
 
 OBJECT = {"compare": "digits", "train": "digits", "evaluate": "run", "predict": "run", "report": "dir"}
-OBJECT |= {"describe": "sequential", "list": ""}
+OBJECT |= {"describe": "sequential", "list": "", "table": "", "export": "run out"}
 """what a verb acts on"""
-ANY = {"seed", "length_penalty", "test", "text_column", "label_column", "decoder", "device", "budget"}
+ANY = {"seed", "encoding", "length_penalty", "test", "text_column", "label_column", "decoder", "device", "budget"}
 """settings of which any number, or any text, has a meaning or is judged later"""
 LATER = {"cutoffs"}
 """settings that are lists"""
@@ -39,7 +39,7 @@ def verbs() -> Iterator[Case]:
         yield words(f"{verb} -v {OBJECT[verb]}", "unknown option -v")
         yield words(f"{start} --plugin", "--plugin needs a value")
         yield words(f"{start} --plugin --debug0", "--plugin needs a value")
-        if verb not in ("train",):
+        if verb not in ("train", "export"):
             yield words(f"{start} --format xml", "unknown format 'xml'")
             yield words(f"{start} --format", "--format needs a value")
             yield words(f"{start} --formt json", "unknown option --formt; did you mean --format?")

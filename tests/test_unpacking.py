@@ -1,0 +1,150 @@
+"""Packed data is the data: gz, zip, Parquet, arrays, save_to_disk, other encodings; bombs and pickles are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from odeum.errors import OdeumError
+from odeum.tasks import load_task, open_task, reopen_task
+
+ROWS = [{"text": f"number {i} is {'gut' if i % 2 else 'schlecht, süß'}", "label": "ab"[i % 2]} for i in range(60)]
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(LINES, encoding="utf-8")
+    return path
+
+
+def same_data(path: Path, plain: Path, **options: str) -> None:
+    one, other = open_task(path, **options), open_task(plain)
+    assert one.kind == other.kind and one.sizes() == other.sizes()
+    assert [str(a) for a in one.identity()] == [str(b) for b in other.identity()]
+
+
+def test_gzip_and_zip(tmp_path: Path, plain: Path) -> None:
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(LINES.encode()))
+    same_data(tmp_path / "rows.jsonl.gz", plain)
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w") as archive:
+        archive.writestr("inner/rows.jsonl", LINES)
+    same_data(tmp_path / "rows.zip", plain)
+    task = open_task(tmp_path / "rows.zip")
+    assert task.name == "rows.zip" and task.source == (str(tmp_path / "rows.zip"),)
+    task.save(tmp_path / "run")
+    assert reopen_task(tmp_path / "run").fingerprint() == task.fingerprint() and load_task(tmp_path / "run")
+
+
+def test_a_zip_of_images(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for name, value in (("dark", 10), ("bright", 200)):
+            for i in range(6):
+                content = io.BytesIO()
+                Image.fromarray(np.full((8, 8), value + i, np.uint8)).save(content, "PNG")
+                archive.writestr(f"photos/{name}/{i}.png", content.getvalue())
+    assert open_task(tmp_path / "photos.zip").facts() == {"classes": 2, "image_size": 8, "channels": 1}
+
+
+def test_parquet_and_save_to_disk(tmp_path: Path, plain: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'data' is not installed")
+    import pyarrow.parquet as parquet
+
+    table = arrow.Table.from_pylist(ROWS)
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    same_data(tmp_path / "rows.parquet", plain)
+    saved = tmp_path / "saved" / "train"
+    saved.mkdir(parents=True)
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    numbers = arrow.Table.from_pylist([{**row, "label": "ab".index(row["label"])} for row in ROWS])
+    with arrow.OSFile(str(saved / "data-00000.arrow"), "wb") as sink, arrow.ipc.new_stream(sink, numbers.schema) as out:
+        out.write_table(numbers)
+    (saved / "state.json").write_text('{"_data_files": [{"filename": "data-00000.arrow"}], "_indices_files": null}')
+    label = {"names": ["a", "b"], "_type": "ClassLabel"}
+    (saved / "dataset_info.json").write_text(json.dumps({"features": {"label": label}}))
+    same_data(tmp_path / "saved", plain)
+    parquet.write_table(arrow.table({"text": ["a"], "image": [b"x"]}), tmp_path / "bytes.parquet")
+    with pytest.raises(OdeumError, match=r"column 'image' of .* holds binary, neither texts nor numbers"):
+        open_task(tmp_path / "bytes.parquet")
+
+
+def test_arrays_of_images(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 3), dtype=np.uint8)
+    np.savez(
+        tmp_path / "set.npz",
+        x_train=images[:20],
+        y_train=np.arange(20) % 2,
+        x_test=images[20:],
+        y_test=np.arange(10) % 2,
+    )
+    task = open_task(tmp_path / "set.npz")
+    assert task.facts() == {"classes": 2, "image_size": 8, "channels": 3} and task.sizes()["test"] == 10
+    np.savez(tmp_path / "floats.npz", images=images / 255, labels=np.arange(30))
+    with pytest.raises(OdeumError, match=r"should hold images of bytes .* not float64 \[30, 8, 8, 3\]"):
+        open_task(tmp_path / "floats.npz")
+
+
+def test_another_encoding(tmp_path: Path, plain: Path) -> None:
+    (tmp_path / "latin.jsonl").write_text(LINES, encoding="latin-1")
+    with pytest.raises(OdeumError, match="is not UTF-8"):
+        open_task(tmp_path / "latin.jsonl")
+    same_data(tmp_path / "latin.jsonl", plain, encoding="latin-1")
+    with pytest.raises(OdeumError, match="unknown encoding 'klingon'"):
+        open_task(tmp_path / "latin.jsonl", encoding="klingon")
+    with pytest.raises(OdeumError, match=r"latin.jsonl' is not ascii: .*; name another --data.encoding"):
+        open_task(tmp_path / "latin.jsonl", encoding="ascii")
+
+
+def test_bombs_pickles_and_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odeum.settings.limits.UNPACKED_FREELY", 1e5)
+    (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a,b\n" * 1_000_000))
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", b"a" * 5_000_000)
+    with zipfile.ZipFile(tmp_path / "out.zip", "w") as archive:
+        archive.writestr("../../evil.txt", "x" * 100)
+    np.savez(tmp_path / "pickled.npz", images=np.array([{}, {}], dtype=object), labels=np.arange(2))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 9, 9)})
+    with zipfile.ZipFile(tmp_path / "claims.npz", "w") as archive:
+        archive.writestr("images.npy", header.getvalue())
+        archive.writestr("labels.npy", header.getvalue())
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(LINES.encode())[:-20])
+    for name, sentence in (
+        ("bomb.csv.gz", "unpacks to over 200 times its size; if that is right, insist by ODEUM_LIMITS=off"),
+        ("bomb.zip", "unpacks to over 200 times"),
+        ("out.zip", "holds '../../evil.txt', which lies outside of it"),
+        ("pickled.npz", "the array 'images' of .* holds pickled objects, which are not opened"),
+        ("claims.npz", "claims 81,000,000,000 bytes, more than there are"),
+        ("cut.csv.gz", "is compressed by gzip that cannot be read"),
+    ):
+        with pytest.raises(OdeumError, match=sentence):
+            open_task(tmp_path / name)
+    kept = tmp_path / "cache" / "odeum" / "unpacked"
+    assert not list(kept.iterdir()) and not (tmp_path / "evil.txt").exists()
+
+
+def test_a_flat_folder_with_classes(tmp_path: Path) -> None:
+    for i in range(12):
+        Image.fromarray(np.full((8, 8), 20 * i, np.uint8)).save(tmp_path / f"{i}.png")
+    rows = "".join(f"{i}.png,{'dark' if i < 6 else 'bright'}\n" for i in range(12))
+    for head in ("file,label\n", ""):
+        (tmp_path / "labels.csv").write_text(head + rows)
+        task = open_task(tmp_path)
+        assert task.kind == "images" and task.classes == ["bright", "dark"]  # ty: ignore
+        assert sum(task.sizes().values()) == 12
+    (tmp_path / "labels.csv").write_text(rows + "none.png,dark\n")
+    with pytest.raises(OdeumError, match=r"row 13 of .* names 'none.png', but there is no such image"):
+        open_task(tmp_path)
