@@ -21,19 +21,27 @@ class Grid:
     left: tuple[int, ...] = (0,)
 
     def text(self, width: int | None = None) -> str:
-        """As wide as the terminal: what does not fit is folded."""
+        """As many columns as a terminal of this width holds; words are folded, numbers are not."""
         from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
+        room = width = width or shutil.get_terminal_size((120, 24)).columns
         made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+        shown = 0
         for place, head in enumerate(self.heads):
-            text = place in self.left
-            made.add_column(Text(head), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+            cells = [line[place] for line in self.lines]
+            needed = max(map(len, [*cells, *head.split()]))
+            needed = min(needed, max(width // 3, 12)) if place in self.left else needed
+            room -= needed + 2
+            if room < 0 and shown > 1:
+                break
+            justify = "left" if place in self.left else "right"
+            made.add_column(Text(head), justify=justify, overflow="fold", width=needed)
+            shown += 1
         for line in self.lines:
-            made.add_row(*(Text(plain(cell)) for cell in line))
-        width = width or shutil.get_terminal_size((120, 24)).columns
+            made.add_row(*(Text(plain(cell)) for cell in line[:shown]))
         console = Console(file=io.StringIO(), width=width, color_system=None)
         with console.capture() as capture:
             console.print(made)

@@ -107,13 +107,13 @@ def claim_grid(result: TableResult, claims: Sequence[ClaimResult]) -> Grid:
         lines.append(
             [
                 f"{claim.text}{' (our question)' if claim.ours else ''}",
-                f"{claim.first} − {claim.second}",
-                NONE if published is None else scale.number(published, signed=True),
-                ours,
                 verdict_text(found),
+                ours,
+                NONE if published is None else scale.number(published, signed=True),
+                f"{claim.first} − {claim.second}",
             ]
         )
-    return Grid(("claim", "difference", f"paper{unit}", f"ours{unit}", "verdict"), lines, (0, 1, 4))
+    return Grid(("claim", "verdict", f"ours{unit}", f"paper{unit}", "difference"), lines, (0, 1, 4))
 
 
 def cost_claim_grid(result: TableResult) -> Grid:
@@ -128,9 +128,9 @@ def cost_claim_grid(result: TableResult) -> Grid:
             ours += f", memory {first / second:.2f}×" if first and second else ""
         what = "parameters" if claim.quantity == "parameters" else "time of a step"
         lines.append(
-            [claim.text, f"{what}: {claim.first} / {claim.second}", f"≤ {claim.at_most:.2f}×", ours, found.opinion]
+            [claim.text, found.opinion, ours, f"≤ {claim.at_most:.2f}×", f"{what}: {claim.first} / {claim.second}"]
         )
-    return Grid(("claim", "ratio", "claimed", "ours", "verdict"), lines, (0, 1, 4))
+    return Grid(("claim", "verdict", "ours", "claimed", "ratio"), lines, (0, 1, 4))
 
 
 def verdict_text(found: ClaimResult) -> str:
@@ -139,10 +139,12 @@ def verdict_text(found: ClaimResult) -> str:
         return found.opinion
     if found.difference is not None and found.difference.problem == "diverged":
         return "not resolved: a run diverged"
-    more = (
-        "over a thousand more seeds, or a longer training" if found.more is None else f"about {found.more} more seeds"
-    )
+    more = "over a thousand more seeds, or a longer training" if found.more is None else _seeds(found.more)
     return f"not resolved: {more}"
+
+
+def _seeds(more: int) -> str:
+    return f"about {more} more seed{'' if more == 1 else 's'}"
 
 
 def scale_of(result: TableResult, split: str, metric: str) -> Scale:
