@@ -3,9 +3,11 @@
     python benchmarks/memory.py            # about ten minutes; writes benchmarks/results/memory.json
 
 Each row is a process of its own: a stack of layers, one step to have the gradients in place, then the highest memory
-of a second step above what the process has at its begin. That is what a step keeps and passes, weights and their
-gradients aside. Times are this process's CPU time, as a ratio to backpropagation of the same depth. `adjoint` and
-torchdiffeq's `odeint_adjoint` are Euler steps of one field; its memory does not depend on how many weights there are.
+of a second step above what the process has at its begin: what a step keeps and passes, weights and their gradients
+aside. (Reversible hands over new gradients of all weights at once, before they are added to those there are: that, and
+not a state, is what grows with its depth.) Times are this process's CPU time, as a ratio to backpropagation of the
+same depth. `adjoint` and torchdiffeq's `odeint_adjoint` are Euler steps of one field; its memory does not depend on how
+many weights there are.
 
 Growth: the largest factor by which one step of dt = 1 multiplies a state with its twin where dx/dt = μ x. Drift: how
 far the first state is met again, relative, in single precision, fresh and after some steps of AdamW.
