@@ -58,7 +58,7 @@ class Run:
             check_steps(repeats or 1, getattr(getattr(self.model, "settings", None), "depth", 1), "repeats")
             set_repeats(self.model, repeats, exit)
         if steps is not None:
-            steps = int(steps) if steps in range(10**9) else steps
+            steps = int(steps) if float(steps).is_integer() else steps
             check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))
         if solver is not None:
             own = FixedSteps(make_method(solver), 1 if steps is None else steps)
