@@ -203,6 +203,8 @@ class Local:
                 event = self._hear(worker)
                 if event is not None and number is not None and (event.ends or event.kind == "died"):
                     worker.run = None
+                    if event.kind == "interrupted":  # by our own SIGTERM; what ended the whole was Ctrl-C
+                        event = Event("interrupted", {**event.content, "code": 130})
                     ended[number] = event
                     tell(number, event)
         return self._in_order(specs, ended)
