@@ -47,7 +47,7 @@ def verbs() -> Iterator[Case]:
             yield words(f"{verb}", "missing: ")
         if verb in ("evaluate", "predict"):
             yield words(f"{verb} nowhere", "nowhere")
-            yield words(f"{verb} nowhere --steps x", "--steps is 'x' but should be a whole number")
+            yield words(f"{verb} nowhere --steps x", "--steps is 'x' but should be a number")
             yield words(f"{verb} nowhere --solver", "--solver needs a value")
             yield words(f"{verb} .", "")
         if verb in ("compare", "train"):
