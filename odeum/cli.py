@@ -22,6 +22,12 @@ VERBS = {
         "odeum.commands.table",
         "a table of the papers beside ours: verdicts from kept results, or train what is missing",
     ),
+    "import": ("odeum.commands.import_run", "read a pretrained model of another library as a run"),
+    "convert": ("odeum.commands.convert", "the weights of a run under another architecture"),
+    "refine": (
+        "odeum.commands.refine",
+        "a model under other solvers, steps and intervals: quality against evaluations",
+    ),
     "export": ("odeum.commands.export", "write a run as ONNX, as a torch program or for transformers"),
     "report": ("odeum.commands.report", "write the tables and the page of a comparison again"),
     "describe": ("odeum.commands.describe", "an architecture's equation, scheme and costs"),

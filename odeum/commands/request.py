@@ -6,6 +6,7 @@ import hashlib
 import shlex
 import sys
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from odeum.commands.options import Parser, merge, preset, read_config, take
@@ -103,10 +104,10 @@ def _source(config: dict[str, Any], path: str | None) -> list[str]:
     return sources
 
 
-def open_request(request: Request) -> tuple[Task, Model, Training]:
+def open_request(request: Request, like: Path | None = None) -> tuple[Task, Model, Training]:
     """The data, and the settings with its defaults under what was said."""
     from odeum.architectures.shapes import check_changes
-    from odeum.tasks import open_task
+    from odeum.tasks import load_task, open_task
     from odeum.train import with_changes
 
     given = {key: tuple(v) if isinstance(v, list) else v for key, v in request.given.get("model", {}).items()}
@@ -115,7 +116,8 @@ def open_request(request: Request) -> tuple[Task, Model, Training]:
     if isinstance(budget, str) and budget.strip().replace(".", "").isdigit():
         notice(f"the budget '{budget}' has no unit and is read as seconds; write {budget}s, {budget}m or {budget}h")
     with_changes(Training(), request.given.get("train", {}))  # what cannot be is refused before the data is read
-    task = open_task(*request.source, kind=request.kind.name, **request.given.get("data", {}))
+    known = None if like is None else load_task(like)  # a model that is there already knows its tokens
+    task = open_task(*request.source, kind=request.kind.name, like=known, **request.given.get("data", {}))
     for note in task.notes:
         notice(note)
     facts = task.facts()

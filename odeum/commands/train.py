@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from odeum.commands.options import Parser, model_names
+from odeum.commands.options import Parser, model_names, take
 from odeum.commands.request import (
     DRY_RUN,
     TRACK,
@@ -50,10 +51,21 @@ def run(argv: list[str]) -> int:
         help="go on from RUN/checkpoint/step-N of another run, with other settings of the training",
     )
     parser.add_argument("--track", type=str, default=None, help=TRACK)
+    parser.add_argument(
+        "--from",
+        type=str,
+        default=None,
+        metavar="RUN",
+        help="begin with the weights of a trained, imported or converted run: its model, architecture and tokens",
+    )
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
+    begin, argv = _beginning(argv)
     request = read_request(parser, argv)
-    architecture = parse(request.given.get("architecture", "sequential"))
+    if begin is not None:
+        request = request._replace(preset=begin.settings)
+    usual = "sequential" if begin is None else spell(begin.architecture)
+    architecture = parse(request.given.get("architecture", usual))
 
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted, Job, holds, train
@@ -62,16 +74,19 @@ def run(argv: list[str]) -> int:
 
     seed = request.given.get("seed", 0)
     check_seed(seed)
-    task, model, training = open_request(request)
+    task, model, training = open_request(request, None if begin is None else begin.directory)
     if request.given.get("print_config"):
         print_config(request, task, model, training, {"architecture": spell(architecture), "seed": seed})
         return 0
     state = None if request.given.get("resume_from") is None else find_state(request.given["resume_from"])
-    name = folder_name(task, model, training, *([] if state is None else [f"from {state.name}"]))
+    origin = [] if state is None else [f"from {state.name}"]
+    origin += [] if begin is None else [f"from {begin.directory.name}"]
+    name = folder_name(task, model, training, *origin)
     inside = Path(slug(spell(architecture))) / f"seed-{seed}"
     directory = out_directory(request.given.get("out"), Path("runs") / name / inside)
     overwrite = request.given.get("overwrite", False)
-    job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite)
+    source = None if begin is None else begin.directory
+    job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite, begin_from=source)
     earlier = replace(job, directory=Path("runs") / slug(task.name) / inside)  # where any settings went once
     if request.given.get("out") is None and not directory.exists() and holds(earlier):
         job = earlier
@@ -101,3 +116,28 @@ def run(argv: list[str]) -> int:
         print(f"note: {note}")
     print(f"run: {directory}")
     return 0
+
+
+class Beginning(NamedTuple):
+    """The run that a training begins with."""
+
+    directory: Path
+    settings: Any
+    architecture: Any
+
+
+def _beginning(argv: list[str]) -> tuple[Beginning | None, list[str]]:
+    """Take `--from RUN` out of the words; the data is of the kind of that run."""
+    given, argv = take(argv, "--from")
+    if given is None:
+        return None, argv
+    from odeum.models.saved import read_settings
+    from odeum.storage import read_json
+
+    directory = Path(given)
+    if not (directory / "model.safetensors").exists() or not (directory / "task.json").exists():
+        raise OdeumError(f"--from {given} is no finished run: it holds no model.safetensors, or no task.json")
+    settings, architecture = read_settings(directory)
+    kind = str(read_json(directory / "task.json").get("kind"))
+    found = argv if any(word.startswith("--kind") for word in argv) else [*argv, "--kind", kind]
+    return Beginning(directory.resolve(), settings, architecture), found

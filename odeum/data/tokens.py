@@ -235,25 +235,54 @@ class Bpe(Tokens):
         return self.tokenizer.to_str()
 
 
+class Framed(Tokens):
+    """Other tokens with one before and one after each text, as a pretrained classifier reads them."""
+
+    def __init__(self, inner: Tokens, first: int, last: int) -> None:
+        self.inner, self.first, self.last = inner, first, last
+        self.size, self.joiner = inner.size, inner.joiner
+
+    def encode(self, text: str) -> list[int]:
+        return [self.first, *self.inner.encode(text), self.last]
+
+    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
+        inner = self.inner.encode_all(texts, None if most is None else max(1, most - 2))
+        return [[self.first, *row, self.last][:most] for row in inner]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.inner.decode(i for i in ids if i not in (self.first, self.last))
+
+    def token(self, number: int) -> str:
+        return self.inner.token(number)
+
+    def to_json(self) -> str:
+        return json.dumps({"odeum": "framed", "first": self.first, "last": self.last, "inner": self.inner.to_json()})
+
+
 def load_tokens(directory: Path) -> Tokens:
     """The inverse of `Tokens.files`, once they lie in that directory."""
     path = directory / "tokenizer.json"
     if not path.exists():
         raise OdeumError(f"'{directory}' holds no tokenizer.json, so it is no whole run of Odeum")
     try:
-        text = read_bytes(path).decode("utf-8")
-        content = json.loads(text)
-        if content.get("odeum") == "bytes":
-            return Bytes()
-        if "odeum" in content:
-            entries = content["entries"]
-            if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-                raise ValueError("its entries are no texts")
-            return Listed(content["odeum"], entries)
+        return _tokens(read_bytes(path).decode("utf-8"), path)
     except Damaged:
         raise
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
+
+
+def _tokens(text: str, path: Path) -> Tokens:
+    content = json.loads(text)
+    if content.get("odeum") == "framed":
+        return Framed(_tokens(content["inner"], path), int(content["first"]), int(content["last"]))
+    if content.get("odeum") == "bytes":
+        return Bytes()
+    if "odeum" in content:
+        entries = content["entries"]
+        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+            raise ValueError("its entries are no texts")
+        return Listed(content["odeum"], entries)
     from tokenizers import Tokenizer
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -22,18 +23,33 @@ __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]
 MAY_BE_ZERO = {"seed", "fold", "context", "length_penalty"}
 
 
-def open_task(data: str | Path, *more: str | Path, kind: str | None = None, **options: Any) -> Task:
-    """The task of a named set, or of a path recognised by what it holds; `kind` overrules the recognition."""
-    found = KINDS[recognise(data, *more) if kind is None else kind]
+def open_task(
+    data: str | Path, *more: str | Path, kind: str | None = None, like: Task | None = None, **options: Any
+) -> Task:
+    """The task of a named set, or of a path recognised by what it holds; `kind` overrules the recognition.
+
+    With `like`, the tokens (or the size and colours of images) are those of another task, for a model that knows them.
+    """
+    found = KINDS[kind if kind is not None else like.kind if like is not None else recognise(data, *more)]
     refuse_another_kind(found, data, *more)
-    own = make_options(found.name, **options)
-    if not more and str(data) in NAMED:
-        return found.task_class.open(data, options=own)
-    given = [Path(item).expanduser() for item in (data, *more)]
-    plain = [plain_files(path, getattr(own, "encoding", None)) for path in given]
+    own: dict[str, Any] = {"options": make_options(found.name, **options)}
+    if like is not None:
+        if found.name != like.kind or "like" not in inspect.signature(found.task_class.open).parameters:
+            raise OdeumError(f"data of the kind {found.name} cannot be read as that of a {like.kind} run")
+        own["like"] = like
+    task = _opened(found, [data, *more], own)
+    task.taken_over = like is not None
+    return task
+
+
+def _opened(found: Kind, items: list[str | Path], own: dict[str, Any]) -> Task:
+    if len(items) == 1 and str(items[0]) in NAMED:
+        return found.task_class.open(items[0], **own)
+    given = [Path(item).expanduser() for item in items]
+    plain = [plain_files(path, getattr(own["options"], "encoding", None)) for path in given]
     if plain == given:
-        return found.task_class.open(data, *more, options=own)
-    task = found.task_class.open(*plain, options=own)  # a run remembers what was given, not what the cache holds
+        return found.task_class.open(*items, **own)
+    task = found.task_class.open(*plain, **own)  # a run remembers what was given, not what the cache holds
     task.name, task.source = given[0].resolve().name, tuple(str(path.resolve()) for path in given)
     return task
 
@@ -127,7 +143,12 @@ def reopen_task(directory: str | Path) -> Task:
     for path in source if record["name"] not in NAMED else ():
         if not Path(path).expanduser().exists():
             raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
-    return open_task(*source, kind=kind.name, **dataclasses.asdict(options))
+    if not source:
+        raise OdeumError(
+            f"'{directory}' was imported, and has no data of its own; `odeum refine {directory} DATA` gives it some"
+        )
+    like = load_task(directory) if record.get("taken_over") else None
+    return open_task(*source, kind=kind.name, like=like, **dataclasses.asdict(options))
 
 
 @contextmanager

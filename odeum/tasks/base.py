@@ -39,6 +39,7 @@ class Task(ABC):
     higher_is_better: ClassVar[bool]
     columns: Columns = ()  # of a table: where a question stands in one like those of the training
     target_column: str | int | None = None  # of a table: where the answer stood
+    taken_over: bool = False  # whether tokens, or the looks of images, are those of another task
     quick: int = 1000  # examples that suffice for a look during the training
 
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
@@ -152,6 +153,9 @@ class Task(ABC):
         """`evaluate`, and what is kept of single examples (none: a task that keeps nothing)."""
         return self.evaluate(model, split, device), None
 
+    def as_one(self) -> None:  # noqa: B027 (a task may have nothing to put in one)
+        """Make everything the test part, where a model that was trained on none of it is looked at (none: it stays)."""
+
     def need_data(self, split: str | None = None) -> None:
         if not self.has_data:
             raise OdeumError(f"the task '{self.name}' was loaded without its data; open it again to train or evaluate")
@@ -224,6 +228,7 @@ class Task(ABC):
             "settings": type(self.options).__name__,
             "options": dataclasses.asdict(self.options),
             "files": {name: checksum(content) for name, content in files.items()},
+            **({"taken_over": True} if self.taken_over else {}),
             **self.record(),
         }
         write_json(directory / "task.json", content)

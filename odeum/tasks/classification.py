@@ -53,7 +53,9 @@ class ClassificationTask(Classes, TextTask):
         self.classes = classes
 
     @classmethod
-    def open(cls, data: str | Path, *more: str | Path, options: ClassificationData) -> ClassificationTask:
+    def open(
+        cls, data: str | Path, *more: str | Path, options: ClassificationData, like: Any = None
+    ) -> ClassificationTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
         found = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
@@ -64,8 +66,8 @@ class ClassificationTask(Classes, TextTask):
         rows = split(found.parts, labels, str(data), options.fold)
         most = options.test_examples or (5000 if data == "imdb-bytes" else None)
         rows["test"], note = some(rows["test"], most)
-        tokens = learn_tokens(options, [text for text, _ in rows["train"]])
-        length = room(options, tokens)
+        tokens = learn_tokens(options, [text for text, _ in rows["train"]]) if like is None else like.tokens
+        length = room(options, tokens) if like is None else min(like.length, options.length or like.length)
         parts = {part: numbered(some, tokens, labels, length) for part, some in rows.items()}
         classes = [found.names.get(label, label) for label in labels]
         name = str(data) if known else paths[0].resolve().name

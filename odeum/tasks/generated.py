@@ -23,7 +23,7 @@ class GeneratedTask(ClassificationTask):
         """Rows of (text, class) for each of train, valid and test: the same rows for the same options."""
 
     @classmethod
-    def open(cls, data: str | Path, *more: str | Path, options: Any) -> GeneratedTask:
+    def open(cls, data: str | Path, *more: str | Path, options: Any, like: Any = None) -> GeneratedTask:
         cls.refuse_files(data, *more)
         rows = cls.generate(options)
         for part in SPLITS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.data import augment, image_files, pictures
+from odeum.errors import OdeumError
 from odeum.kinds import MODELS, NAMED
 from odeum.settings.data import Data, ImageData
 from odeum.settings.model import Vision
@@ -50,7 +52,9 @@ class ImageTask(Classes, PictureTask):
         self.classes = classes
 
     @classmethod
-    def open(cls, data: str | Path, *more: str | Path, options: ImageData) -> ImageTask:
+    def open(cls, data: str | Path, *more: str | Path, options: ImageData, like: Any = None) -> ImageTask:
+        if like is not None:
+            options = dataclasses.replace(options, size=like.size, fit=like.options.fit)
         one_folder(more, options.size)
         known = str(data) in NAMED
         folder = Path(data).expanduser()
@@ -59,7 +63,9 @@ class ImageTask(Classes, PictureTask):
         else:
             found = image_files.folder(folder, options.size, options.fit, options.fold, options.strict)
         images = found.parts["train"][0]
-        mean, std = statistics(images)
+        mean, std = statistics(images) if like is None else (like.mean, like.std)
+        if images.shape[1] != len(mean):
+            raise OdeumError(f"the images of '{data}' have {images.shape[1]} channels, and the model takes {len(mean)}")
         name = str(data) if known else Path(data).resolve().name
         size = options.size or images.shape[-1]
         task = cls(name, options, found.classes, size, mean, std, found.mirrors, found.parts, [str(data)])

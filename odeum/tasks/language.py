@@ -64,7 +64,7 @@ class LanguageTask(Task):
             raise OdeumError(f"context should be below length {length}, not {self.context}")
 
     @classmethod
-    def open(cls, data: str | Path, *more: str | Path, options: LanguageData) -> LanguageTask:
+    def open(cls, data: str | Path, *more: str | Path, options: LanguageData, like: Any = None) -> LanguageTask:
         known = str(data) in NAMED
         paths = [Path(p).expanduser() for p in (data, *more)]
         if known:
@@ -73,11 +73,11 @@ class LanguageTask(Task):
         else:
             corpus = corpora.read_corpus(paths, options.fold)
         wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
-        tokens = learn_corpus_tokens(options, corpus["train"], wiki)
+        tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
-        length = min(options.length, len(streams["train"]) // 16)
+        length = min(options.length, len(streams["train"]) // 16, *([] if like is None else [like.length]))
         if length < SHORTEST_WINDOW or any(len(stream) < 2 for stream in streams.values()):
             counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())
             raise OdeumError(
@@ -85,6 +85,11 @@ class LanguageTask(Task):
                 f"{16 * SHORTEST_WINDOW} to train on and 2 in each other part are needed"
             )
         return cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
+
+    def as_one(self) -> None:
+        """Everything is the test part: for a model that was trained on none of it."""
+        self.streams["test"] = torch.cat(list(self.streams.values()))
+        self.words["test"] = _words(self.tokens.decode(self.streams["test"].tolist()))
 
     @property
     def has_data(self) -> bool:

@@ -24,7 +24,7 @@ class ListOpsTask(GeneratedTask):
         }
 
     @classmethod
-    def open(cls, data: str | Path, *more: str | Path, options: Any) -> ListOpsTask:
+    def open(cls, data: str | Path, *more: str | Path, options: Any, like: Any = None) -> ListOpsTask:
         """As any generated task, but with all symbols, classes and room for the longest, whether they occur or not."""
         cls.refuse_files(data, *more)
         sizes = dataclasses.replace(options, min_length=500, max_length=2000, count=96_000) if options.long else options

@@ -21,6 +21,7 @@ from odeum.settings.data import Data, MaskedData
 from odeum.settings.model import MaskedLanguage
 from odeum.settings.training import Training
 from odeum.tasks.base import Batch, Task, evaluating, generator, move, perplexity
+from odeum.tasks.evidence import Evidence
 
 RECIPES = {"other": Training(epochs=20, batch_size=32, learning_rate=1e-3, weight_decay=0.05)}
 FOLDS = 7
@@ -89,6 +90,11 @@ class MaskedTask(Task):
         }
         return task
 
+    def as_one(self) -> None:
+        """Everything is the test part: for a model that was trained on none of it."""
+        rows = [row for part in self.parts.values() for row in part.flat.split(part.lengths.tolist())]
+        self.parts["test"] = Ragged(row.tolist() for row in rows)
+
     def framed(self, ids: list[int]) -> list[int]:
         """With the tokens that stand at both ends."""
         first, last = self.special.first, self.special.last
@@ -137,8 +143,8 @@ class MaskedTask(Task):
         labels = torch.where(chosen, ids, IGNORE)
         return {"input_ids": torch.where(chosen, shown, ids), "attention_mask": mask, "labels": labels}
 
-    def folds(self, split: str, limit: int | None = None) -> Iterator[Batch]:
-        """Every token of a part hidden once, each seventh of a line at a time; nothing is drawn."""
+    def folds(self, split: str, limit: int | None = None) -> Iterator[tuple[Tensor, Batch]]:
+        """Every token of a part hidden once, each seventh of a line at a time; nothing is drawn. Rows and batch."""
         part = self.parts[split]
         looked_at = torch.arange(len(part)) if limit is None or limit >= len(part) else shuffled(len(part))[:limit]
         lengths = part.lengths[looked_at]
@@ -150,25 +156,41 @@ class MaskedTask(Task):
                 if bool(chosen.any()):
                     labels = torch.where(chosen, ids, IGNORE)
                     hidden = torch.where(chosen, self.special.mask, ids)
-                    yield {"input_ids": hidden, "attention_mask": mask, "labels": labels}
+                    yield looked_at[rows], {"input_ids": hidden, "attention_mask": mask, "labels": labels}
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
         """Mean loss of a hidden token, its exponential, and how many are told right."""
+        return self._examine(model, split, device, limit)[0]
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        return self._examine(model, split, device, None)
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None
+    ) -> tuple[dict[str, float], Evidence]:
+        """The scores, and the mean loss of the hidden tokens of each line."""
         self.need_data(split)
-        loss = right = count = 0.0
+        losses, counts = (torch.zeros(len(self.parts[split]), dtype=torch.float64) for _ in range(2))
+        right = 0.0
         with evaluating(model, device) as place:
-            for batch in self.folds(split, limit):
+            for rows, batch in self.folds(split, limit):
                 batch = move(batch, place)
                 labels = batch.pop("labels")
-                logits, target = model(**batch).logits.float()[labels != IGNORE], labels[labels != IGNORE]
-                loss += nn.functional.cross_entropy(logits, target, reduction="sum").item()
-                right += (logits.argmax(-1) == target).sum().item()
-                count += len(target)
+                logits = model(**batch).logits.float()
+                loss = nn.functional.cross_entropy(
+                    logits.transpose(1, 2), labels, ignore_index=IGNORE, reduction="none"
+                )
+                losses[rows] += loss.sum(dim=1).double().cpu()
+                counts[rows] += (labels != IGNORE).sum(dim=1).double().cpu()
+                right += ((logits.argmax(-1) == labels) & (labels != IGNORE)).sum().item()
+        count = float(counts.sum())
         if not count:
             raise OdeumError(f"the {split} part of '{self.name}' holds no token that could be hidden")
-        return {"loss": loss / count, "perplexity": perplexity(loss / count), "accuracy": right / count}
+        mean = float(losses.sum()) / count
+        scores = {"loss": mean, "perplexity": perplexity(mean), "accuracy": right / count}
+        return scores, Evidence((losses / counts)[counts > 0])
 
     @property
     def mask_name(self) -> str:

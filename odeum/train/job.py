@@ -24,6 +24,7 @@ from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import read_json, remark_unsealed, sweep, write_json
 from odeum.tasks import Task
 from odeum.tasks.evidence import CONFUSION, EXAMPLES
+from odeum.train.origin import begin_mark
 from odeum.train.provenance import git_revision, versions
 from odeum.train.resume import check_origin
 
@@ -60,6 +61,8 @@ class Job:
     """begin again where there is a run"""
     threads: int | None = None
     """of a CPU; part of the plan, because they decide in which order sums are rounded (none: by the size of a step)"""
+    begin_from: Path | None = None
+    """the run whose weights it begins with"""
     facts: dict[str, Any] | None = None
     """what `describe` says of the model, if it has been asked already"""
 
@@ -192,6 +195,7 @@ def _identity(job: Job) -> dict[str, Any]:
         "training": asdict(job.training),
         "fingerprint": job.task.fingerprint(),
         "resumed_from": None if job.resume_from is None else str(job.resume_from),
+        **({} if job.begin_from is None else {"begun_from": begin_mark(job.begin_from)}),
     }
     return json.loads(json.dumps(content))
 

@@ -33,6 +33,7 @@ from odeum.train.job import Job, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
 from odeum.train.optimization import Average, TrainingEnd, learning_rate, make_optimizer
+from odeum.train.origin import begin_with
 from odeum.train.progress import Listener, clock_time
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
@@ -56,6 +57,8 @@ class Trainer:
         torch.manual_seed(job.seed)
         model = build(job.architecture, job.model)
         assert isinstance(model, OdeumModel)
+        if job.begin_from is not None:
+            begin_with(model, job.begin_from)
         self.model = model.to(world.device)
         self.model.label_smoothing = self.training.label_smoothing
         self.wrapped = world.wrap(self.model)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from corpus.case import Case, words
-from odeum.cli import VERBS
 from odeum.kinds import KINDS
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.checks import options
@@ -31,7 +30,7 @@ def verbs() -> Iterator[Case]:
     yield words("--plugin", "--plugin needs a value")
     yield Case(("",), "unknown verb ''")
     yield Case(("train digits",), "unknown verb 'train digits'")
-    for verb in VERBS:
+    for verb in OBJECT:
         start = f"{verb} {OBJECT[verb]}"
         yield words(f"{start} --nonsense", "unknown option --nonsense")
         yield words(f"{start} --nonsense=3", "unknown option --nonsense")

@@ -1,0 +1,45 @@
+"""An imported model beside the one that it was made from: the largest difference of a logit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+
+from odeum.interop.loading import Imported
+from odeum.models.vision import ImageModel
+
+AUTOS = {
+    "Language": transformers.AutoModelForCausalLM,
+    "MaskedLanguage": transformers.AutoModelForMaskedLM,
+    "Classification": transformers.AutoModelForSequenceClassification,
+    "Vision": transformers.AutoModelForImageClassification,
+}
+LENGTH = 24
+
+
+def difference(found: Imported) -> float | None:
+    """On random input; None where transformers cannot read the source, or the head is new."""
+    folder, model = found.source.folder, found.model
+    config = {
+        key: value for key, value in found.source.config.items() if key not in ("id2label", "label2id", "num_labels")
+    }
+    if folder is None or found.family == "timm_vit" or not config or any("is new" in note for note in found.notes):
+        return None
+    classes: Any = getattr(model.settings, "classes", None)
+    named = {} if classes is None else {"num_labels": classes}
+    random = torch.Generator().manual_seed(0)
+    try:
+        made = transformers.AutoConfig.for_model(**(config | {"model_type": found.family}), **named)
+        theirs = AUTOS[type(model.settings).__name__].from_pretrained(folder, config=made, dtype=torch.float32).eval()
+    except Exception:  # a source that transformers cannot read is no mistake of the user
+        return None
+    if isinstance(model, ImageModel):
+        side = model.settings.image_size
+        x = torch.randn(2, model.settings.channels, side, side, generator=random)
+    else:
+        settings: Any = model.settings
+        x = torch.randint(settings.vocabulary, (2, min(LENGTH, settings.length)), generator=random)
+    with torch.no_grad():
+        return float((model(x).logits - theirs(x).logits).abs().max())

@@ -1,0 +1,128 @@
+"""Pretrained and trained weights under other architectures and solvers; and training that begins with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as T
+
+from odeum import build, load
+from odeum.cli import main
+from odeum.compare.refining import Sweep, count_evaluations
+from odeum.models.saved import load_model
+from odeum.settings.spelling import parse
+from odeum.train.conversion import convert, moved
+
+SIZES = {"width": 16, "heads": 2, "depth": 4, "hidden": 24, "vocabulary": 19, "length": 12}
+
+
+def scrambled(architecture: str) -> torch.nn.Module:
+    model = build(architecture, "language_small", **SIZES)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_macaron_and_back_is_the_same_model(activation: str) -> None:
+    """The halves of a feed-forward are a macaron layer whose two steps add up to its one."""
+    source = build("sequential", "language_small", **SIZES, activation=activation).eval()
+    there = convert(source, parse("macaron"))
+    assert not there.new and there.made
+    back = convert(there.model, parse("sequential"))
+    for a, b in zip(source.state_dict().values(), back.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b) if activation == "relu" else None
+    assert moved(source, back.model).logits < 1e-5 if activation == "relu" else True
+
+
+@pytest.mark.parametrize(
+    ("architecture", "exact"), [("parallel", True), ("rk4", True), ("strang", True), ("parallel:norm=shared", False)]
+)
+def test_weights_go_by_role(architecture: str, exact: bool) -> None:
+    source = scrambled("sequential")
+    found = convert(source, parse(architecture))
+    assert not found.new and bool(found.made) != exact
+    assert moved(source, convert(source, parse("sequential")).model).logits == 0
+    assert len(moved(source, found.model).layers) == 4
+
+
+def test_layers_that_become_one_get_their_mean_and_spread_again() -> None:
+    source = scrambled("sequential")
+    shared = convert(source, parse("sequential:independent=2"))
+    assert not shared.new
+    qkv = "flows.{}.field.fields.attention.field.qkv.weight"
+    own, theirs = shared.model.stack.state_dict(), source.stack.state_dict()
+    torch.testing.assert_close(own[qkv.format(1)], (theirs[qkv.format(2)] + theirs[qkv.format(3)]) / 2)
+    first = convert(source, parse("sequential:independent=2"), "first").model.stack.state_dict()
+    assert torch.equal(first[qkv.format(1)], theirs[qkv.format(2)])
+    again = convert(shared.model, parse("sequential"))
+    assert moved(shared.model, again.model).logits < 1e-6
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny ALBERT with a vocabulary, imported."""
+    folder = tmp_path_factory.mktemp("albert")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 6, "num_attention_heads": 2, "intermediate_size": 20}
+    config = T.AlbertConfig(vocab_size=12, embedding_size=8, max_position_embeddings=16, **sizes)
+    T.AlbertForMaskedLM(config).save_pretrained(folder / "theirs")
+    (folder / "theirs" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n")
+    (folder / "lines.txt").write_text("\n".join(["a b c d a b", "b c d a", "a a b b c c d"] * 8))
+    assert main(["import", str(folder / "theirs"), "--out", str(folder / "run")]) == 0
+    return folder
+
+
+@pytest.mark.slow
+def test_import_refine_convert_and_train(albert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = albert / "run"
+    ((best, *_),) = load(run).predict(["a [MASK] c"], top=2)[0]
+    assert best[0] in "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d" or best[0].startswith("<unused")
+    assert (
+        main(
+            [
+                "refine",
+                str(run),
+                str(albert / "lines.txt"),
+                "--out",
+                str(albert / "out"),
+                "--save",
+                str(albert / "fine"),
+            ]
+        )
+        == 0
+    )
+    shown = capsys.readouterr().out
+    assert "has no small-step limit" in shown and "refused: rk4" in shown and "cheapest" in shown
+    rows = json.loads((albert / "out" / "refine.json").read_text())["rows"]
+    by_name = {row["variant"]: row for row in rows}
+    assert by_name["lie-trotter, 3 steps over [0, 6]"]["evaluations"] == 3
+    assert by_name["lie-trotter, 12 steps over [0, 12]"]["evaluations"] == 12
+    assert (albert / "out" / "refine.svg").read_text().startswith("<?xml")
+    assert load_model(albert / "fine") is not None
+    assert main(["convert", str(run), "--architecture", "post-norm:independent=2", "--out", str(albert / "two")]) == 0
+    assert "logits moved: 0 " in capsys.readouterr().out  # the same layer twice
+    words = ["train", str(albert / "lines.txt"), "--from", str(albert / "two"), "--train.steps", "2"]
+    assert main([*words, "--out", str(albert / "tuned")]) == 0
+    tuned, start = load(albert / "tuned"), load_model(albert / "two")
+    assert tuned.task.tokens.size == 12 and len(tuned.model.stack.flows) == 2
+    far = (tuned.model.embedding.weight - start.embedding.weight).abs().max()
+    assert 0 < far < 0.1  # it began there, and moved
+    assert tuned.evaluate("test")["loss"] > 0
+
+
+def test_unit_steps_are_the_model_itself() -> None:
+    """One interval of as many unit steps is the row of layers that share their weights."""
+    model = build("sequential:independent=1", "language_small", **SIZES).eval()
+    sweep = Sweep(model, task=None)  # ty: ignore[invalid-argument-type]
+    first, *others = sweep.variants()
+    ids = torch.randint(19, (2, 7))
+    torch.testing.assert_close(sweep.built(first)(ids).logits, model(ids).logits)
+    counts = {v.label: count_evaluations(sweep.built(v)) for v in others}
+    assert counts["rk4, 8 steps over [0, 4]"] == 32 and counts["lie-trotter, 2 steps over [0, 4]"] == 2
+    finer = sweep.built(next(v for v in others if v.label == "rk4, 8 steps over [0, 4]"))
+    coarse = sweep.built(next(v for v in others if v.label == "rk4, 4 steps over [0, 4]"))
+    same = (finer(ids).logits - coarse(ids).logits).norm() / coarse(ids).logits.norm()
+    assert same < 0.1  # a pre-norm flow has a limit
