@@ -45,9 +45,9 @@ def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
         type(x) is Tensor
         and x.device.type == "cpu"
         and torch.is_grad_enabled()
-        and not getattr(_HERE, "recomputed", False)
         and not torch.is_autocast_enabled("cpu")
         and plain_autograd()
+        and not getattr(_HERE, "recomputed", False)
         and not nn.modules.module._has_any_global_hook()
         and all(map(_untouched, linears))
     )
