@@ -61,6 +61,13 @@ class ClaimResult:
     """in the unit of the difference"""
     more: int | None = None
     """of one that is not resolved: about so many more seeds would do it (none: more than can be estimated)"""
+    first_look: int = 0
+    """seeds at which words are said for the first time"""
+
+    @property
+    def early(self) -> bool:
+        """Whether the first look is still to come: an interval would say nothing yet."""
+        return self.difference is not None and self.difference.n < self.first_look
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ def _judge(claim: Claim, decision: Decision, table: PaperTable) -> ClaimResult:
     more = None
     if opinion == "not resolved":
         more = lacking if lacking > 0 else _more(claim, found, margin, table.judged.higher_is_better)
-    return ClaimResult(claim, opinion, found, margin, more)
+    return ClaimResult(claim, opinion, found, margin, more, table.seeds.looks[0].seeds)
 
 
 def _opinion(claim: Claim, decision: Decision, higher_is_better: bool) -> Opinion:

@@ -36,7 +36,7 @@ def marks_of(results: Sequence[TableResult]) -> list[ClaimMark]:
 
 def _mark(table: PaperTable, found: ClaimResult) -> ClaimMark | None:
     difference = found.difference
-    if difference is None or difference.low is None or difference.high is None or not found.margin:
+    if difference is None or difference.low is None or difference.high is None or found.early or not found.margin:
         return None
     sign = 1 if table.judged.higher_is_better else -1
     low, high = sorted((sign * difference.low / found.margin, sign * difference.high / found.margin))

@@ -103,7 +103,8 @@ def claim_grid(result: TableResult, claims: Sequence[ClaimResult]) -> Grid:
         published = result.table.published(claim)
         ours = NONE
         if difference is not None and math.isfinite(difference.mean):
-            ours = scale.interval(difference.mean, difference.low, difference.high)
+            ends = (None, None) if found.early else (difference.low, difference.high)
+            ours = scale.interval(difference.mean, *ends)
         lines.append(
             [
                 f"{claim.text}{' (our question)' if claim.ours else ''}",
@@ -139,6 +140,8 @@ def verdict_text(found: ClaimResult) -> str:
         return found.opinion
     if found.difference is not None and found.difference.problem == "diverged":
         return "not resolved: a run diverged"
+    if found.early and found.difference is not None:
+        return f"not resolved: {found.difference.n} of the {found.first_look} seeds of the first look"
     more = "over a thousand more seeds, or a longer training" if found.more is None else _seeds(found.more)
     return f"not resolved: {more}"
 
