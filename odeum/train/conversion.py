@@ -86,7 +86,7 @@ def _of_layer(prefix: str, rest: str, theirs: dict[str, Tensor]) -> tuple[Tensor
         return _half(theirs.get(f"{prefix}feedforward.{half[2]}"), half[2], half[1] == "out", theirs, prefix), False
     if whole := re.fullmatch(r"feedforward\.(.+)", rest):
         pair = [theirs.get(f"{prefix}feedforward_{side}.{whole[1]}") for side in ("in", "out")]
-        return _joined(pair, whole[1]), False
+        return _joined(pair, whole[1], theirs.get(f"{prefix}feedforward_in.down.weight")), False
     if norm := re.fullmatch(r"norm\.(.+)", rest):  # one norm of both branches
         pair = [theirs.get(f"{prefix}{branch}.norm.{norm[1]}") for branch in ("attention", "feedforward")]
         return (None if None in pair else torch.stack(pair).mean(dim=0)), False  # ty: ignore[invalid-argument-type]
@@ -109,15 +109,18 @@ def _half(whole: Tensor | None, name: str, last: bool, theirs: dict[str, Tensor]
     return torch.cat([part.chunk(2)[last] for part in parts])
 
 
-def _joined(pair: list[Tensor | None], name: str) -> Tensor | None:
+def _joined(pair: list[Tensor | None], name: str, down: Tensor | None) -> Tensor | None:
+    """Both halves of the hidden features, after each other; of gated ones all gates stand before what they gate."""
     first, last = pair
-    if first is None or last is None:
+    if first is None or last is None or down is None:
         return None
     if name == "down.weight":
         return 0.5 * torch.cat((first, last), dim=1)
     if name.startswith(("norm", "down")):
         return 0.5 * (first + last)
-    return torch.cat((first, last))
+    gated = first.shape[0] == 2 * down.shape[1]
+    halves = (half.chunk(2) if gated else (half,) for half in (first, last))
+    return torch.cat([part for both in zip(*halves, strict=True) for part in both])
 
 
 class Moved(NamedTuple):
