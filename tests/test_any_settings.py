@@ -15,6 +15,7 @@ from odeum.kinds import KINDS
 from odeum.models import build
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.checks import options
+from odeum.settings.pretrained import NOT_OFFERED
 from odeum.settings.spelling import parse, spell
 from odeum.settings.training import Training
 
@@ -41,7 +42,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def changes(draw: st.DrawFn, cls: type, most: int = 4) -> dict[str, Any]:
     """A few of a dataclass's fields, with values."""
     hints = get_type_hints(cls)
-    names = draw(st.lists(st.sampled_from(sorted(hints)), max_size=most, unique=True))
+    names = draw(st.lists(st.sampled_from(sorted({*hints} - {*NOT_OFFERED})), max_size=most, unique=True))
     return {name: draw(values(hints[name])) for name in names if name in {f.name for f in dataclasses.fields(cls)}}
 
 

@@ -104,14 +104,13 @@ def compare(
             if job.overwrite:
                 forget(job.directory)
         plan = plan_of(job, list(sized), reference)
-        if is_main():
-            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
-            size = f"{_several(len(sized), 'architecture')} × {seeds}"
-            print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
         plan, runs = prepare(job, plan, sized, reference)
         for run in runs.values():  # refuse before anything is trained
             refuse_another(run)
         if is_main():
+            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
+            size = f"{_several(len(sized), 'architecture')} × {seeds}"
+            print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
             plan.write(job.directory)
             if before is not None:
                 before(_forecast(job, plan, runs))

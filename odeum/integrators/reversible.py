@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
-from odeum.fields.base import Context, Field
+from odeum.fields.base import Context, Field, projects_anywhere
 from odeum.integrators.base import Method, remembered, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER
@@ -34,7 +34,20 @@ class Twin(NamedTuple):
     known: Known | None = None
 
 
-class ReversibleHeun(Method):
+class TwoStates(Method):
+    """A method that moves a state and its twin, and can be run backwards."""
+
+    def check(self, field: Field) -> None:
+        super().check(field)
+        if projects_anywhere(field):
+            raise OdeumError(f"{self.history} has no place for a norm after the step; use norm=pre, or another method")
+
+    @property
+    def reversible(self) -> bool:
+        return True
+
+
+class ReversibleHeun(TwoStates):
     """ŷ′ = 2 y − ŷ + dt f(ŷ), y′ = y + dt/2 (f(ŷ) + f(ŷ′)): order 2 (Kidger et al. 2021).
 
     One evaluation a step where the field does not change between steps (shared weights, weights smooth in time, no
@@ -45,10 +58,6 @@ class ReversibleHeun(Method):
     history = "reversible-heun"
     splits = False
     stability = "stable for imaginary eigenvalues of size to 1 alone: what the field contracts grows, alternating"
-
-    @property
-    def reversible(self) -> bool:
-        return True
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         remembered(context, "reversible-heun").state = Twin(x)
@@ -98,7 +107,7 @@ class ReversibleHeun(Method):
         ]
 
 
-class Coupled(Method):
+class Coupled(TwoStates):
     """y′ = λ y + (1 − λ) z + Ψ(dt, z), z′ = z − Ψ(−dt, y′): any one-step method Ψ, reversible (McCallum & Foster 2024).
 
     Of the order of Ψ, for two of its steps. Undoing multiplies rounding errors by 1/λ each step.
@@ -121,10 +130,6 @@ class Coupled(Method):
     def check(self, field: Field) -> None:
         super().check(field)
         self.part.check(field)
-
-    @property
-    def reversible(self) -> bool:
-        return True
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         remembered(context, "coupled").state = x
@@ -156,7 +161,7 @@ class Coupled(Method):
         ]
 
 
-class RevNet(Method):
+class RevNet(TwoStates):
     """q ← q + dt G(p), p ← p + dt F(q): attention moves one half by the other, the feed-forward back (Gomez 2017).
 
     Both halves begin as x, and their mean goes on. Its own equations, dq/dt = G(p) and dp/dt = F(q), are followed with
@@ -173,10 +178,6 @@ class RevNet(Method):
             raise OdeumError(
                 f"revnet moves two halves by different terms, but {field.formula('x')} is one; use norm=pre, not shared"
             )
-
-    @property
-    def reversible(self) -> bool:
-        return True
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         remembered(context, "revnet").state = x

@@ -212,7 +212,8 @@ def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None
         if not isinstance(now, dict):
             changes += [f"{key} is {now} and was {before}"] if now != before else []
             continue
-        before = before if isinstance(before, dict) else {}
+        # What an earlier version did not write was not there yet, and is as it begins.
+        before = (asdict(Training()) if key == "training" else {}) | (before if isinstance(before, dict) else {})
         names = [name for name in now if name not in MAY_CHANGE and now[name] != before.get(name)]
         changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
     if changes:
