@@ -44,6 +44,7 @@ def test_rows_stop_when_they_are_decided_and_the_same_command_adds_nothing(tmp_p
     assert table(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_all_decided_at_the_first_look_ends_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*AUTO, "--out", str(tmp_path)]
     assert main([*words, "--margin", "99"]) == 0

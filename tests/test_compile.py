@@ -50,7 +50,20 @@ def padding_of(x: Tensor) -> Tensor:
     return mask
 
 
-@pytest.mark.parametrize("spelling", FIXED)
+# One of a kind by default: without steps of its own, with stages, recomputed, remembering, looped, evolved.
+DEFAULT = (
+    "parallel:independent=1",
+    "rk4",
+    "rk4:gradient=checkpointed",
+    "transevolve",
+    "dense:independent=1",
+    FIXED[-1],
+)
+
+
+@pytest.mark.parametrize(
+    "spelling", [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in FIXED]
+)
 def test_fixed_steps_compile_into_one_graph(spelling: str) -> None:
     model, x = encoder(spelling), torch.randn(3, 6, 16)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
@@ -76,6 +89,7 @@ def test_dropout_compiles_into_one_graph(spelling: str) -> None:
 @pytest.mark.parametrize(
     "spelling", ["rk4", "ode-transformer", "strang:gradient=checkpointed", "rk4:gradient=checkpointed"]
 )
+@pytest.mark.slow
 def test_a_compiled_step_draws_what_a_step_draws(spelling: str) -> None:
     """The same numbers from the same seed, in the gradient too: once a step, and found again by its other stages."""
     model, x = encoder(spelling, stochastic_depth=0.5), torch.randn(8, 6, 16)

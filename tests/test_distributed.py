@@ -163,6 +163,7 @@ class Launched:
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes through /proc")
 @pytest.mark.parametrize("strategy", [pytest.param("ddp"), pytest.param("fsdp2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_killed_process_ends_all_and_the_command_continues(tmp_path: Path, strategy: str) -> None:
     out, log = tmp_path / "run", tmp_path / "log"
     words = [*WORDS, "--train.steps", "200", "--train.checkpoint_every", "5", "--out", str(out)]

@@ -57,6 +57,7 @@ def needs_onnx() -> None:
 
 
 @pytest.mark.parametrize("model", ["texts", *(pytest.param(m, marks=pytest.mark.slow) for m in MODELS if m != "texts")])
+@pytest.mark.slow
 def test_onnx_is_the_model_at_other_sizes(model: str, tmp_path: Path) -> None:
     needs_onnx()
     written = write_graph(built("parallel", model), tmp_path, "onnx")
@@ -146,6 +147,7 @@ except odeum.OdeumError as error:
     assert re.search(r"export to onnx needs onnxruntime; `pip install odeum\[export\]`", found.stdout)
 
 
+@pytest.mark.slow
 def test_eight_bit_weights_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs_onnx()
     run, out = str(tmp_path / "run"), tmp_path / "out"

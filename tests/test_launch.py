@@ -56,6 +56,7 @@ def test_a_spec_is_json_and_says_the_same_job(digits: Any, tmp_path: Path) -> No
     assert RunSpec.of(again.job(lambda _: digits)) == spec
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_bits_of_one_and_die_with_nothing_lost(digits: Any, tmp_path: Path) -> None:
     with Inline() as one:
         expected = scores_of(one.run(jobs(digits, tmp_path / "one", 40), ignore))

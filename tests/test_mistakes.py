@@ -245,6 +245,7 @@ def test_help_is_short_and_says_only_what_is_true(capsys: pytest.CaptureFixture[
     assert "type:" not in text and "CONFIG" not in text and "(default: sequential)" in text
 
 
+@pytest.mark.slow
 def test_multiply_adds_of_a_comparison_are_those_that_were_asked_for(tmp_path: Path) -> None:
     words = ["compare", "digits", "--architectures", "sequential,rk4", "--seeds", "1", "--train.macs", "2e9"]
     steps = {}

@@ -332,7 +332,7 @@ def test_a_way_back_that_is_lost_is_told() -> None:
         ("reversible:scheme=coupling,keep=0", "should be positive, not 0"),
         ("reversible:scheme=coupling,method=leapfrog", "but leapfrog remembers"),
         ("reversible:norm=shared", "revnet moves two halves by different terms"),
-        ("reversible:norm=post-sum,scheme=heun", "cannot undo a norm after the steps"),
+        ("reversible:norm=post-sum,scheme=heun", "no place for a norm after the step"),
         ("reversible:scheme=euler", "unknown scheme of reversible 'euler'"),
     ],
 )

@@ -62,7 +62,7 @@ def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert (sys.stdout, sys.stderr) == before and not commands(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("cp1252", marks=pytest.mark.slow)])
 def test_letters_that_a_terminal_does_not_have(encoding: str) -> None:
     assert degrade("x ← 2 × ½ ± 1 … “é”", "ascii") == 'x <- 2 x 1/2 +/- 1 ... "e"'
     for words in (["list"], ["describe", "rk4"], ["--help"], ["describe", "∂"], ["train", "--help"]):

@@ -77,6 +77,7 @@ def test_one_that_is_not_there_is_a_sentence(
     assert "unknown tracker 'wanb'; did you mean 'wandb'?" in complaint() and not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_workers_side_by_side_write_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra 'track' is not installed")
     out = tmp_path / "all"
