@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,9 +22,9 @@ IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "x", "data"), ("labels", "y", "targets")
 
 def _arrow() -> Any:
     try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
+        pyarrow: Any = import_module("pyarrow")
+        for part in ("ipc", "parquet"):
+            import_module(f"pyarrow.{part}")
     except ImportError:
         raise OdeumError("Parquet and Arrow need pyarrow; `pip install odeum[data]`") from None
     return pyarrow
@@ -67,7 +68,7 @@ def _batches(arrow: Any, files: list[Path]) -> Iterator[Any]:
 
 
 def _check_columns(path: Path, schema: Any) -> None:
-    import pyarrow.types as types
+    types: Any = import_module("pyarrow.types")
 
     for field in schema:
         if types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type):

@@ -9,6 +9,7 @@ import inspect
 import io
 import warnings
 from collections.abc import Generator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,8 +158,7 @@ def compare_graph(graph: Graph, run: Any) -> float:
 
 
 def _onnx_runner(path: Path, names: list[str]) -> Any:
-    import onnxruntime
-
+    onnxruntime: Any = import_module("onnxruntime")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(*inputs: Tensor) -> Tensor:
