@@ -27,6 +27,7 @@ def runs(out: Path) -> dict[str, int]:
     return {folder.name: len(list(folder.glob("seed-*/result.json"))) for folder in out.iterdir() if folder.is_dir()}
 
 
+@pytest.mark.slow
 def test_rows_stop_when_they_are_decided_and_the_same_command_adds_nothing(tmp_path: Path) -> None:
     """By a loss that twelve steps hardly move: some rows are within 3.4 % after three seeds, some are not."""
     words = [*AUTO, "--judge", "loss", "--margin", "3.4%", "--out", str(tmp_path)]

@@ -112,6 +112,7 @@ def test_a_choice_that_changes_no_pixel_makes_no_other_run() -> None:
     assert open_task("digits").fingerprint() == open_task("digits", fit="squash").fingerprint()
 
 
+@pytest.mark.slow
 def test_large_photos_are_read_one_by_one(tmp_path: Path) -> None:
     """Twelve photos of 36 megapixels are 1.3 GB as pixels; reading them may take a small part of that."""
     for name in ("a", "b"):

@@ -80,6 +80,7 @@ def test_two_processes_give_the_bits_of_one_and_die_with_nothing_lost(digits: An
     assert not any(worker.process.is_alive() for worker in two.workers)
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Path) -> None:
     first, second, *_ = jobs(digits, tmp_path, 2)
     wrong = replace(first, architecture=Layered(independent=7), directory=tmp_path / "wrong")

@@ -28,6 +28,7 @@ def test_four_evaluations_a_step_cost_more_than_one_and_a_copy_is_a_tie(tmp_path
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
+@pytest.mark.slow
 def test_models_that_do_not_fit_at_once_are_measured_beside_the_baseline_in_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
