@@ -104,19 +104,29 @@ def compare(
             if job.overwrite:
                 forget(job.directory)
         plan = plan_of(job, list(sized), reference)
-        plan, runs = prepare(job, plan, sized, reference)
-        for run in runs.values():  # refuse before anything is trained
-            refuse_another(run)
+        if (
+            job.training.budget is None or sized.keys() <= plan.pace.keys()
+        ):  # lengths are known already
+            _refuse_others(jobs_of(job, sized, recipes(job, sized, reference, plan.pace)))
         if is_main():
             seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
             size = f"{_several(len(sized), 'architecture')} × {seeds}"
             print(f"{size} on {job.task.name}, equal {job.match}; runs in {job.directory}", file=sys.stderr)
+        plan, runs = prepare(job, plan, sized, reference)
+        _refuse_others(runs)
+        if is_main():
             plan.write(job.directory)
             if before is not None:
                 before(_forecast(job, plan, runs))
         threads = plan.threads or 1
         launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory, job.plugins))
         return _train_all(job, plan, runs, launch, watch, after_look)
+
+
+def _refuse_others(runs: dict[tuple[str, int], Job]) -> None:
+    """A sentence if a folder holds a run with other settings, before anything is trained."""
+    for run in runs.values():
+        refuse_another(run)
 
 
 def foresee(job: Comparison) -> Forecast:
