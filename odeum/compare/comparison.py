@@ -104,9 +104,7 @@ def compare(
             if job.overwrite:
                 forget(job.directory)
         plan = plan_of(job, list(sized), reference)
-        if (
-            job.training.budget is None or sized.keys() <= plan.pace.keys()
-        ):  # lengths are known already
+        if job.training.budget is None or sized.keys() <= plan.pace.keys():  # lengths are known already
             _refuse_others(jobs_of(job, sized, recipes(job, sized, reference, plan.pace)))
         if is_main():
             seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
