@@ -31,7 +31,7 @@ def warm() -> None:
     """Import what children need; nothing is trained here, since a fork does not take autograd's threads along."""
     for name in ("torch._dynamo", "matplotlib.pyplot", "rich.table", "PIL.Image", "odeum.compare.comparison"):
         import_module(name)
-    for name in ("odeum.train", "odeum.tasks.run", "odeum.report", *(f"odeum.commands.{verb}" for verb in VERBS)):
+    for name in ("odeum.train", "odeum.tasks.run", "odeum.report", *(module for module, _ in VERBS.values())):
         import_module(name)
     torch.set_num_threads(1)
     open_task("digits")
