@@ -77,10 +77,28 @@ def test_a_comparison_parses_each_spelling_once_and_builds_each_run_once(
     here = counts["build of an object"]
     assert counts["build of text"] == 0 and (here, runs) in (
         (2, ["build"] * 4),  # side by side: here one model of each is timed, and each run builds its own elsewhere
-        (2 + 4, []),  # on one core all of it happens here
+        (4, []),  # on one core all of it happens here, and what was timed was a copy of a run's own model
     )
     plan = (tmp_path / "runs" / "comparison.json").read_text()
     counts.clear()
     assert main(command) == 0
     assert not any(counts[key] for key in counts if key.startswith("build")), "what was measured is not measured again"
     assert (tmp_path / "runs" / "comparison.json").read_text() == plan
+
+
+def test_one_seed_in_one_process_builds_and_describes_once_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+    import odeum.compare.measuring  # noqa: F401
+
+    for function in (parse, build, describe):
+        count_calls(monkeypatch, counts, function)
+    words = ["--architectures", "sequential,parallel:independent=1", "--baseline", "sequential", "--seeds", "1"]
+    short = ["--train.steps", "2", "--train.batch_size", "8", "--model.width", "8", "--model.dropout", "0.1"]
+    assert main(["compare", "digits", *words, *short, "--jobs", "1", "--out", str(tmp_path / "here")]) == 0
+    assert counts == {"parse of text": 2, "build of an object": 2, "describe of an object": 2}
+    assert main(["compare", "digits", *words, *short, "--jobs", "2", "--out", str(tmp_path / "there")]) == 0
+    for path in (tmp_path / "here").glob("*/seed-0/model.safetensors"):
+        other = tmp_path / "there" / path.relative_to(tmp_path / "here")
+        assert path.read_bytes() == other.read_bytes(), "a run whose model was built before its time is the same run"

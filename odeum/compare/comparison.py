@@ -17,6 +17,7 @@ from odeum.compare.seeds import Decision, Seeds, decide, going
 from odeum.distributed import ranks
 from odeum.distributed.ranks import is_main
 from odeum.errors import OdeumError, choose, notice
+from odeum.launch.inline import Inline
 from odeum.launch.launcher import Launcher, launcher
 from odeum.launch.local import jobs_for, threads_for
 from odeum.launch.worker import Event, Tell, finish
@@ -118,6 +119,9 @@ def compare(
                 before(_forecast(job, plan, runs))
         threads = plan.threads or 1
         launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory, job.plugins))
+        if not isinstance(launch, Inline):  # other processes build their own
+            for run in runs.values():
+                run.built.clear()
         return _train_all(job, plan, runs, launch, watch, after_look)
 
 
@@ -251,7 +255,13 @@ def plan_of(job: Comparison, names: list[str], reference: str) -> Plan:
 def jobs_of(job: Comparison, sized: dict[str, Job], training: dict[str, Training]) -> dict[tuple[str, int], Job]:
     """Every run that may be needed, by architecture and seed."""
     runs = {
-        (name, seed): replace(run, training=training[name], seed=seed, directory=run.directory / f"seed-{seed}")
+        (name, seed): replace(
+            run,
+            training=training[name],
+            seed=seed,
+            directory=run.directory / f"seed-{seed}",
+            built=run.built if seed == run.seed else [],
+        )
         for seed in range(job.seeds.limit)
         for name, run in sized.items()
     }

@@ -42,7 +42,9 @@ class Folds:
         """A run on the data of its seed; what the data decides of the model, such as its vocabulary, is its own too."""
         task = self.of(seed)
         model = replace(run.model, **task.facts())
-        return replace(run, task=task, model=model, facts=run.facts if model == run.model else None)
+        if model == run.model:
+            return replace(run, task=task)
+        return replace(run, task=task, model=model, facts=None, built=[])
 
     @property
     def overlap(self) -> float:

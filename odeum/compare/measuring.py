@@ -11,6 +11,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -19,7 +20,7 @@ from odeum.compare.pace import Pace
 from odeum.distributed.world import World
 from odeum.launch.worker import Reporting
 from odeum.settings.limits import machine_memory
-from odeum.train.job import Job, facts_of, plan_run
+from odeum.train.job import Job, facts_of, first_model, plan_run
 from odeum.train.memory import memory_now, peak_memory, reset_peak_memory
 
 WARM_UP = 2
@@ -32,8 +33,8 @@ LONGEST = 20.0
 """seconds that all turns take together, about"""
 SHARE = 0.05
 """of the time of all runs that measuring them is worth"""
-BYTES_A_PARAMETER = 16.0
-"""of a parameter in training: weight, gradient, and Adam's two averages"""
+BYTES_A_PARAMETER = 20.0
+"""of a parameter in training: weight, gradient, and Adam's two averages; and the weight before the first step"""
 
 
 def measure(
@@ -137,7 +138,10 @@ def stepper(job: Job, world: World) -> Callable[[], None]:
     """One optimizer step after another, on the batches of the run itself; nothing is written."""
     from odeum.train.loop import Trainer
 
-    trainer = Trainer(job, world, plan_run(job, world), Reporting(lambda event: None))
+    run = plan_run(job, world)
+    untouched = first_model(job)  # for the run itself; what is timed is a copy
+    trainer = Trainer(replace(job, built=[deepcopy(untouched)]), world, run, Reporting(lambda event: None))
+    job.built.append(untouched)
     batches = itertools.cycle(list(itertools.islice(trainer.batches(), 8)))
 
     def step() -> None:

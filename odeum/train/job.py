@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from odeum.distributed.world import World
 from odeum.errors import OdeumError, notice
+from odeum.models import OdeumModel, build
 from odeum.models.description import describe
 from odeum.models.saved import plugins_of
 from odeum.plugins import check_requirements
@@ -24,7 +25,7 @@ from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import read_json, remark_unsealed, sweep, write_json
 from odeum.tasks import Task
 from odeum.tasks.evidence import CONFUSION, EXAMPLES
-from odeum.train.origin import begin_mark
+from odeum.train.origin import begin_mark, begin_with
 from odeum.train.provenance import git_revision, versions
 from odeum.train.resume import check_origin
 
@@ -65,9 +66,23 @@ class Job:
     """the run whose weights it begins with"""
     facts: dict[str, Any] | None = None
     """what `describe` says of the model, if it has been asked already"""
+    built: list[OdeumModel] = field(default_factory=list, compare=False)
+    """the model as it begins, if it has been built already; who takes it out may train it"""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+
+
+def first_model(job: Job) -> OdeumModel:
+    """The model before its first step: what the seed makes of it, or the weights that the run begins with."""
+    if job.built:
+        return job.built.pop()
+    torch.manual_seed(job.seed)
+    model = build(job.architecture, job.model)
+    assert isinstance(model, OdeumModel)
+    if job.begin_from is not None:
+        begin_with(model, job.begin_from)
+    return model
 
 
 def facts_of(job: Job) -> dict[str, Any]:

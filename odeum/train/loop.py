@@ -20,7 +20,6 @@ from odeum.errors import CutOff, Diverged, OdeumError
 from odeum.integrators.energy import Energy, kinetic_energy
 from odeum.integrators.implicit import UNSOLVED, fixed_point_residual
 from odeum.integrators.reversing import reconstruction_drift
-from odeum.models import OdeumModel, build
 from odeum.models.saved import save_model
 from odeum.models.tensors import not_finite
 from odeum.settings.spelling import spell
@@ -29,11 +28,10 @@ from odeum.storage import read_json, write_json
 from odeum.train.batches import divide, step_seed
 from odeum.train.checkpoints import Checkpoints
 from odeum.train.interrupt import Interrupted, stop_softly
-from odeum.train.job import Job, macs_per_step
+from odeum.train.job import Job, first_model, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
 from odeum.train.optimization import Average, TrainingEnd, learning_rate, make_optimizer
-from odeum.train.origin import begin_with
 from odeum.train.progress import Listener, clock_time
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
@@ -54,12 +52,7 @@ class Trainer:
         self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
         self.checkpoints = Checkpoints(job.directory)
         _be_deterministic(self.training.deterministic)
-        torch.manual_seed(job.seed)
-        model = build(job.architecture, job.model)
-        assert isinstance(model, OdeumModel)
-        if job.begin_from is not None:
-            begin_with(model, job.begin_from)
-        self.model = model.to(world.device)
+        self.model = first_model(job).to(world.device)
         self.model.label_smoothing = self.training.label_smoothing
         self.wrapped = world.wrap(self.model)
         self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
