@@ -111,6 +111,9 @@ class Stack(nn.Module):
         """calls a layer with its arguments so that it is evaluated again in the backward pass (none: a plain call); for
         libraries that switch this on and off, such as transformers"""
 
+    def check(self) -> None:
+        """Refuse, in words, solvers that this stack would silently make something else of."""
+
     def timed(self, schedule: Sequence[int] | None = None) -> Iterator[tuple[Any, float]]:
         """The flows as they act, and when each begins; in another order than the stack's own, if one is given."""
         time = 0.0
@@ -198,9 +201,18 @@ def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) 
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     if not flows:
         raise OdeumError(f"{type(model).__name__} has no flows whose solver could be set")
+    before = [flow.solver for flow in flows]
     made = [_solver_for(flow, solver, keep_gradient) for flow in flows]
-    for flow, own in zip(flows, made, strict=True):
-        flow.solver = own
+    try:
+        for flow, own in zip(flows, made, strict=True):
+            flow.solver = own
+        for module in model.modules():
+            if isinstance(module, Stack):
+                module.check()
+    except OdeumError:
+        for flow, own in zip(flows, before, strict=True):
+            flow.solver = own
+        raise
 
 
 def _solver_for(flow: Flow, solver: Solver, keep_gradient: bool) -> Solver:
@@ -235,6 +247,12 @@ def set_steps(model: nn.Module, steps: float) -> None:
     solvers = [module for module in model.modules() if isinstance(module, FixedSteps)]
     if not solvers:
         raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")
+    for solver in solvers:
+        if not solver.method.divides and steps != solver.steps:
+            raise OdeumError(
+                f"{solver.method.history} has coefficients for one step in each of its layers, so its steps stay as "
+                f"they were built: {solver.steps:g} a unit of time, not {steps:g}"
+            )
     steps = int(steps) if steps == int(steps) else steps
     for solver in solvers:
         solver.steps = steps

@@ -116,18 +116,22 @@ class Looped(Stack):
         self.random, self.through, self.exit = random, through, exit
         self.taken = self.offered = 0
         """repeats of samples since the last `reset`: those that were computed, and as many as there could have been"""
-        remembers = next((m.history for flow in flows if (m := getattr(flow, "remembering", None))), None)
-        if remembers and (injection.again or exit):
-            raise OdeumError(
-                f"{remembers} remembers states that an injection or an exit would change behind its back; "
-                "use inject=none and exit=0, or a method without memory"
-            )
+        self.check()
         if through is not None and not injection.again:
             raise OdeumError(
                 f"through={through} cuts the gradient of the layers before the loop unless each repeat is told of "
                 "them; use inject=add, concat or stable"
             )
         self.repeat(repeats)
+
+    def check(self) -> None:
+        methods = (getattr(flow, "remembering", None) for flow in self.flows)
+        remembers = next((method.history for method in methods if method is not None), None)
+        if remembers and (self.injection.again or self.exit):
+            raise OdeumError(
+                f"{remembers} remembers states that an injection or an exit would change behind its back; "
+                "use inject=none and exit=0, or a method without memory"
+            )
 
     def repeat(self, repeats: int) -> None:
         """Let the core act so many times."""
@@ -155,7 +159,7 @@ class Looped(Stack):
         count = self._count(x)
         steps = self._carrying(context, self.order(count))
         for flow, time, here in itertools.islice(steps, self.core.start):
-            x = flow(x, here, time)
+            x = self._call(flow, x, here, time)
             yield x, flow, here
         if self.exit and not self.training and not x.is_meta:
             for state, flow, here in self._until_rest(x, context, steps, leave):
@@ -167,11 +171,11 @@ class Looped(Stack):
                 wanted = self.through is None or repeat >= count - self.through
                 for place, (flow, time, here) in enumerate(itertools.islice(steps, len(self.core))):
                     with torch.set_grad_enabled(torch.is_grad_enabled() and wanted):
-                        x = flow(self.injection(s, e) if place == 0 else x, here, time)
+                        x = self._call(flow, self.injection(s, e) if place == 0 else x, here, time)
                     yield x, flow, here
                 s = x
         for flow, time, here in steps:
-            x = flow(x, here, time)
+            x = self._call(flow, x, here, time)
             yield x, flow, here
 
     def _until_rest(
@@ -193,7 +197,7 @@ class Looped(Stack):
             before = None if s is None else s[rows]
             x = self.injection(before, e[rows])
             for place, (flow, time, here) in enumerate(repeat):
-                x = flow(x, _select_rows(here, rows, len(everything)), time)
+                x = self._call(flow, x, _select_rows(here, rows, len(everything)), time)
                 if not leave and place < len(self.core) - 1:
                     yield x, flow, here
             if s is None or before is None:
@@ -245,9 +249,17 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
         raise OdeumError(f"repeats must be a whole number, at least 1, not {repeats!r}")
     if exit is not None and not 0.0 <= exit < math.inf:
         raise OdeumError(f"exit must be a share of the state, zero or more, not {exit!r}")
+    before = [loop.exit for loop in loops]
+    try:
+        for loop in loops:
+            loop.exit = loop.exit if exit is None else exit
+            loop.check()
+    except OdeumError:
+        for loop, own in zip(loops, before, strict=True):
+            loop.exit = own
+        raise
     for loop in loops:
         loop.taken = loop.offered = 0
-        loop.exit = loop.exit if exit is None else exit
         loop.repeat(loop.repeats if repeats is None else repeats)
 
 
@@ -268,7 +280,7 @@ def _select_rows(context: Context, rows: Tensor, batch: int) -> Context:
         if mask is not None and mask.dim() == 4 and mask.shape[0] == batch:
             mask = mask[rows]
         if rotary is not None and rotary.positions.shape[0] == batch:
-            rotary = rotary._replace(positions=rotary.positions[rows])
+            rotary = rotary._replace(positions=rotary.positions[rows], tables=None)  # which are of all rows
         return source._replace(mask=mask, memory=None if memory is None else memory[rows], rotary=rotary)
 
     return context._replace(own=select(context.own), other=select(context.other))

@@ -10,13 +10,15 @@ import pytest
 import torch
 from small_runs import run
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from odeum import Encoder, build, set_repeats
+from odeum import Encoder, build, set_repeats, set_solver
 from odeum.architectures import stack
 from odeum.cli import main
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Source
 from odeum.fields.roles import by_role
+from odeum.integrators import FixedSteps, Leapfrog
 from odeum.looping import Looped, StableInjection, mean_repeats
 from odeum.settings.model import Shape
 
@@ -166,9 +168,10 @@ def resting(spelling: str = "looped:repeats=8,inject=stable,exit=0.1", **changes
     return build(spelling, "language_small", **(TEXT | changes)).eval()
 
 
-def test_a_sample_rests_by_itself() -> None:
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_a_sample_rests_by_itself(positions: str) -> None:
     """Whatever is beside it, before the padding or after it; and what it spares is counted."""
-    model, ids = resting(), torch.randint(0, 17, (6, 7))
+    model, ids = resting(positions=positions), torch.randint(0, 17, (6, 7))
     mask = torch.ones(6, 7, dtype=torch.bool)
     mask[2:4, :3] = False
     together = model(ids, attention_mask=mask).logits
@@ -224,6 +227,22 @@ def test_a_users_tensors_keep_all_samples_in_place() -> None:
     torch.testing.assert_close(model(x), found, rtol=0, atol=1e-12)
 
 
+def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
+    """As transformers does for each layer of a stack: the same gradients, each repeat evaluated once more."""
+    model, x, calls = loop("looped:inject=concat,through=2"), torch.randn(2, 5, 8).requires_grad_(), []
+
+    def again(flow: Any, *args: Any) -> Any:
+        return checkpoint(lambda *own: (calls.append(flow), flow(*own))[1], *args, use_reentrant=False)
+
+    plain = torch.autograd.grad(model(x).pow(3).sum(), [x, *model.parameters()])
+    model.recompute = again
+    found = torch.autograd.grad(model(x).pow(3).sum(), [x, *model.parameters()])
+    for a, b in zip(found, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    once = len(model.order(model.repeats))
+    assert len(calls) == once + len(model.order(2)), "every layer, and again those that gradients pass through"
+
+
 # ------------------------------------------------------------------------------------------------ in sentences
 
 
@@ -256,6 +275,15 @@ def test_what_cannot_be_set_is_a_sentence() -> None:
     for wrong in ({"repeats": 0}, {"repeats": 2.0}, {"exit": -1.0}, {"exit": float("nan")}):
         with pytest.raises(OdeumError, match="must be a"):
             set_repeats(loop("looped"), **wrong)
+    model, x = loop("looped"), torch.randn(2, 5, 8)
+    before = model(x)
+    with pytest.raises(OdeumError, match="leapfrog remembers states that an injection or an exit would change"):
+        set_solver(model, FixedSteps(Leapfrog()))
+    assert torch.equal(model(x), before)
+    model = loop("looped:inject=none,method=leapfrog")
+    with pytest.raises(OdeumError, match="use inject=none and exit=0"):
+        set_repeats(model, 2, exit=0.1)
+    assert not model.exit and model.repeats == 4
     with pytest.raises(OdeumError, match="repeats=1000000000 would make"):
         build("looped:repeats=1000000000", "vit_8")
     with pytest.raises(OdeumError, match="layers, more than the limit"):

@@ -108,11 +108,18 @@ def test_dense_averages_all_states_before() -> None:
     assert sum(row.numel() for row in rows.values()) == SHAPE.depth * (SHAPE.depth + 3) // 2
 
 
-def test_dense_keeps_its_steps() -> None:
-    model = stack("dense", SHAPE)
-    set_steps(model, 2)
-    with pytest.raises(OdeumError, match="its steps and layers stay as they were built"):
-        model(state())
+@pytest.mark.parametrize("name", ["dense", "yurii", "pcformer", "dense:interval=0.5"])
+def test_coefficients_of_a_layer_keep_its_steps(name: str) -> None:
+    model, x = stack(name, SHAPE), state()
+    before, own = model(x), 2 if "interval" in name else 1
+    with pytest.raises(OdeumError, match=f"its steps stay as they were built: {own} a unit of time, not 4"):
+        set_steps(model, 4)
+    set_steps(model, own)
+    assert torch.equal(model(x), before)
+    for flow in model.flows:  # ty: ignore
+        flow.solver.steps = 4
+    with pytest.raises(OdeumError, match="stay as they were built"):
+        model(x)
 
 
 # ------------------------------------------------------------------------------------------ yurii and pcformer

@@ -72,6 +72,8 @@ def nesterov(settings: NesterovLayers, place: Place) -> Method:
     """Coefficients for each sublayer."""
     if settings.steps != 1:
         raise OdeumError(f"yurii makes one step a layer, of length 1: steps=1, not {settings.steps}")
+    if settings.interval != 1.0:
+        raise OdeumError(f"yurii makes one step a layer, of length 1: interval=1, not {settings.interval:g}")
 
     def accelerated(index: int) -> Method:
         norm = make_norm(place.shape) if settings.normed else None

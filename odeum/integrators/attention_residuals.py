@@ -8,9 +8,8 @@ from operator import add
 import torch
 from torch import Tensor, nn
 
-from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projections, remembered, within_evaluation, within_step
 
 
 class AttentionResiduals(Method):
@@ -32,9 +31,7 @@ class AttentionResiduals(Method):
         self.last_query = nn.Parameter(torch.zeros(width)) if last else None
 
     def check(self, field: Field) -> None:
-        super().check(field)
-        if field.projects:
-            raise OdeumError("attention-residuals adds nothing that a norm after the step could stand on; use norm=pre")
+        refuse_projections(field, "attention-residuals adds nothing that a norm after the step could stand on")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         remembered(context, "attention-residuals").state = (0, (x,))

@@ -28,12 +28,15 @@ class Method(nn.Module):
     splits: bool = True
     """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
 
+    divides: bool = True
+    """whether a trained layer may be given more or fewer steps: not if it has coefficients for each of them"""
+
     def check(self, field: Field) -> None:
         """Refuse, in words, a field that this method would silently turn into something else.
 
         Unless a method says otherwise its step is one sum, after which norms of single terms would be lost.
         """
-        refuse_projecting_terms(field, self.history or type(self).__name__)
+        refuse_projecting_terms(field, self.history or type(self).__name__, self.splits)
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define step(field, t, dt, x, context)")
@@ -93,13 +96,20 @@ def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor) -> Tensor:
     return (way.pow(2) / abs(dt)).mean()
 
 
-def refuse_projecting_terms(field: Field, who: str) -> None:
+def refuse_projecting_terms(field: Field, who: str, splits: bool = True) -> None:
     """Post-norm summands under an unsplit method would lose their norms without a word."""
     if not field.projects and projects_anywhere(field):
+        other = "a splitting (method=lie-trotter)" if splits else "norm=pre"
         raise OdeumError(
             f"{who} adds all terms in one step and would drop the norm after each of them; "
-            "use one norm after the sum (norm=post-sum) or a splitting (method=lie-trotter)"
+            f"use one norm after the sum (norm=post-sum) or {other}"
         )
+
+
+def refuse_projections(field: Field, why: str) -> None:
+    """A method that leaves no place for a norm after the step, neither of a term nor of the sum."""
+    if projects_anywhere(field):
+        raise OdeumError(f"{why}; use norm=pre")
 
 
 def remembered(context: Context, who: str) -> Carry:

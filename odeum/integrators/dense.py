@@ -24,6 +24,7 @@ class Dense(Method):
     order = None
     history = "dense"
     splits = False
+    divides = False
 
     def __init__(self, inner: Method, layers: Sequence[int]) -> None:
         super().__init__()

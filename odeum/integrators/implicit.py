@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
 from odeum.integrators.runge_kutta import projected_step
 
 UNSOLVED = 0.1
@@ -33,7 +33,7 @@ class ImplicitMidpoint(Method):
         self.residual: float | None = None
 
     def check(self, field: Field) -> None:
-        super().check(field)
+        refuse_projecting_terms(field, "implicit-midpoint", splits=False)
         refuse_new_draws(field)
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:

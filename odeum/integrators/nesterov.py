@@ -20,6 +20,7 @@ class Nesterov(Method):
 
     order = None
     history = "yurii"
+    divides = False
 
     def __init__(self, norm: nn.Module | None = None, *, first: bool = False) -> None:
         super().__init__()

@@ -29,6 +29,7 @@ class AveragingCorrector(Method):
     order = None
     history = "pcformer"
     splits = False
+    divides = False
 
     def __init__(self, tableau: Tableau, layers: Sequence[int], norm: Callable[[], nn.Module]) -> None:
         super().__init__()

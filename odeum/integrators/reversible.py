@@ -12,8 +12,8 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
-from odeum.fields.base import Context, Field, projects_anywhere
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.fields.base import Context, Field
+from odeum.integrators.base import Method, refuse_projections, remembered, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER
 
@@ -38,9 +38,7 @@ class TwoStates(Method):
     """A method that moves a state and its twin, and can be run backwards."""
 
     def check(self, field: Field) -> None:
-        super().check(field)
-        if projects_anywhere(field):
-            raise OdeumError(f"{self.history} has no place for a norm after the step; use norm=pre, or another method")
+        refuse_projections(field, f"{self.history} has no place for a norm after the step")
 
     @property
     def reversible(self) -> bool:

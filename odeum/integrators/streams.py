@@ -14,9 +14,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projections, within_evaluation, within_step
 
 MOST_PERMUTED = 5
 """streams of which all orders are weighed: 120"""
@@ -36,12 +35,8 @@ class Streams(Method):
         self.count = count
 
     def check(self, field: Field) -> None:
-        super().check(field)
-        if field.projects:
-            raise OdeumError(
-                f"{self.history} adds to {self.count} streams, and a norm after the step would stand in none; "
-                "use norm=pre"
-            )
+        why = f"{self.history} adds to {self.count} streams, and a norm after the step would stand in none"
+        refuse_projections(field, why)
 
     def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """c [n], A [n, n] from the second stream index to the first, and b [n], with or without z's leading sizes."""

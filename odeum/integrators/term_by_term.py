@@ -17,6 +17,7 @@ class TermByTerm(Method):
         self.parts = nn.ModuleList(parts)
         self.history = parts[0].history
         self.order = parts[0].order
+        self.divides = parts[0].divides
 
     def check(self, field: Field) -> None:
         if len(field.terms) < 2:
