@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as T
+from timm_import import timm_or_skip
 from torch import Tensor, nn
 
 from odeum import OdeumError
@@ -276,7 +277,7 @@ def test_real_weights(package: str) -> None:
     [{}, {"init_values": 0.3, "class_token": False, "global_pool": "avg"}, {"reg_tokens": 2, "no_embed_class": True}],
 )
 def test_timms_models(options: dict[str, Any]) -> None:
-    pytest.importorskip("timm", reason="timm is not installed")
+    timm_or_skip()
     from timm.models.vision_transformer import VisionTransformer
 
     sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}

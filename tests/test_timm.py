@@ -10,16 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from timm_import import timm_or_skip
 
 from odeum.errors import OdeumError
 
-if importlib.util.find_spec("torchvision") and torch.version.cuda is None:
-    # PyPI's torchvision is built for CUDA: beside a torch without it, it loads once its operators are declared
-    _operators = torch.library.Library("torchvision", "FRAGMENT")
-    for _name in ("nms", "qnms"):
-        _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-timm = pytest.importorskip("timm", reason="the extra 'timm' is not installed (it brings torchvision)")
+timm = timm_or_skip()
 importlib.import_module("odeum.interop.timm")
 
 SMALL = {"img_size": 32, "patch_size": 8, "num_classes": 5}

@@ -14,39 +14,36 @@ from odeum.interop.reading import (
     NamedWeights,
     activation,
     dropout_of,
+    heads_of,
     linear,
+    norm,
     rotary_of,
     stacked,
+    turning_of,
 )
 from odeum.settings.architecture import Layered
 from odeum.settings.model import Language
 from odeum.settings.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
 
 
-def _heads(config: Config, width: int, *names: str) -> int:
-    found = config.get(*names)
-    if found is None:
-        found = max(1, width // 64)
-        config.notes.append(f"no configuration says how many heads there are; {found} of 64 features are assumed")
-    return int(found)
+def _ends(config: Config, weights: NamedWeights, table: str, *heads: str, tied: bool) -> tuple[dict[str, Tensor], Any]:
+    """The embedding and the output matrix, if it is another one: the numbers say so, as in transformers.
 
-
-def _ends(
-    weights: NamedWeights, table: str, heads: tuple[str, ...], tied: bool | None
-) -> tuple[dict[str, Tensor], Any]:
-    """The embedding and, if it is not tied, the output matrix."""
+    `tied` is whether the family's embedding serves at both ends where its configuration does not say it.
+    """
     out = {"embedding.weight": weights.take(table)}
-    head = next((name for name in heads if f"{name}.weight" in weights), None)
-    if head is None or tied:
-        for name in heads:
-            weights.taken |= {f"{name}.weight"}
+    head = next((name for name in heads if f"{name}.weight" in weights or f"{name}.bias" in weights), None)
+    if head is None:
+        if not config.get("tie_word_embeddings", default=tied):
+            config.notes.append("the source has no output matrix: that of the embedding stands in its place")
         return out, EmbeddingSettings(tied=True)
-    matrix = weights.take(f"{head}.weight")
-    if torch.equal(matrix, out["embedding.weight"]) and f"{head}.bias" not in weights:
-        return out, EmbeddingSettings(tied=True)
-    out["output.weight"] = matrix
+    config.read.add("tie_word_embeddings")
+    matrix = weights.take(f"{head}.weight") if f"{head}.weight" in weights else out["embedding.weight"]
     if bias := f"{head}.bias" in weights:
         out["output.bias"] = weights.take(f"{head}.bias")
+    elif torch.equal(matrix, out["embedding.weight"]):
+        return out, EmbeddingSettings(tied=True)
+    out["output.weight"] = matrix
     return out, EmbeddingSettings(tied=False, bias=bias)
 
 
@@ -54,17 +51,17 @@ def gpt2(config: Config, weights: NamedWeights) -> Converted:
     """Pre-norm, sequential, learned positions; maps are stored the other way round."""
     table, places = weights.take("wte.weight"), weights.take("wpe.weight")
     width, depth = table.shape[1], weights.count(r"h\.(\d+)\.")
-    heads = _heads(config, width, "n_head", "num_attention_heads")
+    heads = heads_of(config, width, "n_head", "num_attention_heads")
     config.must("add_cross_attention", False, why="it has attention to an encoder")
     scaled = config.get("scale_attn_weights", default=True)
     by_layer = config.get("scale_attn_by_inverse_layer_idx", default=False)
     plain, special = activation(config, "activation_function", default="gelu_new")
-    ends, embedding = _ends(weights, "wte.weight", ("lm_head",), config.get("tie_word_embeddings", default=True))
+    ends, embedding = _ends(config, weights, "wte.weight", "lm_head", tied=True)
     out = {**ends, "positions.table.weight": places}
     for i in range(depth):
         ours, theirs = f"stack.layers.{i}", f"h.{i}"
-        out |= linear(weights, f"{ours}.attention.norm", f"{theirs}.ln_1")
-        out |= linear(weights, f"{ours}.feedforward.norm", f"{theirs}.ln_2")
+        out |= norm(weights, f"{ours}.attention.norm", f"{theirs}.ln_1")
+        out |= norm(weights, f"{ours}.feedforward.norm", f"{theirs}.ln_2")
         for map_, name in (
             ("attention.qkv", "attn.c_attn"),
             ("attention.out", "attn.c_proj"),
@@ -80,7 +77,7 @@ def gpt2(config: Config, weights: NamedWeights) -> Converted:
                 qkv = out[f"{ours}.attention.qkv.{part}"].clone()
                 qkv[:width] *= factor
                 out[f"{ours}.attention.qkv.{part}"] = qkv
-    out |= linear(weights, "stack.norm", "ln_f")
+    out |= norm(weights, "stack.norm", "ln_f")
     settings = Language(
         width=width,
         heads=heads,
@@ -102,17 +99,16 @@ def gpt_neox(config: Config, weights: NamedWeights) -> Converted:
     """Parallel or sequential, partly rotary; queries, keys and values are stored head by head."""
     table = weights.take("embed_in.weight")
     width, depth = table.shape[1], weights.count(r"layers\.(\d+)\.")
-    heads = _heads(config, width, "num_attention_heads")
+    heads = heads_of(config, width, "num_attention_heads")
     size = width // heads
     base, turning = rotary_of(config, size, 0.25)
     plain, special = activation(config, "hidden_act", default="gelu")
-    tied = config.get("tie_word_embeddings", default=False)
-    ends, embedding = _ends(weights, "embed_in.weight", ("embed_out", "lm_head"), tied)
+    ends, embedding = _ends(config, weights, "embed_in.weight", "embed_out", "lm_head", tied=False)
     out = ends
     for i in range(depth):
         ours, theirs = f"stack.layers.{i}", f"layers.{i}"
-        out |= linear(weights, f"{ours}.attention.norm", f"{theirs}.input_layernorm")
-        out |= linear(weights, f"{ours}.feedforward.norm", f"{theirs}.post_attention_layernorm")
+        out |= norm(weights, f"{ours}.attention.norm", f"{theirs}.input_layernorm")
+        out |= norm(weights, f"{ours}.feedforward.norm", f"{theirs}.post_attention_layernorm")
         out |= {
             name: part.unflatten(0, (heads, 3, size)).transpose(0, 1).flatten(0, 2)
             for name, part in linear(weights, f"{ours}.attention.qkv", f"{theirs}.attention.query_key_value").items()
@@ -120,7 +116,7 @@ def gpt_neox(config: Config, weights: NamedWeights) -> Converted:
         out |= linear(weights, f"{ours}.attention.out", f"{theirs}.attention.dense")
         out |= linear(weights, f"{ours}.feedforward.up", f"{theirs}.mlp.dense_h_to_4h")
         out |= linear(weights, f"{ours}.feedforward.down", f"{theirs}.mlp.dense_4h_to_h")
-    out |= linear(weights, "stack.norm", "final_layer_norm")
+    out |= norm(weights, "stack.norm", "final_layer_norm")
     settings = Language(
         width=width,
         heads=heads,
@@ -145,16 +141,17 @@ def gptj(config: Config, weights: NamedWeights) -> Converted:
     """Parallel under one norm; neighbouring features turn, which is another order of the same features."""
     table = weights.take("wte.weight")
     width, depth = table.shape[1], weights.count(r"h\.(\d+)\.")
-    heads = _heads(config, width, "n_head", "num_attention_heads")
+    heads = heads_of(config, width, "n_head", "num_attention_heads")
     size = width // heads
-    turning = int(config.get("rotary_dim", default=size))
+    turning = int(config.get("rotary_dim", default=min(64, size)))
+    turning = turning_of("rotary_dim", turning, size, turning)
     plain, special = activation(config, "activation_function", default="gelu_new")
-    ends, embedding = _ends(weights, "wte.weight", ("lm_head",), config.get("tie_word_embeddings", default=False))
+    ends, embedding = _ends(config, weights, "wte.weight", "lm_head", tied=False)
     order = torch.cat((torch.arange(0, turning, 2), torch.arange(1, turning, 2), torch.arange(turning, size)))
     out = ends
     for i in range(depth):
         ours, theirs = f"stack.layers.{i}", f"h.{i}"
-        out |= linear(weights, f"{ours}.norm", f"{theirs}.ln_1")
+        out |= norm(weights, f"{ours}.norm", f"{theirs}.ln_1")
         parts = stacked(weights, f"{ours}.attention.qkv", (f"{theirs}.attn.{name}_proj" for name in "qkv"))
         for name, part in parts.items():
             q, k, v = part.unflatten(0, (3, heads, size))
@@ -162,7 +159,7 @@ def gptj(config: Config, weights: NamedWeights) -> Converted:
         out |= linear(weights, f"{ours}.attention.out", f"{theirs}.attn.out_proj")
         out |= linear(weights, f"{ours}.feedforward.up", f"{theirs}.mlp.fc_in")
         out |= linear(weights, f"{ours}.feedforward.down", f"{theirs}.mlp.fc_out")
-    out |= linear(weights, "stack.norm", "ln_f")
+    out |= norm(weights, "stack.norm", "ln_f")
     settings = Language(
         width=width,
         heads=heads,
@@ -184,7 +181,7 @@ def llama(config: Config, weights: NamedWeights) -> Converted:
     """RMS norms, a gated feed-forward, rotary positions, and keys and values that several heads share."""
     table = weights.take("embed_tokens.weight")
     width, depth = table.shape[1], weights.count(r"layers\.(\d+)\.")
-    heads = _heads(config, width, "num_attention_heads")
+    heads = heads_of(config, width, "num_attention_heads")
     size = int(config.get("head_dim", default=width // heads))
     groups = weights.tensors["layers.0.self_attn.k_proj.weight"].shape[0] // size
     if heads * size != weights.tensors["layers.0.self_attn.q_proj.weight"].shape[0] or groups < 1:
@@ -204,10 +201,13 @@ def llama(config: Config, weights: NamedWeights) -> Converted:
             f"layers of the kind {min(kinds - {'full_attention'})} cannot be imported: only full attention is known"
         )
     base, turning = rotary_of(config, size, 1.0)
+    if turning != size:
+        raise OdeumError(
+            f"partial_rotary_factor={turning / size:g} of this {config.family} cannot be imported: transformers turns "
+            "all features of a head, and others do not"
+        )
     plain, special = activation(config, "hidden_act", default="silu", gated=True)
-    ends, embedding = _ends(
-        weights, "embed_tokens.weight", ("lm_head",), config.get("tie_word_embeddings", default=False)
-    )
+    ends, embedding = _ends(config, weights, "embed_tokens.weight", "lm_head", tied=False)
     normed = "layers.0.self_attn.q_norm.weight" in weights
     biased = any(name.endswith("_proj.bias") for name in weights.tensors)
     out = ends

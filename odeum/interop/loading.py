@@ -83,6 +83,8 @@ def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], famil
     weights = NamedWeights(opened.tensors, PREFIXES)
     kind = _family(opened, weights, family)
     config = Config(opened.config, kind)
+    if not opened.config:
+        config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
     converted = IMPORTS[kind](config, weights)
     config.finish()
     if left := weights.left(UNTAKEN):

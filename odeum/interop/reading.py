@@ -114,6 +114,14 @@ def linear(weights: NamedWeights, ours: str, theirs: str) -> dict[str, Tensor]:
     return {f"{ours}.weight": weight, f"{ours}.bias": weights.bias(f"{theirs}.bias", weight)}
 
 
+def norm(weights: NamedWeights, ours: str, theirs: str) -> dict[str, Tensor]:
+    """A LayerNorm under our name; one without a bias would be another norm."""
+    weight = weights.take(f"{theirs}.weight")
+    if f"{theirs}.bias" not in weights:
+        raise OdeumError(f"the norm '{theirs}' has no bias, so it is no LayerNorm; this model cannot be imported")
+    return {f"{ours}.weight": weight, f"{ours}.bias": weights.take(f"{theirs}.bias")}
+
+
 def stacked(weights: NamedWeights, ours: str, names: Iterable[str]) -> dict[str, Tensor]:
     """Several maps of the same input as one."""
     parts = [linear(weights, "", name) for name in names]
@@ -155,18 +163,40 @@ def activation(config: Config, *names: str, default: str, gated: bool = False) -
     return known[name]
 
 
+def heads_of(config: Config, width: int, *names: str) -> int:
+    """How many heads there are; 64 features each, which is told, where no configuration says it."""
+    found = config.get(*names)
+    if found is None:
+        found = max(1, width // 64)
+        config.notes.append(f"no configuration says how many heads there are; {found} of 64 features are assumed")
+    return int(found)
+
+
+def turning_of(name: str, value: Any, head_width: int, turning: int) -> int:
+    """The features of a head that turn, which are pairs."""
+    if turning % 2 or not 0 < turning <= head_width:
+        raise OdeumError(
+            f"{name}={value} cannot be imported: {turning} of the {head_width} features of a head would turn, and it "
+            "takes an even number of them, two at least"
+        )
+    return turning
+
+
 def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int]:
     """Base and number of turning features; a scaling of the positions is refused."""
     rope = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise OdeumError(f"rope_parameters by the kind of layer cannot be imported: {', '.join(rope)} would differ")
     if kind != "default":
         raise OdeumError(
             f"rope_scaling of the kind '{kind}' cannot be imported: positions would turn otherwise; only plain rotary "
             "positions are known"
         )
     base = rope.get("rope_theta") or config.get("rope_theta", "rotary_emb_base", default=10_000.0)
-    part = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor", "rotary_pct", default=share)
-    return float(base), int(head_width * part)
+    part = rope.get("partial_rotary_factor")
+    part = config.get("partial_rotary_factor", "rotary_pct", default=share) if part is None else part
+    return float(base), turning_of("partial_rotary_factor", part, head_width, int(head_width * part))
 
 
 def dropout_of(config: Config, hidden: tuple[str, ...], inner: tuple[str, ...]) -> float:

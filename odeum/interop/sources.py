@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,9 @@ def open_source(source: str | Path | nn.Module | Mapping[str, Tensor]) -> Pretra
         return _folder(path)
     if path.is_file():
         beside = path.parent / "config.json"
-        return Pretrain(read_json(beside) if beside.exists() else {}, _file(path), path.parent, path.stem)
+        return Pretrain(
+            _named_by_timm(read_json(beside)) if beside.exists() else {}, _file(path), path.parent, path.stem
+        )
     if path.suffix or str(source).count("/") != 1 or str(source).startswith((".", "/")):
         raise OdeumError(
             f"there is no '{source}'; give a directory with config.json and weights, a .safetensors or .bin file, or a "
@@ -49,7 +52,7 @@ def open_source(source: str | Path | nn.Module | Mapping[str, Tensor]) -> Pretra
 
 def _module(module: nn.Module) -> Pretrain:
     config = getattr(module, "config", None)
-    record = config.to_dict() if hasattr(config, "to_dict") else {}
+    record = {**config.to_dict(), "architectures": [type(module).__name__]} if hasattr(config, "to_dict") else {}
     tensors = {name: tensor.detach().cpu() for name, tensor in module.state_dict().items()}
     if type(module).__module__.startswith("timm."):
         record = _timm_config(module)
@@ -59,22 +62,38 @@ def _module(module: nn.Module) -> Pretrain:
 def _timm_config(model: Any) -> dict[str, Any]:
     """What a VisionTransformer of timm says of itself."""
     blocks = getattr(model, "blocks", None)
-    if blocks is None or not hasattr(blocks[0], "attn"):
-        raise OdeumError(f"{type(model).__name__} of timm is no vision transformer that can be imported")
+    if blocks is None or not hasattr(blocks[0], "attn") or not hasattr(blocks[0], "mlp"):
+        kind = "" if blocks is None else f" with blocks of the kind {type(blocks[0]).__name__}"
+        raise OdeumError(f"{type(model).__name__} of timm{kind} is no vision transformer that can be imported")
     first = blocks[0]
+    act = type(first.mlp.act).__name__.lower()
     return {
         "model_type": "timm_vit",
         "num_attention_heads": first.attn.num_heads,
-        "hidden_act": type(first.mlp.act).__name__.lower(),
+        "hidden_act": "gelutanh" if getattr(first.mlp.act, "approximate", "none") == "tanh" else act,
         "layer_norm_eps": first.norm1.eps,
         "global_pool": model.global_pool,
+        "pool_include_prefix": model.pool_include_prefix,
         "block": type(first).__name__,
-        "image_size": model.patch_embed.img_size[0],
+        "image_size": model.patch_embed.img_size,
     }
 
 
+def _named_by_timm(config: dict[str, Any]) -> dict[str, Any]:
+    """What a folder of timm, which names its architecture alone, leaves to timm; as it is, where timm is not there."""
+    if "architecture" not in config or "model_type" in config:
+        return config
+    try:
+        timm: Any = import_module("timm")
+        with torch.device("meta"):
+            options = {"num_classes": config.get("num_classes", 0), **(config.get("model_args") or {})}
+            return {**config, **_timm_config(timm.create_model(config["architecture"], **options))}
+    except (ImportError, RuntimeError, TypeError, AttributeError):  # not installed, or no such name or option
+        return config
+
+
 def _folder(path: Path) -> Pretrain:
-    config = read_json(path / "config.json") if (path / "config.json").exists() else {}
+    config = _named_by_timm(read_json(path / "config.json") if (path / "config.json").exists() else {})
     for index in (SAFE_INDEX, PICKLED_INDEX):
         if (path / index).exists():
             files = sorted(set(_shards(path / index)))

@@ -7,7 +7,17 @@ from typing import Any
 from torch import Tensor
 
 from odeum.errors import OdeumError
-from odeum.interop.reading import Config, Converted, NamedWeights, activation, dropout_of, linear, stacked
+from odeum.interop.reading import (
+    Config,
+    Converted,
+    NamedWeights,
+    activation,
+    dropout_of,
+    heads_of,
+    linear,
+    norm,
+    stacked,
+)
 from odeum.settings.architecture import Layered
 from odeum.settings.model import Classification, MaskedLanguage
 from odeum.settings.pretrained import EmbeddingSettings, Pretrained
@@ -38,7 +48,7 @@ def _embedding(weights: NamedWeights) -> dict[str, Tensor]:
     }
     if "embeddings.token_type_embeddings.weight" in weights:
         out["types.weight"] = weights.take("embeddings.token_type_embeddings.weight")
-    return out | linear(weights, "embedding_norm", "embeddings.LayerNorm")
+    return out | norm(weights, "embedding_norm", "embeddings.LayerNorm")
 
 
 def _layers(weights: NamedWeights, theirs: list[str], names: Names, attention: str) -> dict[str, Tensor]:
@@ -48,7 +58,7 @@ def _layers(weights: NamedWeights, theirs: list[str], names: Names, attention: s
         three = (f"{layer}.{attention}.{name}" for name in ("query", "key", "value"))
         out |= stacked(weights, f"{ours}.attention.qkv", three)
         for mine, name in names.items():
-            out |= linear(weights, f"{ours}.{mine}", f"{layer}.{name}")
+            out |= (norm if mine.endswith("norm") else linear)(weights, f"{ours}.{mine}", f"{layer}.{name}")
     return out
 
 
@@ -60,19 +70,15 @@ def _refuse(config: Config) -> None:
 
 def _settings(config: Config, out: dict[str, Tensor], depth: int, family: str, width: int | None) -> dict[str, Any]:
     """What all of them have; `width` is that of the tokens where they are projected."""
-    plain, special = activation(config, "hidden_act", default="gelu")
+    plain, special = activation(config, "hidden_act", default="gelu_new" if family == "albert" else "gelu")
     types = out["types.weight"].shape[0] if "types.weight" in out else 0
     tied = "output.weight" not in out
     config.read |= {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "type_vocab_size"}
     config.read |= {"max_position_embeddings", "tie_word_embeddings"}
-    heads = config.get("num_attention_heads")
     size = out["stack.layers.0.attention.out.weight"].shape[0]
-    if heads is None:
-        heads = max(1, size // 64)
-        config.notes.append(f"no configuration says how many heads there are; {heads} of 64 features are assumed")
     return {
         "width": size,
-        "heads": int(heads),
+        "heads": heads_of(config, size, "num_attention_heads"),
         "depth": depth,
         "hidden": out["stack.layers.0.feedforward.up.weight"].shape[0],
         "activation": plain,
@@ -91,7 +97,7 @@ def _masked_head(config: Config, weights: NamedWeights, names: Names, out: dict[
     """The head that tells hidden tokens, if there is one."""
     if f"{names['dense']}.weight" not in weights:
         return False
-    out |= linear(weights, "transform", names["dense"]) | linear(weights, "transform_norm", names["norm"])
+    out |= linear(weights, "transform", names["dense"]) | norm(weights, "transform_norm", names["norm"])
     own = f"{names['decoder']}.bias"
     out["bias"] = weights.take(own if own in weights else names["bias"])
     decoder = f"{names['decoder']}.weight"
@@ -114,6 +120,15 @@ def _with_head(
 ) -> Converted:
     """A classifier, a masked model, or an encoder with a head that is new."""
     if "classifier.weight" in weights:
+        if any("MultipleChoice" in name for name in config.values.get("architectures") or ()):
+            raise OdeumError(
+                f"a {config.family} that chooses among several texts cannot be imported: it has no classes"
+            )
+        if f"{pooler}.weight" not in weights:
+            raise OdeumError(
+                f"the classifier of this {config.family} reads every token, since there is no pooler; only classifiers "
+                "of whole texts can be imported"
+            )
         out |= linear(weights, "head", "classifier") | linear(weights, "pooler", pooler)
         classes = out["head.weight"].shape[0]
         return Converted(Classification(classes=classes, **make(out)), architecture, out, config.notes)
@@ -149,7 +164,9 @@ def albert(config: Config, weights: NamedWeights) -> Converted:
     groups = weights.count(r"encoder\.albert_layer_groups\.(\d+)\.")
     config.must("inner_group_num", 1, why="a group has several layers, which act one after the other")
     if depth % groups:
-        raise OdeumError(f"{groups} groups of layers do not divide the depth of {depth} layers of this albert")
+        raise OdeumError(
+            f"num_hidden_groups={groups} of this albert cannot be imported: it does not divide its {depth} layers"
+        )
     out = _embedding(weights) | linear(weights, "projection", "encoder.embedding_hidden_mapping_in")
     layers = [f"encoder.albert_layer_groups.{i}.albert_layers.0" for i in range(groups)]
     out |= _layers(weights, layers, ALBERT_LAYER, "attention")
