@@ -19,20 +19,44 @@ def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, captured.out, captured.err
 
 
-@pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] for verb in VERBS)])
-def test_help_does_not_import_torch(words: list[str]) -> None:
-    program = (
-        "import sys; from odeum.cli import main\n"
-        f"try: main({words!r})\n"
-        "except SystemExit as stop: assert not stop.code\n"
-        "assert 'torch' not in sys.modules, 'torch was imported'"
+QUESTIONS = [["--help"], *([verb, "--help"] for verb in VERBS)]
+ASKING = """
+import contextlib, io, json, sys
+from odeum.cli import main
+answers = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            code = main(words)
+        except SystemExit as stop:
+            code = stop.code
+    answers.append([code or 0, out.getvalue(), "torch" in sys.modules])
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def helped() -> list[tuple[int, str, bool]]:
+    """Exit code, text and whether torch is there: every help, asked for in one process."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING, json.dumps(QUESTIONS)], capture_output=True, text=True, timeout=60
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "usage: odeum" in done.stdout
+    return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("independent", "millions"), TABLE_1.items())
+@pytest.mark.parametrize("number", range(len(QUESTIONS)), ids=[" ".join(words) for words in QUESTIONS])
+def test_help_does_not_import_torch(helped: list[tuple[int, str, bool]], number: int) -> None:
+    code, text, imported = helped[number]
+    assert code == 0 and not imported
+    assert f"usage: odeum {'' if number == 0 else QUESTIONS[number][0]}".strip() in text
+
+
+@pytest.mark.parametrize(
+    ("independent", "millions"),
+    # all six without the command line in tests/test_architectures.py
+    [pytest.param(*row, marks=() if row[0] in (12, 1) else pytest.mark.slow) for row in TABLE_1.items()],
+)
 def test_parameters_of_zhong_table_1(capsys: pytest.CaptureFixture[str], independent: int, millions: float) -> None:
     words = [
         "describe",
@@ -61,15 +85,16 @@ def test_multiply_adds_include_attention(capsys: pytest.CaptureFixture[str]) -> 
     assert facts["macs"] == linear + attention + ends
 
 
-@pytest.mark.parametrize(("name", "evaluations", "order"), [("rk4", 48, 4), ("rk4:steps=2", 96, 4), ("macaron", 12, 1)])
+@pytest.mark.parametrize(("name", "evaluations", "order"), [("rk4", 12, 4), ("rk4:steps=2", 24, 4), ("macaron", 3, 1)])
 def test_evaluations_and_order(capsys: pytest.CaptureFixture[str], name: str, evaluations: int, order: int) -> None:
-    facts = json.loads(ask(capsys, "describe", name, "--format", "json")[1])
+    facts = json.loads(ask(capsys, "describe", name, "--depth", "3", "--format", "json")[1])
     assert (facts["evaluations"], facts["order"]) == (evaluations, order)
 
 
 def test_checkpointing_keeps_fewer_activations(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "vit_32", "--depth", "2", "--format", "json")
     kept = [
-        json.loads(ask(capsys, "describe", name, "--model", "vit_32", "--format", "json")[1])["activation_memory"]
+        json.loads(ask(capsys, "describe", name, *words)[1])["activation_memory"]
         for name in ("rk4", "rk4:gradient=checkpointed")
     ]
     assert kept[1] < kept[0] / 4
@@ -79,15 +104,16 @@ def test_the_memory_kept_is_what_a_real_forward_pass_keeps(capsys: pytest.Captur
     """The fused kernel keeps no queries × keys weights, though the meta device runs it unfolded."""
     per_length = []
     for length in ("512", "1024"):
-        words = ("--model", "language_small", "--length", length, "--format", "json")
+        words = ("--model", "language_small", "--depth", "2", "--length", length, "--format", "json")
         per_length.append(json.loads(ask(capsys, "describe", "sequential", *words)[1])["activation_memory"])
     assert per_length[1] == 2 * per_length[0]
 
 
 def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "equation" in ask(capsys, "describe", "macaron")[1]
-    assert ask(capsys, "describe", "macaron", "--format", "md")[1].startswith("| macaron |")
-    table = ask(capsys, "describe", "transevolve:full-2", "--format", "md")[1].splitlines()
+    small = ("--model", "vit_8", "--depth", "2")
+    assert "equation" in ask(capsys, "describe", "macaron", *small)[1]
+    assert ask(capsys, "describe", "macaron", *small, "--format", "md")[1].startswith("| macaron |")
+    table = ask(capsys, "describe", "transevolve:full-2", *small, "--format", "md")[1].splitlines()
     assert all(line.replace("\\|", "").count("|") == 3 for line in table), "a pipe inside a cell would end it"
     assert "parallel" in json.loads(ask(capsys, "list", "--format", "json")[1])["architectures"]
 
