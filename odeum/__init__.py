@@ -6,6 +6,7 @@ Names are loaded when first used, so that the command line answers before torch 
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,12 +79,17 @@ __all__ = sorted([*_HOME_OF, "__version__", "register"])
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
-    hint = ""
+    raise AttributeError(f"module 'odeum' has no attribute '{name}'{_hint(name)}")
+
+
+@cache  # whoever resolves annotations asks for the same names again and again
+def _hint(name: str) -> str:
+    """Where the name is instead."""
     # `from odeum import report` looks here first, and whoever asks what is not there gets no torch for it
-    if not name.startswith("_") and find_spec(f"odeum.{name}") is None:
-        room = next((room for room in _ROOMS if _names(room, name)), None)
-        hint = f"; it is in {room}: `from {room} import {name}`" if room else ""
-    raise AttributeError(f"module 'odeum' has no attribute '{name}'{hint}")
+    if name.startswith("_") or find_spec(f"odeum.{name}") is not None:
+        return ""
+    room = next((room for room in _ROOMS if _names(room, name)), None)
+    return f"; it is in {room}: `from {room} import {name}`" if room else ""
 
 
 def _names(room: str, name: str) -> bool:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a thread that waits leaves its core to the test beside
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
+    torch.set_num_threads(1)  # a run of the test before may have taken more
     torch.manual_seed(0)
 
 

@@ -175,8 +175,8 @@ def test_an_unfinished_part_says_what_it_must_define(base) -> None:
 PLACEMENTS = get_args(NormPlacement)
 
 
-def check_that_every_weight_learns(spelling: str | Layered, cross: bool) -> None:
-    model = stack(spelling, SMALL, cross=cross)
+def check_that_every_weight_learns(spelling: str | Layered, cross: bool, shape: Shape = SMALL) -> None:
+    model = stack(spelling, shape, cross=cross)
     for part in model.modules():
         if isinstance(part, HyperConnections) and part.dynamic:
             torch.nn.init.normal_(part.map)  # it starts at zero, where the scale before it has no gradient yet
@@ -193,6 +193,7 @@ def check_that_every_weight_learns(spelling: str | Layered, cross: bool) -> None
 @pytest.mark.parametrize("form", ["plain", "macaron"])
 def test_every_method_with_every_norm_learns_or_is_refused(form: Any, norm: Any, cross: bool) -> None:
     """Which combinations exist is a rule: one norm for all terms does not split, a norm after each does not add up."""
+    shape = dataclasses.replace(SMALL, depth=2)
     for method in METHODS:
         words = Layered(form=form, norm=norm, method=method)  # ty: ignore
         made = make_method(method)
@@ -200,9 +201,9 @@ def test_every_method_with_every_norm_learns_or_is_refused(form: Any, norm: Any,
         lost |= isinstance(made, TwoStates) and norm == "post-sum"
         if lost:
             with pytest.raises(OdeumError):
-                stack(words, SMALL, cross=cross)
+                stack(words, shape, cross=cross)
         else:
-            check_that_every_weight_learns(words, cross)
+            check_that_every_weight_learns(words, cross, shape)
 
 
 @pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])

@@ -55,7 +55,26 @@ def test_each_idea_is_at_most_30_lines_and_is_compared() -> None:
     assert {words[words.index("--plugin") + 1] for words in COMMANDS if words[0] == "compare"} == set(FILES)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: f"{words[0]}-{words[words.index('--plugin') + 1]}")
+def in_this_process(words: list[str]) -> list[str]:
+    return [*words, "--jobs", "1"] if words[0] == "compare" else words
+
+
+def name_of(words: list[str]) -> str:
+    return f"{words[0]}-{words[words.index('--plugin') + 1]}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(pytest.param(in_this_process(words), id=name_of(words)) for words in COMMANDS),
+        # each process that a comparison starts imports torch: as the page says it, when there is time
+        *(
+            pytest.param(words, id=f"{name_of(words)}-side-by-side", marks=pytest.mark.slow)
+            for words in COMMANDS
+            if words[0] == "compare"
+        ),
+    ],
+)
 def test_the_commands_of_the_page(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     if words[0] != "compare":
         assert main(words) == 0

@@ -71,7 +71,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_file_gives_names_to_every_verb(fresh: Any, capsys: pytest.CaptureFixture[str]) -> None:
     plugin = ["--plugin", "my_ideas.py"]
     names = "sequential,pull:strength=0.2,parallel:method=ralston,parallel:attention=neighbours"
-    short = ["--seeds", "1", "--train.steps", "2", "--train.batch_size", "8", "--out", "runs"]
+    short = ["--seeds", "1", "--train.steps", "2", "--train.batch_size", "8", "--model.depth", "2", "--out", "runs"]
     assert main(["compare", "digits", "--architectures", names, *short, *plugin, "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["architecture"] for row in rows][:2] == ["sequential", "pull:strength=0.2"]

@@ -217,7 +217,8 @@ def test_texts_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     path = texts(tmp_path / "films.csv", 400, scale=10.0, shift=100.0)
     small = ["--model.depth", "1", "--model.width", "32", "--train.epochs", "12", "--out", "runs"]
-    assert main(["compare", str(path), "--architectures", "sequential,parallel", "--seeds", "2", *small]) == 0
+    words = ["--architectures", "sequential,parallel", "--seeds", "2", "--jobs", "1", *small]
+    assert main(["compare", str(path), *words]) == 0
     out, err = capsys.readouterr()
     assert "rmse" in out and "taken as numbers to predict" in err
     page = (tmp_path / "runs/report.html").read_text()

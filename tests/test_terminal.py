@@ -18,10 +18,28 @@ from odeum.train.progress import Progress
 EVIL = "\x1b]0;owned\x07\x1b[2Jred\rover\u202egnp.exe\x9b31m"
 
 
-def odeum(*words: str, encoding: str = "utf-8", **more: object) -> subprocess.CompletedProcess[bytes]:
+END = "-- end --"
+ASKING = f"""
+import json, sys
+from odeum.cli import main
+for words in json.loads(sys.argv[1]):
+    try:
+        code = main(words)
+    except SystemExit as stop:
+        code = stop.code or 0
+    assert code in (0, 2), words
+    print({END!r}, flush=True)
+"""
+
+
+def ask(*commands: list[str], encoding: str) -> list[str]:
+    """What each command prints, one after another in a process whose streams have this encoding."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    command = [sys.executable, "-m", "odeum", *words]
-    return subprocess.run(command, env=environment, capture_output=True, check=False, **more)  # ty: ignore
+    words = [sys.executable, "-c", ASKING, json.dumps(commands)]
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
+    assert b"Traceback" not in done.stderr and done.returncode == 0, done.stderr
+    done.stderr.decode(encoding)
+    return done.stdout.decode(encoding).split(f"{END}\n")[:-1]
 
 
 def commands(text: str) -> list[str]:
@@ -65,12 +83,11 @@ def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", pytest.param("cp1252", marks=pytest.mark.slow)])
 def test_letters_that_a_terminal_does_not_have(encoding: str) -> None:
     assert degrade("x ← 2 × ½ ± 1 … “é”", "ascii") == 'x <- 2 x 1/2 +/- 1 ... "e"'
-    for words in (["list"], ["describe", "rk4"], ["--help"], ["describe", "∂"], ["train", "--help"]):
-        done = odeum(*words, encoding=encoding)
-        assert b"Traceback" not in done.stderr and done.returncode in (0, 2), done.stderr
-        (done.stdout + done.stderr).decode(encoding)
-    told = json.loads(odeum("describe", "rk4", "--format", "json", encoding=encoding).stdout.decode(encoding))
-    assert "←" in told["scheme"][0]  # nothing is lost in JSON
+    describe = ["describe", "rk4", "--model", "vit_8", "--depth", "1"]
+    commands = (["list"], describe, ["--help"], ["describe", "∂"], ["train", "--help"], [*describe, "--format", "json"])
+    told = ask(*commands, encoding=encoding)
+    assert len(told) == len(commands) and [bool(text) for text in told] == [True, True, True, False, True, True]
+    assert "←" in json.loads(told[-1])["scheme"][0]  # nothing is lost in JSON
 
 
 def test_output_that_cannot_be_written_is_a_sentence() -> None:

@@ -15,6 +15,8 @@ class Case(NamedTuple):
     prepare: Callable[[Path], object] = lambda folder: None
     title: str = ""
     """of a case that its words alone do not name"""
+    again: bool = False
+    """whether another case has shown the same of an equal option, or of a setting of this type"""
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from corpus.case import Case, words
 from odeum.kinds import KINDS
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.checks import options
+from odeum.settings.checks import Option, options
 from odeum.settings.pretrained import NOT_OFFERED
 from odeum.settings.training import Training
 
@@ -127,21 +127,27 @@ def spellings() -> Iterator[Case]:
     yield words("describe mhc:mixing=permutations,streams=9", "give streams=5 at most, or mixing=sinkhorn")
     yield words("describe parallel*6++rk4*6", "unknown architecture ''")
     yield words("compare digits --architectures sequential,parallel*6+rk4*2", "is 8 layers, but the depth is")
-    seen = set()
+    seen, tried = set(), []
     for name, base in ARCHITECTURES.items():
         if type(base) in seen:
             continue
         seen.add(type(base))
         yield words(f"describe {name}:nonsense=1", f"unknown option of {name} 'nonsense'")
         for option in options(type(base)).values():
-            if option.hint is not str and str not in get_args(option.hint):
-                yield words(f"describe {name}:{option.name}=wrong", f"{option.name} of {name}")
-            if int in (option.hint, *get_args(option.hint)):
-                yield words(f"describe {name}:{option.name}=1.5", f"{option.name} of {name} should be a whole number")
-                yield words(f"describe {name}:{option.name}=-7", f"{option.name} of {name}")
-            if float in (option.hint, *get_args(option.hint)):
-                yield words(f"describe {name}:{option.name}=nan", f"{option.name} of {name}")
-                yield words(f"describe {name}:{option.name}=inf", f"{option.name} of {name}")
+            for case in _of_option(name, option):
+                yield case._replace(again=option in tried)
+            tried.append(option)
+
+
+def _of_option(name: str, option: Option) -> Iterator[Case]:
+    if option.hint is not str and str not in get_args(option.hint):
+        yield words(f"describe {name}:{option.name}=wrong", f"{option.name} of {name}")
+    if int in (option.hint, *get_args(option.hint)):
+        yield words(f"describe {name}:{option.name}=1.5", f"{option.name} of {name} should be a whole number")
+        yield words(f"describe {name}:{option.name}=-7", f"{option.name} of {name}")
+    if float in (option.hint, *get_args(option.hint)):
+        yield words(f"describe {name}:{option.name}=nan", f"{option.name} of {name}")
+        yield words(f"describe {name}:{option.name}=inf", f"{option.name} of {name}")
 
 
 def settings() -> Iterator[Case]:
@@ -157,26 +163,34 @@ def settings() -> Iterator[Case]:
 
 
 def _section(start: str, name: str, settings: Any, seen: set[str]) -> Iterator[Case]:
-    hints = get_type_hints(settings)
+    hints, types = get_type_hints(settings), set()
     for field in dataclasses.fields(settings):
         if field.name in NOT_OFFERED or (field.name in seen and name == "model"):
             continue
         seen.add(field.name)
         option = f"--{name}.{field.name}"
         inner = [hint for hint in (get_args(hints[field.name]) or [hints[field.name]]) if hint is not type(None)]
-        yield words(f"{start} {option}", f"{option} needs a value")
-        yield words(f"{start} {option}x=1", f"unknown option {option}x; did you mean --{name}.")
+        typed = Literal if get_origin(hints[field.name]) is Literal else str(hints[field.name])
+        for case in _of_type(start, option, inner[0], typed is Literal, field.name in LATER):
+            yield case._replace(again=typed in types)
+        types.add(typed)
         if field.name in LATER:
             continue
-        if inner[0] in (int, float, bool) or get_origin(hints[field.name]) is Literal:
-            yield words(f"{start} {option} wrong", f"{option} is 'wrong' but should be")
-        if inner[0] is int:
-            yield words(f"{start} {option} 1.5", f"{option} is '1.5' but should be a whole number")
         if inner[0] in (int, float) and field.name not in ANY:
             yield words(f"{start} {option}=-7", field.name)
         if inner[0] is float:
             yield words(f"{start} {option} nan", field.name)
             yield words(f"{start} {option} inf", field.name)
+
+
+def _of_type(start: str, option: str, inner: Any, named: bool, later: bool) -> Iterator[Case]:
+    """What is judged by the type alone, before anyone asks what the setting means."""
+    yield words(f"{start} {option}", f"{option} needs a value")
+    yield words(f"{start} {option}x=1", f"unknown option {option}x; did you mean {option.partition('.')[0]}.")
+    if (inner in (int, float, bool) or named) and not later:
+        yield words(f"{start} {option} wrong", f"{option} is 'wrong' but should be")
+    if inner is int and not later:
+        yield words(f"{start} {option} 1.5", f"{option} is '1.5' but should be a whole number")
 
 
 CASES = [*verbs(), *spellings(), *settings()]
