@@ -12,9 +12,12 @@ import transformers as T
 from odeum import build, load
 from odeum.cli import main
 from odeum.compare.refining import Sweep, count_evaluations
+from odeum.fields.roles import by_role
+from odeum.models import assemble
 from odeum.models.saved import load_model
 from odeum.settings.spelling import parse
 from odeum.train.conversion import convert, moved
+from odeum.train.origin import take_weights
 
 SIZES = {"width": 16, "heads": 2, "depth": 4, "hidden": 24, "vocabulary": 19, "length": 12}
 
@@ -126,3 +129,19 @@ def test_unit_steps_are_the_model_itself() -> None:
     coarse = sweep.built(next(v for v in others if v.label == "rk4, 4 steps over [0, 4]"))
     same = (finer(ids).logits - coarse(ids).logits).norm() / coarse(ids).logits.norm()
     assert same < 0.1  # a pre-norm flow has a limit
+
+
+@pytest.mark.parametrize("architecture", ["sequential:independent=1", "parallel:independent=1,interval=0.5,steps=2"])
+def test_every_variant_of_a_shared_layer_can_be_a_run(architecture: str) -> None:
+    """Four steps over six layers are four layers that are half as long again: what is saved is what was measured."""
+    model = build(architecture, "language_small", **{**SIZES, "depth": 6}).eval()
+    sweep = Sweep(model, task=None)  # ty: ignore[invalid-argument-type]
+    variants = sweep.variants()
+    ids = torch.randint(19, (2, 7))
+    torch.testing.assert_close(sweep.built(variants[0])(ids).logits, model(ids).logits)
+    assert any(variant.steps % 6 and variant.end == 6 for variant in variants)
+    for variant in variants:
+        assert variant.saved is not None
+        saved = assemble(*variant.saved).eval()
+        take_weights(saved, by_role(model))
+        torch.testing.assert_close(saved(ids).logits, sweep.built(variant)(ids).logits, msg=variant.label)

@@ -97,6 +97,21 @@ def test_arrays_of_images(tmp_path: Path) -> None:
         open_task(tmp_path / "floats.npz")
 
 
+def test_a_folder_of_arrays(tmp_path: Path) -> None:
+    images, folder = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8), tmp_path / "arrays"
+    folder.mkdir()
+    np.save(folder / "images.npy", images)
+    with pytest.raises(OdeumError, match="holds the arrays images; expected images and labels"):
+        open_task(folder)
+    np.save(folder / "labels.npy", np.arange(30) % 3)
+    assert open_task(folder).facts() == {"classes": 3, "image_size": 8, "channels": 1}
+    np.save(folder / "labels.npy", np.array([{}] * 30))
+    with pytest.raises(OdeumError, match=r"'labels' of .* holds pickled objects"):
+        open_task(folder)
+    with pytest.raises(OdeumError, match=r"give the folder that holds images\.npy and labels\.npy"):
+        open_task(folder / "images.npy")
+
+
 def test_another_encoding(tmp_path: Path, plain: Path) -> None:
     (tmp_path / "latin.jsonl").write_text(LINES, encoding="latin-1")
     with pytest.raises(OdeumError, match="is not UTF-8"):

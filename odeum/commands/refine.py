@@ -128,18 +128,19 @@ def _plot(path: Path, found: list[Refined], best: Refined) -> None:
     groups: dict[str, list[Refined]] = {}
     first = found[0]
     for row in found:
-        shorter = row.variant.end != first.variant.end
-        finer = row.variant.saved is None
-        name = (
-            "unit steps, another interval" if shorter else "other steps, same interval" if finer else row.variant.method
-        )
+        v, own = row.variant, first.variant
+        name = v.method
+        if v.method == own.method and v.end != own.end:
+            name = "unit steps, another interval"
+        elif v.method == own.method and v.steps != own.steps:
+            name = "other steps, same interval"
         groups.setdefault(name, []).append(row)
     for name, rows in groups.items():
         rows = sorted(rows, key=lambda row: row.evaluations)
         axes.plot([r.evaluations for r in rows], [r.scores["loss"] for r in rows], "o-", label=name, markersize=4)
     axes.axhline(first.scores["loss"], color="grey", linewidth=0.8, linestyle=":")
     axes.plot(
-        [best.evaluations], [best.scores["loss"]], "*", color="black", markersize=12, label="cheapest, nothing lost"
+        [best.evaluations], [best.scores["loss"]], "*", color="black", markersize=12, label="cheapest, no loss shown"
     )
     axes.set(xlabel="evaluations of attention", ylabel="loss", yscale="log")
     axes.legend(fontsize=8)

@@ -15,7 +15,7 @@ from odeum.errors import OdeumError
 from odeum.flow import Flow, Stack, set_solver
 from odeum.integrators import FixedSteps
 from odeum.models.base import OdeumModel
-from odeum.settings.architecture import Architecture, Stepped
+from odeum.settings.architecture import Architecture, Layered, Stepped
 from odeum.settings.model import Model
 from odeum.tasks import Task
 
@@ -33,7 +33,7 @@ class Variant:
     steps: int
     """over the whole interval"""
     end: float
-    """of the interval, which begins at 0"""
+    """of the interval, which begins at 0, in layers"""
     saved: tuple[Architecture, Model] | None = None
     """what a run of it is built from, if that has a name"""
 
@@ -98,9 +98,18 @@ class Sweep:
 
     def _other_intervals(self, architecture: Stepped, settings: Model) -> list[Variant]:
         ends = [max(1, self.depth * k // 6) for k in (2, 3, 4, 5, 6, 8, 12)]
-        out = [Variant(self.own, end, end, (architecture, replace(settings, depth=end))) for end in ends]
+        unit = replace(architecture, steps=1)
+        out = [Variant(self.own, end, end, (unit, replace(settings, depth=end))) for end in ends]
         counts = [self.depth * k // 6 for k in (3, 4, 5, 6, 8, 12)]
-        return out + [Variant(self.own, count, self.depth) for count in counts if count]
+        return out + [self._other_steps(architecture, settings, count) for count in counts if count]
+
+    def _other_steps(self, architecture: Stepped, settings: Model, count: int) -> Variant:
+        """So many steps over the same interval: as a run, so many layers of another length."""
+        saved = None
+        if isinstance(architecture, Layered):
+            longer = replace(architecture, steps=1, interval=architecture.interval * self.depth / count)
+            saved = (longer, replace(settings, depth=count))
+        return Variant(self.own, count, self.depth, saved)
 
     def _refusal(self, method: str) -> str | None:
         try:
@@ -115,17 +124,14 @@ class Sweep:
         stack: Any = next(part for part in model.children() if isinstance(part, Stack))
         if variant.method != self.own:
             set_solver(model, FixedSteps(make_method(variant.method)), keep_gradient=False)
-        if len(stack.flows) > 1:
-            for part in model.modules():
+        rate = variant.steps / variant.end  # steps a layer
+        for flow in stack.flows:
+            length = flow.t1 - flow.t0
+            for part in flow.modules():
                 if isinstance(part, FixedSteps):
-                    part.steps = variant.steps // self.depth
-            return model
-        flow = stack.flows[0]  # one layer: the depth is one interval
-        flow.t1 = flow.t0 + variant.end
-        stack.schedule = (0,)
-        for part in flow.modules():
-            if isinstance(part, FixedSteps):
-                part.steps = variant.steps / variant.end
+                    part.steps = rate / length
+            if len(stack.flows) == 1:  # one layer: the depth is one interval
+                flow.t1, stack.schedule = flow.t0 + variant.end * length, (0,)
         return model
 
     def measured(self, variant: Variant, first: torch.Tensor | None = None) -> tuple[Refined, torch.Tensor | None]:

@@ -24,6 +24,7 @@ _UNPACK = "unpack it first"
 _AS_TABLE = "save it as .csv, .tsv or .jsonl"
 _AS_TEXT = "save its text as .txt"
 _ARRAYS = "give images as files, one sub-folder a class, or texts as a table or .txt"
+_ARRAY = "give the folder that holds images.npy and labels.npy and nothing else, or an .npz of both"
 SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x1f\x8b", "compressed by gzip", _UNPACK),
     (b"BZh", "compressed by bzip2", _UNPACK),
@@ -35,7 +36,7 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"ARROW1", "an Arrow table", _AS_TABLE),
     (b"SQLite format 3", "an SQLite database", _AS_TABLE),
     (b"\x89HDF", "an HDF5 file", _ARRAYS),
-    (b"\x93NUMPY", "an array of NumPy", _ARRAYS),
+    (b"\x93NUMPY", "an array of NumPy", _ARRAY),
     (b"%PDF-", "a PDF", _AS_TEXT),
     (b"{\\rtf", "a document in RTF", _AS_TEXT),
     (b"\xd0\xcf\x11\xe0", "an old Office document", f"{_AS_TEXT}, or as .csv if it is a table"),

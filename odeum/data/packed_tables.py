@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,26 +98,46 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
+class ArrayFile(NamedTuple):
+    """An array in an archive or a folder: how it is opened, and its bytes."""
+
+    open: Callable[[], Any]
+    size: int
+
+
 def unpack_arrays(path: Path, out: Path) -> None:
-    """Images [n, height, width(, channels)] of bytes with labels [n], in one part or in several."""
+    """Images [n, height, width(, channels)] of bytes with labels [n], in one part or in several: an .npz."""
+    with zipfile.ZipFile(path) as archive:
+        files = {
+            info.filename.removesuffix(".npy"): ArrayFile(partial(archive.open, info), info.file_size)
+            for info in archive.infolist()
+            if info.filename.endswith(".npy")
+        }
+        _write_images(path, files, out)
+
+
+def unpack_array_folder(path: Path, out: Path) -> None:
+    """The same from a folder of .npy files, such as images.npy and labels.npy."""
+    found = sorted(path.glob("*.npy"))
+    _write_images(path, {file.stem: ArrayFile(partial(open, file, "rb"), file.stat().st_size) for file in found}, out)
+
+
+def _write_images(path: Path, files: dict[str, ArrayFile], out: Path) -> None:
     from PIL import Image
 
-    room = Unpacked(path)
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        found = _pairs(names)
-        if not found:
-            raise OdeumError(
-                f"'{path}' holds the arrays {', '.join(names[:8])}; expected images and labels: x_train, y_train"
-            )
-        for part, (images, labels) in found.items():
-            pictures, classes = (_array(archive, name, path, room) for name in (images, labels))
-            _check_images(path, pictures, classes)
-            base = out / part if len(found) > 1 else out
-            for i, (picture, label) in enumerate(zip(pictures, classes.tolist(), strict=True)):
-                target = base / _folder(label) / f"{i:07d}.png"
-                target.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(picture.squeeze()).save(target)
+    room, found = Unpacked(path), _pairs(list(files))
+    if not found:
+        raise OdeumError(
+            f"'{path}' holds the arrays {', '.join([*files][:8])}; expected images and labels: x_train, y_train"
+        )
+    for part, (images, labels) in found.items():
+        pictures, classes = (_array(files[name], name, path, room) for name in (images, labels))
+        _check_images(path, pictures, classes)
+        base = out / part if len(found) > 1 else out
+        for i, (picture, label) in enumerate(zip(pictures, classes.tolist(), strict=True)):
+            target = base / _folder(label) / f"{i:07d}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture.squeeze()).save(target)
 
 
 def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
@@ -134,19 +155,19 @@ def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
     return out
 
 
-def _array(archive: zipfile.ZipFile, name: str, path: Path, room: Unpacked) -> np.ndarray:
+def _array(array: ArrayFile, name: str, path: Path, room: Unpacked) -> np.ndarray:
     """An array whose header was looked at before memory is taken for what it claims; never a pickle."""
-    with archive.open(f"{name}.npy") as file:
+    with array.open() as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = read(file)
         if kind.hasobject:
             raise OdeumError(f"the array '{name}' of '{path}' holds pickled objects, which are not opened")
         claimed = int(np.prod([int(side) for side in shape], dtype=object)) * kind.itemsize
-    if claimed > archive.getinfo(f"{name}.npy").file_size:
+    if claimed > array.size:
         raise OdeumError(f"the array '{name}' of '{path}' claims {claimed:,} bytes, more than there are")
     room.take(claimed)
-    with archive.open(f"{name}.npy") as file:
+    with array.open() as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 

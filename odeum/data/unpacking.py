@@ -1,4 +1,4 @@
-"""Packed data as plain files in the cache: gzip, ZIP, Parquet, NumPy's .npz, and what save_to_disk of `datasets` wrote.
+"""Packed data as plain files in the cache: gzip, ZIP, Parquet, arrays of NumPy, what save_to_disk of `datasets` wrote.
 
 Whoever reads files then needs to know nothing of it. What is unpacked is counted while it is written, so that a small
 file cannot fill a disk; nothing is unpickled. What only looks packed is left to the sentences of `files`.
@@ -178,6 +178,14 @@ def _is_arrays(path: Path) -> bool:
         return any(name.endswith(".npy") for name in archive.namelist())
 
 
+def _is_array_folder(path: Path) -> bool:
+    """A folder of arrays and nothing else that could be data."""
+    if not path.is_dir():
+        return False
+    files = [file for file in path.iterdir() if not file.name.startswith(".")]
+    return bool(files) and all(file.suffix.lower() == ".npy" and file.is_file() for file in files)
+
+
 def _is_saved_dataset(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
@@ -188,6 +196,7 @@ PACKED_FORMS: tuple[Form, ...] = (
     (_is_zip, _unzip, "a ZIP archive"),
     (_is_parquet, _lazily("unpack_parquet"), "a Parquet table"),
     (_is_arrays, _lazily("unpack_arrays"), "a file of NumPy arrays"),
+    (_is_array_folder, _lazily("unpack_array_folder"), "a folder of NumPy arrays"),
     (_is_saved_dataset, _lazily("unpack_saved_dataset"), "a data set of save_to_disk"),
 )
 """how each is known, unpacked and named"""
