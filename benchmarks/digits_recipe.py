@@ -34,7 +34,7 @@ from odeum.train.provenance import versions
 
 RESULT = Path(__file__).parent / "results" / "digits_recipe.json"
 ARCHITECTURES = ("sequential", "parallel", "rk4", "macaron", "transevolve")
-LEARNING_RATES = (1e-3, 2e-3, 4e-3)
+LEARNING_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 BATCH_SIZE = 32
 FIRST_SEED, SEEDS = 100, 2
 BEGIN, END = "<!-- digits: written by script/digits -->", "<!-- end of digits -->"

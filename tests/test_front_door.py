@@ -107,3 +107,9 @@ def test_every_public_name_says_what_it_is() -> None:
     for name in odeum.__all__:
         if name != "__version__":
             assert inspect.getdoc(getattr(odeum, name)), f"odeum.{name} has no docstring"
+
+
+def test_a_record_names_the_version_of_the_code_that_runs() -> None:
+    from odeum.train.provenance import versions
+
+    assert versions()["odeum"] == odeum.__version__

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import torch
 
+import odeum
+
 
 def versions() -> dict[str, str]:
     """What a result depends on besides the code."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    out = {"python": platform.python_version(), "torch": torch.__version__}
-    for name in ("odeum", "numpy", "tokenizers", "sacrebleu"):
+    # Of the code that runs: what is installed beside it may be an older copy.
+    out = {"python": platform.python_version(), "torch": torch.__version__, "odeum": odeum.__version__}
+    for name in ("numpy", "tokenizers", "sacrebleu"):
         try:
             out[name] = version(name)
         except PackageNotFoundError:
