@@ -19,7 +19,7 @@ from odeum.models import OdeumModel, build
 from odeum.recipes import TABLES, table_named
 from odeum.recipes.base import Claim, CostClaim, PaperTable, Setting, TableRow, recipe_of
 from odeum.recipes.costs import row_cost
-from odeum.recipes.document import PICTURE, all_results, results_text, with_results
+from odeum.recipes.document import PICTURE, all_results, results_text, short_text, with_results
 from odeum.recipes.fresh import beside_kept
 from odeum.recipes.judging import read_results
 from odeum.recipes.picture import claims_picture, marks_of
@@ -344,9 +344,11 @@ def test_mistakes_are_sentences() -> None:
 def test_the_page_of_results_is_what_the_kept_files_say() -> None:
     """docs/results.md and its picture are written by script/results; nothing in them is by hand."""
     docs = Path(__file__).parent.parent / "docs"
+    readme = (docs.parent / "README.md").read_text(encoding="utf-8")
     results = all_results(Store(results_home()))
     page = (docs / "results.md").read_text(encoding="utf-8")
     assert with_results(page, results_text(results)) == page, "run script/results"
+    assert with_results(readme, short_text(results)) == readme, "run script/results"
     assert (docs / PICTURE).read_text(encoding="utf-8") == claims_picture(results), "run script/results"
     with pytest.raises(OdeumError, match="no place for the tables"):
         with_results("a page", "")
