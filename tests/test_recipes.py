@@ -1,4 +1,4 @@
-"""The papers' tables: what their data says, what is read off kept runs, and runs that are found again."""
+"""The papers' tables: what their data says, and runs that are found again."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from odeum.compare.pace import Pace
 from odeum.compare.seeds import Seeds
 from odeum.errors import OdeumError
 from odeum.launch.inline import Inline
 from odeum.models import OdeumModel, build
 from odeum.recipes import TABLES, table_named
-from odeum.recipes.base import Claim, CostClaim, PaperTable, Setting, TableRow, recipe_of
+from odeum.recipes.base import Claim, PaperTable, Setting, TableRow, recipe_of
 from odeum.recipes.costs import row_cost
 from odeum.recipes.document import PICTURE, all_results, results_text, short_text, with_results
 from odeum.recipes.fresh import beside_kept
 from odeum.recipes.judging import read_results
 from odeum.recipes.picture import claims_picture, marks_of
-from odeum.recipes.printing import print_table
 from odeum.recipes.running import Jobs, TableRuns, train_missing
 from odeum.recipes.store import Store, results_home
 from odeum.recipes.table_page import write_table
@@ -181,107 +179,6 @@ def labels(model: OdeumModel, example: dict[str, Any]) -> dict[str, torch.Tensor
         return {"labels": torch.zeros(1, dtype=torch.long)}
     shape = (1, 8)
     return {} if "labels" in example else {"labels": torch.randint(1, 40, shape)}
-
-
-# what kept runs say
-
-
-def test_verdicts_of_claims(tmp_path: Path) -> None:
-    table = small_table()
-    cases = {
-        "agrees": [0.90, 0.91, 0.905],
-        "disagrees": [0.60, 0.61, 0.605],
-        "not resolved": [0.80, 0.84, 0.81],
-    }
-    for opinion, values in cases.items():
-        store = Store(tmp_path / opinion)
-        keep(store, table, "first", values)
-        keep(store, table, "second", [0.80, 0.812, 0.801])
-        (found,) = read_results(table, "laptop", store).claims
-        assert found.opinion == opinion
-        assert (found.more is not None) == (opinion == "not resolved")
-    (empty,) = read_results(table, "laptop", Store(tmp_path / "none")).claims
-    assert empty.opinion == "not run" and empty.difference is None
-
-
-def test_two_seeds_decide_nothing(tmp_path: Path) -> None:
-    store, table = Store(tmp_path), small_table()
-    keep(store, table, "first", [0.9, 0.9001])
-    keep(store, table, "second", [0.1, 0.1002])
-    (found,) = read_results(table, "laptop", store).claims
-    assert found.opinion == "not resolved" and found.more == 1
-
-
-def test_seeds_beyond_a_look_wait_for_the_next(tmp_path: Path) -> None:
-    store, table = Store(tmp_path), small_table()
-    keep(store, table, "first", [0.70, 0.95, 0.80, 0.99, 0.99])
-    keep(store, table, "second", [0.80, 0.812, 0.801, 0.1, 0.1])
-    (found,) = read_results(table, "laptop", store).claims
-    assert found.difference is not None and found.difference.n == 3
-
-
-def test_comparable_is_judged_against_the_margin(tmp_path: Path) -> None:
-    table = small_table(claims=(Claim("as good", "first", "second", "comparable"),))
-    for opinion, shift in (("agrees", -0.001), ("disagrees", -0.1), ("not resolved", -0.0101)):
-        store = Store(tmp_path / opinion)
-        keep(store, table, "second", [0.80, 0.812, 0.801])
-        keep(store, table, "first", [0.80 + shift, 0.8121 + shift, 0.8011 + shift])
-        (found,) = read_results(table, "laptop", store).claims
-        assert found.opinion == opinion, found
-
-
-def test_claims_without_runs_keep_their_share_of_the_error(tmp_path: Path) -> None:
-    """The interval of a claim is the same before and after the other rows of its table ran."""
-    claims = (Claim("first", "first", "second"), Claim("third", "third", "second"))
-    table = small_table(claims=claims)
-    store = Store(tmp_path)
-    keep(store, table, "first", [0.90, 0.91, 0.905])
-    keep(store, table, "second", [0.80, 0.812, 0.801])
-    before = read_results(table, "laptop", store).claims[0].difference
-    alone = read_results(small_table(), "laptop", store).claims[0].difference
-    keep(store, table, "third", [0.90, 0.91, 0.905])
-    after = read_results(table, "laptop", store).claims[0].difference
-    assert before and after and alone and before.level == after.level > alone.level
-
-
-def test_claims_about_costs(tmp_path: Path) -> None:
-    size, speed = (CostClaim("less", "first", "second", what, 0.5) for what in ("parameters", "step"))
-    table, store = small_table(costs=(size, speed)), Store(tmp_path)
-    assert [found.opinion for found in read_results(table, "laptop", store).costs] == ["not run", "not run"]
-    keep(store, table, "first", [0.9])
-    keep(store, table, "second", [0.8])
-    first, second = (recipe_of(table, table.row(name), "laptop").key for name in ("first", "second"))
-    for low, high, opinion in ((0.3, 0.4, "agrees"), (0.4, 0.6, "not resolved"), (0.6, 0.9, "disagrees")):
-        paces = {first: Pace(0.1, 0.5, low, high), second: Pace(0.2, 1.0, 1.0, 1.0)}
-        store.keep_paces(paces, {"date": f"2026-{opinion}", "rows": ["second", "first"], "versions": {}})
-        found = read_results(table, "laptop", store)
-        assert [each.opinion for each in found.costs] == ["disagrees", opinion]  # as many parameters, so not half
-        assert opinion in print_table(found)
-        next((store.directory / "pace").glob("*.json")).unlink()
-
-
-def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
-    store, table = Store(tmp_path), small_table()
-    keep(store, table, "first", [0.9, math.nan, 0.9])
-    keep(store, table, "second", [0.1, 0.1, 0.1])
-    result = read_results(table, "laptop", store)
-    assert result.claims[0].opinion == "not resolved" and result.of("first").diverged == 1
-    assert "1 diverged" in print_table(result)
-
-
-def test_what_is_kept_names_no_place_and_damage_is_left_out(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    store, table = Store(tmp_path), small_table()
-    keep(store, table, "first", [0.9, 0.8, 0.7])
-    recipe = recipe_of(table, table.row("first"), "laptop")
-    assert store.runs(recipe)[0].fact("command") == "odeum table x --seeds 3"
-    store.path(recipe, 0).write_text("{")
-    other = json.loads(store.path(recipe, 1).read_text())
-    other["identity"]["data"] = "cifar100"
-    other.pop("checksum")
-    store.path(recipe, 1).write_text(json.dumps(other))
-    assert list(store.runs(recipe)) == [2]
-    told = " ".join(str(warning.message) for warning in recwarn)
-    assert "seed-0.json" in told and "another recipe" in told
 
 
 # runs

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import html.parser
-import io
 import json
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from synthetic_runs import digits, write_plan, write_run
-from test_training import files_up_to
 
 from odeum import report
 from odeum.compare.pace import Pace
-from odeum.errors import Notice, OdeumError
+from odeum.errors import OdeumError
 from odeum.report.notes import notes, warnings
-from odeum.report.prose import Scale, count, duration
 
 BASE = (0.90, 0.92, 0.91)
 
@@ -79,38 +71,6 @@ def test_a_baseline_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     write_plan(tmp_path, ["rk4"], baseline="sequental")
     with pytest.raises(OdeumError, match=r"'sequental'.*it has: rk4"):
         report.read(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}'])
-def test_a_broken_run_is_unfinished_not_fatal(tmp_path: Path, text: str) -> None:
-    digits(tmp_path)
-    (tmp_path / "rk4" / "seed-1" / "run.json").write_text(text)
-    (tmp_path / "macaron" / "seed-1" / "result.json").write_text(text)
-    (tmp_path / "parallel" / "seed-1" / "metrics.jsonl").write_text(text)
-    rows = {row.architecture: row for row in report.rows(report.read(tmp_path))}
-    assert rows["macaron"].seeds == (0, 2) and rows["macaron"].unfinished == ("seed 1: at step 500",)
-    assert rows["parallel"].seeds == (0, 1, 2)
-    if text != '{"step": NaN}':
-        assert rows["rk4"].seeds == (0, 2) and rows["rk4"].unfinished == ("seed 1: its run.json is missing or broken",)
-    report.write(tmp_path)
-
-
-def test_torn_lines_are_skipped_and_a_step_measured_twice_counts_once(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "sequential", 0, 0.9)
-    (folder / "metrics.jsonl").write_bytes(
-        b'{"step": 1, "split": "valid", "accuracy": 0.1}\n{"step": 2, "spl'
-        b'\n{"step": 1, "split": "valid", "accuracy": 0.2}\n{"step": 2, "split": "valid", "accuracy": 0.3}\n{"st\xc3'
-    )
-    curve = report.read(tmp_path).runs[0].curve
-    assert [(r["step"], r["accuracy"]) for r in curve] == [(1, 0.2), (2, 0.3)]
-
-
-def test_nothing_finished_and_nothing_started(tmp_path: Path) -> None:
-    write_run(tmp_path, "sequential", 0, 0.9, finished=False)
-    write_plan(tmp_path, ["sequential", "rk4"])
-    made = report.write(tmp_path)
-    assert made.headline == "No run on digits has finished yet, so nothing can be said."
-    assert "rk4</strong> has no run yet" in made.page.read_text()
 
 
 def test_better_is_said_with_its_price(tmp_path: Path) -> None:
@@ -269,14 +229,6 @@ def test_a_collapsed_run_is_pointed_out(tmp_path: Path) -> None:
     assert "Seed 1 of `rk4` is far off its other seeds (31.0 %)" in told
 
 
-@pytest.mark.parametrize(
-    "damage", [{"margin": "x"}, {"seeds": "often"}, {"looked": "x"}, {"judge": 3}, {"overlap": []}]
-)
-def test_a_damaged_plan_falls_back_to_the_defaults(tmp_path: Path, damage: dict) -> None:
-    _, rows = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05), **damage)
-    assert rows[1].verdict == "better by more than the margin" and rows[1].margin == 0.01
-
-
 def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:
     told, _ = compared(tmp_path / "a", ("rk4", (0.80, 0.821, 0.811), 0.05))
     assert told == "Stay with `sequential` on digits: the other architecture is worse."
@@ -351,204 +303,3 @@ def test_equal_multiply_adds_may_differ_in_steps_without_a_warning(tmp_path: Pat
     write_plan(tmp_path, ["sequential", "rk4"], match="macs")
     comparison = report.read(tmp_path)
     assert warnings(comparison, report.rows(comparison)) == []
-
-
-def test_an_equation_is_shown_with_its_scheme(tmp_path: Path) -> None:
-    info = {"equation": "dx/dt = G(x) + F(x)", "scheme": ["k1 = G(x); x ← x + dt k1"]}
-    write_run(tmp_path, "sequential", 0, 0.9, info=info)
-    assert report.rows(report.read(tmp_path))[0].equation == "dx/dt = G(x) + F(x)\nk1 = G(x)\nx ← x + dt k1"
-
-
-def test_csv_and_json_hold_the_same_unscaled_numbers(tmp_path: Path) -> None:
-    rows = report.rows(report.read(digits(tmp_path)))
-    objects = json.loads(report.table(rows, "json"))
-    lines = list(csv.DictReader(io.StringIO(report.table(rows, "csv"))))
-    assert len(lines) == 5 and list(lines[0]) == list(objects[0])
-    assert float(lines[2]["test_mean"]) == objects[2]["test_mean"] == pytest.approx(0.961)
-    assert lines[0]["difference"] == "" and objects[0]["difference"] is None
-
-
-def test_markdown_and_text(tmp_path: Path) -> None:
-    rows = report.rows(report.read(digits(tmp_path)))
-    lines = report.table(rows, "md").splitlines()
-    assert len(lines) == 7 and len({line.count("|") for line in lines}) == 1
-    assert "+1.7 [+1.3, +2.2]" in lines[5] and "| better by more than 1 point |" in lines[5]
-    for width in (80, 120, 200):
-        text = report.table(rows, "text", width)
-        assert max(map(len, text.splitlines())) <= width
-        assert "better by more than 1 point" in text and "transevolve:full-1" in text
-    with pytest.raises(OdeumError, match="unknown format 'markdown'"):
-        report.table(rows, "markdown")
-
-
-class Tags(html.parser.HTMLParser):
-    """Every tag must be closed, every id unique, and no reference may leave the page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.outside: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "wbr", "br"):
-            self.open.append(tag)
-        self._look(attrs)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._look(attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.outside += [
-            v or "" for n, v in attrs if n in ("src", "href", "xlink:href") and not (v or "").startswith("#")
-        ]
-
-
-def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
-    made = report.write(digits(tmp_path))
-    text = made.page.read_text(encoding="utf-8")
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == [] and len(tags.ids) == len(set(tags.ids)) and tags.outside == []
-    assert "<script" not in text and "@import" not in text and not re.search(r"url\((?!#)", text)
-    assert "prefers-color-scheme: dark" in text and text.count('role="img"') == 5
-    for words in (
-        "macaron</strong> is worth it",
-        "x ← x + softmax(A + b(t)) V",
-        "odeum compare digits",
-        "torch 2.13.0",
-    ):
-        assert words in text
-    for path in (made.markdown, made.csv, *made.plots):
-        assert path.stat().st_size > 0
-
-
-def test_what_users_write_cannot_become_markup(tmp_path: Path) -> None:
-    evil = "<script>alert('$x$')</script>&\"`b`"
-    info = {"architecture": evil, "equation": evil, "device": evil, "training": {evil: evil}, "git": evil}
-    for seed in range(2):
-        write_run(tmp_path, "evil", seed, 0.9 + seed / 50, info=info)
-        write_run(tmp_path, "sequential", seed, 0.9)
-    write_plan(tmp_path, ["sequential", evil], data=evil, command=evil)
-    text = report.write(tmp_path).page.read_text(encoding="utf-8")
-    assert "<script" not in text and "&lt;script&gt;" in text
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == []
-
-
-def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    digits(tmp_path)
-    first = report.write(tmp_path).page.read_bytes()
-    assert report.write(tmp_path).page.read_bytes() == first
-
-
-def test_numbers_as_people_read_them(tmp_path: Path) -> None:
-    assert [count(x) for x in (None, 6, 999, 5_544_100, 999_700, 864e9)] == [
-        "–",
-        "6",
-        "999",
-        "5.54 M",
-        "1.00 M",
-        "864 G",
-    ]
-    assert [duration(x) for x in (0.0168, 35.5, 600, 36000)] == ["16.8 ms", "35.5 s", "10 min", "10 h"]
-    scale = Scale(100.0, 1, " %", " points")
-    assert scale.number(-0.0004, signed=True) == "0.0" and scale.number(-0.012, signed=True) == "−1.2"
-
-
-def test_reporting_needs_no_torch(tmp_path: Path) -> None:
-    digits(tmp_path)
-    code = f"import sys\nfrom odeum import report\nreport.write({str(tmp_path)!r})\nassert 'torch' not in sys.modules"
-    probe = "import sys, odeum; sys.exit('torch' in sys.modules)"
-    if subprocess.run([sys.executable, "-c", probe]).returncode:
-        pytest.skip("the package itself imports torch")
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("content", ['{"a":' * 200_000 + "1" + "}" * 200_000, "[]", "\x00", '{"test": 1'])
-def test_a_damaged_result_is_named_and_left_out(tmp_path: Path, content: str) -> None:
-    digits(tmp_path)
-    (tmp_path / "rk4" / "seed-0" / "result.json").write_text(content)
-    with pytest.warns(Notice, match=r"rk4/seed-0/result\.json' is damaged.*it is left out"):
-        report.write(tmp_path)
-
-
-def test_a_disk_that_takes_no_report_is_a_sentence(tmp_path: Path) -> None:
-    digits(tmp_path)
-    for size in (0, 3000):
-        with files_up_to(size), pytest.raises(OdeumError, match="cannot write"):
-            report.write(tmp_path)
-
-
-def test_numbers_that_no_sum_holds(tmp_path: Path) -> None:
-    digits(tmp_path)
-    for path in tmp_path.glob("rk4/*/result.json"):
-        result = json.loads(path.read_text())
-        result["test"]["accuracy"], result["steps"] = 1e308, 10**400
-        path.write_text(json.dumps(result))
-    report.write(tmp_path)
-
-
-def left_out(folder: Path) -> list[str]:
-    """What is said in the terminal, after it was found on the page and below the table too."""
-    with pytest.warns(Notice) as seen:
-        made = report.write(folder)
-    sentences = [str(warning.message) for warning in seen]
-    for sentence in sentences:
-        name = sentence.split("'")[1]
-        assert name in made.page.read_text() and name in made.markdown.read_text()
-    return sentences
-
-
-def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
-    folder = digits(tmp_path)
-    spoiled = {
-        "rk4/seed-0": (lambda r: r["test"].update(accuracy="high"), "has no number as test accuracy ('high')"),
-        "macaron/seed-0": (lambda r: r["test"].update(accuracy=None), "has no number as test accuracy (None)"),
-        "macaron/seed-1": (lambda r: r["test"].pop("accuracy"), "has no number as test accuracy ('nothing')"),
-        "parallel/seed-0": (lambda r: (r.pop("test"), r.pop("valid")), "has numbers of no part of the data"),
-    }
-    for name, (spoil, _) in spoiled.items():
-        path = folder / name / "result.json"
-        result = json.loads(path.read_text())
-        spoil(result)
-        path.write_text(json.dumps(result))
-    sentences = left_out(folder)
-    assert len(sentences) == len(spoiled)
-    for name, (_, complaint) in spoiled.items():
-        assert any(name in sentence and complaint in sentence for sentence in sentences)
-    found = report.read(folder)
-    assert found.split == "test"  # where all others are judged
-    assert [len(found.finished(name)) for name in ("sequential", "rk4", "macaron", "parallel")] == [3, 2, 1, 2]
-
-
-def test_a_result_of_nobody_and_two_of_one_are_named(tmp_path: Path) -> None:
-    folder = digits(tmp_path / "nobody")
-    (folder / "rk4" / "seed-0" / "run.json").unlink()
-    (sentence,) = left_out(folder)
-    assert "has a result and no run.json" in sentence
-    folder = digits(tmp_path / "twice")
-    shutil.copytree(folder / "rk4" / "seed-0", folder / "rk4" / "seed-0-copy")
-    (sentence,) = left_out(folder)
-    assert "are both rk4 with seed 0; one counts" in sentence
-
-
-def test_tables_hold_no_formulas_and_no_markup(tmp_path: Path) -> None:
-    evil = ["=HYPERLINK(1)", "+1", "-1", "@x", "<img src=x>", "a|b", "![x](http://x)", "\x1b[2J", "two\nlines"]
-    for seed in range(2):
-        write_run(tmp_path, "sequential", seed, 0.9)
-        for number, name in enumerate(evil):
-            write_run(tmp_path, f"evil-{number}", seed, 0.9, info={"architecture": name})
-    write_plan(tmp_path, ["sequential", *evil], data="".join(evil))
-    made = report.write(tmp_path)
-    cells = [row[0] for row in csv.reader(made.csv.read_text().splitlines())]
-    assert not any(cell[:1] in ("=", "+", "-", "@", "\t") for cell in cells)
-    text = made.markdown.read_text()
-    assert "<img" not in text and "](http" not in text and "\x1b" not in text
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 3 + len(evil) and len({line.replace("\\|", "").count("|") for line in lines}) == 1
