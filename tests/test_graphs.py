@@ -112,14 +112,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], complai
     capsys.readouterr()
     assert main(["export", run, str(tmp_path / "out"), "--to", "torch"]) == 2
     assert "export it with fixed steps, such as --solver rk4 --steps 4" in complaint()
-    assert main(["export", run, "--to", "torch", str(tmp_path / "out"), "--solver", "rk4", "--steps", "2"]) == 0
+    assert main(["export", run, "--to", "torch", str(tmp_path / "out"), "--solver", "midpoint", "--steps", "2"]) == 0
     assert "images [batch, 1, 8, 8] → logits" in capsys.readouterr().out
     about = json.loads((tmp_path / "out" / "export.json").read_text())
-    assert about["format"] == "torch" and about["solver"] == "rk4" and about["difference"] < 1e-4
+    assert about["format"] == "torch" and about["solver"] == "midpoint" and about["difference"] < 1e-4
     assert json.loads((tmp_path / "out" / "task.json").read_text())["classes"][0] == "0"
     program = torch.export.load(tmp_path / "out" / "model.pt2").module()
     images = torch.randn(4, 1, 8, 8)
-    expected = odeum.load(run).solve_by("rk4", 2).model(images).logits
+    expected = odeum.load(run).solve_by("midpoint", 2).model(images).logits
     torch.testing.assert_close(program(images), expected, rtol=0, atol=1e-5)
     assert main(["export", run, str(tmp_path / "out")]) == 2
     assert "is there already" in complaint()
