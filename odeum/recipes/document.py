@@ -51,8 +51,8 @@ def short_text(results: Sequence[TableResult], told: int = 3) -> str:
     """For the README: how many claims hold here, and those that are decided most clearly."""
     found = [(result, claim) for result in results for claim in result.claims]
     opinions = [claim.opinion for _, claim in found]
-    words = (("agrees", "agree"), ("disagrees", "disagree"), ("not resolved", "not resolved"), ("not run", "not run"))
-    counts = ", ".join(f"{opinions.count(o)} {text}" for o, text in words if o in opinions)
+    phrases = (("agrees", "agree"), ("disagrees", "disagree"), ("not resolved", "not resolved"), ("not run", "not run"))
+    counts = ", ".join(f"{opinions.count(o)} {text}" for o, text in phrases if o in opinions)
     lines = [
         f"![every claim with its interval](docs/{PICTURE})",
         f"The two papers' claims, tried on a laptop's scale ([docs/results.md](docs/results.md)): {counts}. Clearest:",
