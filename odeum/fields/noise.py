@@ -73,8 +73,11 @@ class ReplayedNoise(Noise):
     def draw(self, module: Hashable, make: Callable[[], Tensor]) -> Tensor:
         key = tuple(self.places.get(step, step) for step in self._turn(module))
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        # Torch's own function also remembers the seed for devices that are not there, which costs more than a mask.
+        elsewhere = bool(devices) or torch.backends.mps.is_available()
+        seed = torch.manual_seed if elsewhere else torch.default_generator.manual_seed
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(hash((*self.seed, *key)) & (2**63 - 1))
+            seed(hash((*self.seed, *key)) & (2**63 - 1))
             return make()
 
     def _within(self, path: tuple[Hashable, ...]) -> Noise:

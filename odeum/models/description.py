@@ -1,8 +1,14 @@
-"""What an architecture is and what it costs, read off the built model: counted on the meta device, not estimated."""
+"""What an architecture is and what it costs, read off the built model: counted while an example passes, not estimated.
+
+The example is one of the meta device, which has shapes and no numbers, so that the largest model can be described. That
+device loads torch's compiler, however, which takes as long as torch itself: a small model is built and run instead.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -10,19 +16,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Field
+from odeum.fields.base import Field, foreign_modules
 from odeum.fields.bases import Basis
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, AdaptivePerSample, FixedSteps, Solver
 from odeum.looping import Looped
 from odeum.models import OdeumModel, assemble
+from odeum.models.operations import OperationCounter
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model, Shape
 from odeum.settings.spelling import label, parse
+
+SMALL = 2e9
+"""parameters times particles of a model that is run on a CPU sooner than the meta device is ready"""
+SHORT = 1024
+"""particles up to which that is so: attention grows with their square"""
 
 
 def describe(architecture: str | Architecture, settings: Model, detail: bool = True) -> dict[str, Any]:
@@ -43,7 +54,13 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     }
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
-    out |= _adaptive_cost(parsed, settings) if adaptive else _cost(model)
+    memory = None
+    with _fresh(parsed, settings) if adaptive or _soon_run(model) else nullcontext(model) as counted:
+        out |= _cost(counted)
+        if detail and not adaptive:
+            memory = activation_memory(counted)
+    if adaptive:
+        out["evaluations_note"] = "depends on the data; measured on one random example with fresh weights"
     if known := {text for flow in flows if (text := _stability(flow.solver))}:
         out["stability"] = " ; ".join(sorted(known))
     if over := {module.formula() for module in model.modules() if isinstance(module, Basis)}:
@@ -51,7 +68,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     if forms := {m.form_at(model.particles) for m in model.modules() if isinstance(m, Measure)}:
         out["attention"] = f"{', '.join(sorted(forms))} form on this device for one example of this length"
     if detail:
-        out["activation_memory"] = None if adaptive else activation_memory(model)
+        out["activation_memory"] = memory
         out["model"] = {"kind": type(settings).__name__.lower(), **asdict(settings)}
     return out
 
@@ -114,32 +131,37 @@ def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
     return [leaf.register_forward_hook(lambda module, *_: calls.update([module.symbol])) for leaf in leaves]
 
 
-def _cost(model: OdeumModel, device: str = "meta") -> dict[str, Any]:
+def _soon_run(model: OdeumModel) -> bool:
+    """Whether one example passes in less time than the meta device takes to load, and costs what any example costs."""
+    if model.particles > SHORT or model.particles * sum(p.numel() for p in model.parameters()) > SMALL:
+        return False
+    chance = any(isinstance(part, Looped) and (part.exit or part.random) for part in model.modules())
+    return not chance and not foreign_modules(model)
+
+
+@contextmanager
+def _fresh(parsed: Architecture, settings: Model) -> Generator[OdeumModel]:
+    """The model with weights, on a CPU; the counter does not know the fused kernel of a CPU, so it is not used."""
+    with torch.random.fork_rng(devices=()), torch.device("cpu"), sdpa_kernel(SDPBackend.MATH):
+        torch.manual_seed(0)
+        yield whole_model(parsed, settings)
+
+
+def _device(model: nn.Module) -> str:
+    return next(model.parameters()).device.type
+
+
+def _cost(model: OdeumModel) -> dict[str, Any]:
+    """Evaluations and multiply–adds of one example."""
     calls: Counter[str] = Counter()
     hooks = _count_calls(model, calls)
     try:
-        model.requires_grad_(False)  # the counter's own hooks trip over weights handed on as they are
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model.eval()(**model.example(device))
+        with torch.no_grad(), OperationCounter() as counter:
+            model.eval()(**model.example(_device(model)))
     finally:
-        model.requires_grad_(True)
         for hook in hooks:
             hook.remove()
-    return {
-        "evaluations": calls["G"],
-        "evaluations_of": dict(calls),
-        "macs": counter.get_total_flops() // 2,
-    }
-
-
-def _adaptive_cost(parsed: Architecture, settings: Model) -> dict[str, Any]:
-    """An adaptive solver's cost depends on the data: measured on one random example with fresh weights."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = whole_model(parsed, settings)
-        with sdpa_kernel(SDPBackend.MATH):  # the counter does not know the fused kernel of a CPU
-            cost = _cost(model, "cpu")
-    return {**cost, "evaluations_note": "depends on the data; measured on one random example with fresh weights"}
+    return {"evaluations": calls["G"], "evaluations_of": dict(calls), "macs": counter.flops // 2}
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -173,6 +195,6 @@ def activation_memory(model: OdeumModel) -> int:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), _Fused():
-        output = model.train()(**model.example("meta"))
+        output = model.train()(**model.example(_device(model)))
     del output
     return sum(kept.values())

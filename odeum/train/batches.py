@@ -1,10 +1,11 @@
-"""How a batch is divided among processes and accumulated parts, so that all of it counts once."""
+"""How a batch is divided among processes and accumulated parts, so that all of it counts once; what seeds a step."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 
@@ -27,3 +28,19 @@ def divide(
 def step_seed(seed: int, step: int, rank: int) -> int:
     """A seed of its own for each step: what is random does not depend on where a run was interrupted."""
     return int.from_bytes(hashlib.blake2b(repr((seed, step, rank)).encode(), digest_size=7).digest(), "big")
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` for this device alone.
+
+    That function also seeds the devices which are not there, by keeping the seed and where it was asked for until they
+    come: for a small model a tenth of a step, and memory that grows with every step.
+    """
+    match device.type:
+        case "cpu":
+            torch.default_generator.manual_seed(seed)
+        case "cuda":
+            torch.default_generator.manual_seed(seed)
+            torch.cuda.manual_seed_all(seed)
+        case _:
+            torch.manual_seed(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
 import statistics
 import time
@@ -25,13 +24,14 @@ from odeum.models.tensors import not_finite
 from odeum.settings.spelling import spell
 from odeum.settings.training import seconds_of
 from odeum.storage import read_json, write_json
-from odeum.train.batches import divide, step_seed
+from odeum.train.batches import divide, seed_generators, step_seed
 from odeum.train.checkpoints import Checkpoints
+from odeum.train.clock import clock_of, pinned
 from odeum.train.interrupt import Interrupted, stop_softly
 from odeum.train.job import Job, first_model, macs_per_step
 from odeum.train.memory import peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
-from odeum.train.optimization import Average, TrainingEnd, learning_rate, make_optimizer
+from odeum.train.optimization import Average, TrainingEnd, be_deterministic, learning_rate, make_optimizer
 from odeum.train.progress import Listener, clock_time
 from odeum.train.resume import sound_state, take_over, unreadable
 from odeum.train.state import collect, restore
@@ -51,7 +51,8 @@ class Trainer:
         self.plan = TrainingEnd(self.training, self.per_epoch, self.macs_per_step)
         self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
         self.checkpoints = Checkpoints(job.directory)
-        _be_deterministic(self.training.deterministic)
+        self.clock = clock_of(world.device)
+        be_deterministic(self.training.deterministic)
         self.model = first_model(job).to(world.device)
         self.model.label_smoothing = self.training.label_smoothing
         self.wrapped = world.wrap(self.model)
@@ -78,10 +79,10 @@ class Trainer:
             logged = saved = time.monotonic()
             saving = 0.0
             for batch in self.batches() if not self._over() else ():
-                begin = time.perf_counter()
+                self.clock.begin()
                 losses.append(self.take_step(batch))
+                taken = self.clock.end()
                 self.examples = [*self.examples[-49:], len(batch["labels"])]
-                taken = time.perf_counter() - begin
                 now = time.monotonic()
                 late = now - saved > max(3.0, 50 * saving)
                 done, asked, log, save = self._agree(taken, stop.asked > 0, now - logged > 5, late)
@@ -122,17 +123,19 @@ class Trainer:
     def batches(self) -> Iterator[dict[str, Tensor]]:
         while True:
             epoch, start = divmod(self.step, self.per_epoch)
-            yield from self.job.task.batches(epoch, self.training.batch_size, self.job.seed, start)
+            batches = self.job.task.batches(epoch, self.training.batch_size, self.job.seed, start)
+            yield from pinned(batches, self.world.device)
 
     def take_step(self, batch: dict[str, Tensor]) -> Tensor:
         """One optimizer step over a batch; returns this process's share of the mean loss."""
         self.rate = learning_rate(self.training, self.step, self.fraction)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
-        torch.manual_seed(step_seed(self.job.seed, self.step, self.world.rank))
+        seed_generators(step_seed(self.job.seed, self.step, self.world.rank), self.world.device)
         count = self.training.accumulate
         mine = divide(batch, self.world.size * count, self.model.counted)[self.world.rank * count :][:count]
-        self.model.train()
+        if not self.model.training:  # a walk over all modules
+            self.model.train()
         loss = torch.zeros((), device=self.world.device)
         for i, (part, share) in enumerate(mine):
             part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
@@ -146,12 +149,10 @@ class Trainer:
         if self.training.clip:
             self.world.clip(self.weights, self.training.clip)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         if self.ema is not None:
             self.ema.update(self.world.local(self.weights))
         self.step += 1
-        if self.world.device.type == "cuda":
-            torch.cuda.synchronize(self.world.device)  # so that the clock tells the truth
         return loss
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
@@ -167,8 +168,7 @@ class Trainer:
     def _agree(self, taken: float, asked: bool, log: bool, save: bool) -> tuple[bool, bool, bool, bool]:
         """The first process's clock, and what any process wishes; then: done? stop? log? save?"""
         taken, *wishes = self.world.add([taken if self.world.main else 0.0, asked, log, save])
-        self.seconds += taken
-        self.step_times.append(taken)
+        self._count(taken)
         asked, log, save = (wish > 0 for wish in wishes)
         fraction = self.fraction
         if self.mean is not None:
@@ -180,6 +180,12 @@ class Trainer:
         every = self.training.checkpoint_every
         save = asked or (self.step % every == 0 if every else save)
         return done, asked, done or log or self.step % max(1, (self.plan.steps or 1000) // 200) == 0, save
+
+    def _count(self, taken: float) -> None:
+        """A step's time; none where it is not known yet."""
+        if taken:
+            self.seconds += taken
+            self.step_times.append(taken)
 
     # what is written on the way
 
@@ -256,6 +262,8 @@ class Trainer:
     # states
 
     def _save(self) -> None:
+        for taken in self.clock.rest():
+            self._count(self.world.agree(taken))
         state = {name: getattr(self, name) for name in STATE} | {
             "step_times": self.step_times[-200:],
             "averaged": [a.count if a else 0 for a in (self.ema, self.mean)],
@@ -330,9 +338,3 @@ class Trainer:
                 kept.save(self.job.directory)
             write_json(self.job.directory / "result.json", result)  # and its name is on the disk before states go
             self.checkpoints.clear()
-
-
-def _be_deterministic(wanted: bool) -> None:
-    if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
-    torch.use_deterministic_algorithms(wanted)

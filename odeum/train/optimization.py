@@ -1,14 +1,16 @@
-"""The pieces of a training step: how far the run is, the learning rate, the optimizer, and averages of weights."""
+"""The pieces of a training step: how far the run is, learning rate, optimizer, determinism, averages of weights."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from odeum.settings.training import Training, seconds_of
+from odeum.train.adamw import AdamW
 
 
 class TrainingEnd:
@@ -54,7 +56,7 @@ PLACES = ("token", "position", "positions.table.weight")
 """vectors that stand in a matrix: the class token and learned positions"""
 
 
-def make_optimizer(model: nn.Module, training: Training, decay: str = "maps") -> torch.optim.AdamW:
+def make_optimizer(model: nn.Module, training: Training, decay: str = "maps") -> AdamW:
     """AdamW; maps and tables of tokens decay, vectors (norms, biases, gates, class token, positions) do not.
 
     `decay="matrices"` is the rule of earlier runs: all that has two dimensions decays.
@@ -65,12 +67,15 @@ def make_optimizer(model: nn.Module, training: Training, decay: str = "maps") ->
         {"params": [p for name, p in weights if name not in still], "weight_decay": training.weight_decay},
         {"params": [p for name, p in weights if name in still], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=training.learning_rate,
-        betas=(0.9, training.beta2),
-        fused=True,
-    )
+    return AdamW([group for group in groups if group["params"]], training.learning_rate, (0.9, training.beta2))
+
+
+def be_deterministic(wanted: bool) -> None:
+    """Refuse operations that are not deterministic, or no longer refuse them."""
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
+    if wanted != torch.are_deterministic_algorithms_enabled():  # to say it loads torch's compiler
+        torch.use_deterministic_algorithms(wanted)
 
 
 class Average:

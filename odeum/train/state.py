@@ -12,6 +12,7 @@ from odeum.distributed.shards import StoredTensors
 from odeum.distributed.world import World
 from odeum.fields.roles import find, role_names
 from odeum.models import OdeumModel
+from odeum.train.adamw import AdamW
 from odeum.train.optimization import Average
 
 
@@ -22,7 +23,7 @@ class Resumable(Protocol):
     model: OdeumModel
     names: list[str]
     weights: list[nn.Parameter]
-    optimizer: torch.optim.AdamW
+    optimizer: AdamW
     ema: Average | None
     mean: Average | None
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from safetensors.numpy import load_file
 
 from faults.child import KILLED, Child, Ending, Operations, call, count_operations
 from odeum.storage import read_json, write_json
+from odeum.train.adamw import AdamW
 
 TINY = ("--model.width=16", "--model.heads=2", "--model.depth=1")
 STEPS = ("--train.steps=6", "--train.checkpoint_every=2", "--train.ema=0.9", "--train.batch_size=32")
@@ -211,7 +211,7 @@ def not_a_number(trial: Trial) -> Iterator[Outcome]:
 
         def prepare(at: int = at) -> None:
             counted = iter(range(1, 100))
-            step = torch.optim.AdamW.step
+            step = AdamW.step
 
             def poisoned(self: Any, *words: Any) -> Any:
                 done = step(self, *words)
@@ -219,7 +219,7 @@ def not_a_number(trial: Trial) -> Iterator[Outcome]:
                     self.param_groups[0]["params"][0].data.view(-1)[0] = float("nan")
                 return done
 
-            torch.optim.AdamW.step = poisoned  # ty: ignore
+            AdamW.step = poisoned  # ty: ignore
 
         out = trial.fresh()
         ending = call(*train(str(out)), prepare=prepare)
