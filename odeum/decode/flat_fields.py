@@ -49,6 +49,19 @@ def flat(field: Field) -> Evaluate:
     return field if make is None else make(field)
 
 
+def is_flat(field: Field) -> bool:
+    """Whether no part of it is evaluated as it is."""
+    return type(field) in _MAKERS and all(is_flat(part) for part in _fields_within(field))
+
+
+def _fields_within(module: nn.Module) -> Iterator[Field]:
+    for part in module.children():
+        if isinstance(part, Field):
+            yield part
+        else:
+            yield from _fields_within(part)
+
+
 def flat_map(module: nn.Module) -> Map:
     """A linear map or a norm without the call of its module, whatever weights it has by then; or the module itself."""
     weights: Any = module._parameters

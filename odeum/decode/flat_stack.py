@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.decode.flat_fields import FlatField, flat_map
+from odeum.decode.flat_fields import FlatField, flat_map, is_flat
 from odeum.fields.base import Context
 from odeum.fields.derivatives import plain_autograd
 from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow, Stack
+from odeum.integrators import FixedSteps, LieTrotter, RungeKutta
 
 Pass = Callable[[Tensor, Context], Tensor]
+FlatLayer = Callable[[Tensor, Context, float], Tensor]
 _training = attrgetter("training")
 
 
@@ -83,10 +85,56 @@ def _flat_stack(stack: nn.Module) -> Pass | None:
     return run
 
 
-def _flat_layer(layer: nn.Module) -> Callable[[Tensor, Context, float], Tensor]:
+def _flat_flow(flow: Flow) -> FlatLayer:
+    """Any method over a flat field."""
+    field = FlatField(flow.field)
+    return lambda x, context, time: flow.under(field, x, context, time)  # ty: ignore[invalid-argument-type]
+
+
+def _one_step(flow: Flow) -> FlatLayer | None:
+    """A layer that is one Euler step of length one, of the whole field or of one term after the other: nearly all are.
+
+    What any other method needs (divided intervals, stages, masks) takes longer than a small term. None for a layer of
+    another kind; one that has become another goes the way of `_flat_flow`, where the cache says what it thinks of it.
+    """
+    solver, field, any_method = flow.solver, FlatField(flow.field), _flat_flow(flow)
+    method = getattr(solver, "method", None)
+    if type(solver) is not FixedSteps or flow.duration != 1.0 or not is_flat(flow.field):
+        return None
+    if type(method) is LieTrotter and _is_euler(method.part):
+        stages: Any = method.stages(field)
+    elif _is_euler(method):
+        stages = [(field, 0.0, 1.0)]
+    else:
+        return None
+    if any(share != 1.0 for _, _, share in stages):
+        return None
+    terms = [(term.evaluate, term.project if term.projects else None, start) for term, start, _ in stages]
+
+    def step(x: Tensor, context: Context, time: float) -> Tensor:
+        caches = [source.cache for source in (context.own, context.other) if source.cache is not None]
+        same = flow.solver is solver and solver.method is method and solver.steps == 1 and solver.moved is None
+        begun = all(cache.length for cache in caches)  # before, a flow asks its field whether it knows its past
+        if not (same and begun) or context.noise is not None or context.carry is not None:
+            return any_method(x, context, time)
+        for cache in caches:
+            cache.enter(solver)
+        for evaluate, project, start in terms:
+            x = x + evaluate(time + start, x, context)
+            if project is not None:
+                x = project(x)
+        return x
+
+    return step
+
+
+def _is_euler(method: object) -> bool:
+    return type(method) is RungeKutta and method.single
+
+
+def _flat_layer(layer: nn.Module) -> FlatLayer:
     if type(layer) is Flow:
-        flow, field = layer, FlatField(layer.field)
-        return lambda x, context, time: flow.under(field, x, context, time)  # ty: ignore[invalid-argument-type]
+        return _one_step(layer) or _flat_flow(layer)
     body = _flat_stack(layer.body) if type(layer) is Anchored and isinstance(layer.body, nn.Module) else None
     if body is None:
         return layer

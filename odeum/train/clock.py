@@ -30,7 +30,7 @@ class StepClock:
         return []
 
 
-class Event(Protocol):
+class QueueMark(Protocol):
     """A mark in a device's queue, as `torch.cuda.Event` is one."""
 
     def record(self) -> None: ...
@@ -43,9 +43,9 @@ class Event(Protocol):
 class QueueClock(StepClock):
     """Of a GPU: marks before and after a step say how long it took there, and each is read AHEAD steps later."""
 
-    def __init__(self, event: Callable[[], Event]) -> None:
+    def __init__(self, event: Callable[[], QueueMark]) -> None:
         self.event = event
-        self.under_way: deque[tuple[Event, Event]] = deque()
+        self.under_way: deque[tuple[QueueMark, QueueMark]] = deque()
 
     def begin(self) -> None:
         self.first = self.event()
