@@ -119,7 +119,10 @@ class Coupled(TwoStates):
         super().__init__()
         self.part = part or RungeKutta(EULER)
         if self.part.history:
-            raise OdeumError(f"the coupling makes one-step methods reversible, but {self.part.history} remembers")
+            raise OdeumError(
+                f"the coupling makes one-step methods reversible, but {self.part.history} remembers; use a method "
+                "without memory such as euler or rk4"
+            )
         if not 0.0 < keep <= 1.0:
             raise OdeumError(f"the coupling keeps a share of the state, above 0 and at most 1, not {keep}")
         self.keep = keep

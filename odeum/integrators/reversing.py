@@ -6,6 +6,7 @@ that the memory does not grow with their number; one that stands alone does so b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -80,7 +81,8 @@ def reconstruction_drift(model: nn.Module) -> float | None:
 def name_of(method: Any) -> str:
     """What a method, or a solver, is called in a sentence."""
     tableau = getattr(method, "tableau", None)
-    return getattr(method, "history", None) or (tableau.name if tableau else type(method).__name__)
+    kind = re.sub(r"(?<!^)(?=[A-Z])", "-", type(method).__name__).lower()
+    return getattr(method, "history", None) or (tableau.name if tableau else kind)
 
 
 def wants_reversing(solver: Solver | None, x: Tensor, context: Context) -> bool:

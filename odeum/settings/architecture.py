@@ -78,7 +78,7 @@ class OverTime(Architecture):
     """of weights=knots: how many (none: 4, or as many as layers)"""
     between: Between | None = None
     """of weights=knots: how weights go from knot to knot (none: linear)"""
-    rank: Annotated[int | None, COUNT] = None
+    rank: Annotated[int | None, Range(above=0, most=1000)] = None
     """of weights=hyper: how many matrices the network mixes into each (none: 4)"""
 
 

@@ -64,7 +64,7 @@ class ImplicitLayers(Layered):
     """The implicit midpoint rule, its equation solved by putting the solution in again."""
 
     method: MethodName = "implicit-midpoint"
-    iterations: Annotated[int, COUNT] = 4
+    iterations: Annotated[int, Range(above=0, most=1000)] = 4
     """of each step's equation; each is an evaluation of the field"""
 
 
@@ -77,7 +77,7 @@ class DenseLayers(Layered):
 class HyperLayers(Layered):
     """Zhu et al. 2024, hyper-connections: n residual streams that each layer reads, writes and mixes."""
 
-    streams: Annotated[int, COUNT] = 4
+    streams: Annotated[int, Range(above=0, most=64)] = 4
     """n; one is the plain stream with learned gains"""
     dynamic: bool = True
     """whether the coefficients depend on the streams too"""
@@ -87,11 +87,11 @@ class HyperLayers(Layered):
 class ManifoldLayers(Layered):
     """Xie et al. 2025, mHC: hyper-connections whose mixing matrices are doubly stochastic."""
 
-    streams: Annotated[int, Range(least=2)] = 4
+    streams: Annotated[int, Range(least=2, most=64)] = 4
     """residual streams"""
     mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
     """doubly stochastic by normalising rows and columns in turn, nearly, or as a mean of permutations, exactly"""
-    iterations: Annotated[int, COUNT] = 20
+    iterations: Annotated[int, Range(above=0, most=1000)] = 20
     """of Sinkhorn's normalisation"""
 
 
