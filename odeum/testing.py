@@ -9,6 +9,7 @@ The models are tiny and the checks exact where the mathematics is.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -30,8 +31,10 @@ from odeum.models import LanguageModel, OdeumModel, build
 from odeum.models.saved import load_model, save_model
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Shape
+from odeum.settings.spelling import parse
 from odeum.settings.training import Training
 from odeum.tasks import open_task
+from odeum.train.conversion import convert
 from odeum.train.optimization import make_optimizer
 
 TINY: dict[str, Any] = {"width": 16, "heads": 2, "depth": 4, "hidden": 24}
@@ -178,7 +181,8 @@ def trains_on_text(architecture: str | Architecture) -> None:
 
 
 def takes_plain_weights(architecture: str | Architecture) -> str | None:
-    """Where roles agree with those of the plain stack, its weights are taken over, each to its own place."""
+    """Where roles agree with those of the plain stack, its weights are taken over, each to its own place; a conversion
+    leaves none of its roles new."""
     model, plain = (stack(name, Shape(**TINY)) for name in (architecture, "sequential"))
     given, own = by_role(stirred(plain)), by_role(model)
     common = [name for name, weight in given.items() if name in own and own[name].shape == weight.shape]
@@ -187,6 +191,11 @@ def takes_plain_weights(architecture: str | Architecture) -> str | None:
     model.load_state_dict({name: given[name] for name in common}, strict=False)
     wrong = [name for name in common if not torch.equal(by_role(model)[name], given[name])]
     _hold(not wrong, f"{wrong[:1]} is not what was loaded")
+    source = stirred(build("sequential", "classification_small", **TEXT))
+    found = convert(source, parse(architecture) if isinstance(architecture, str) else architecture)
+    known, given = {_place(name) for name in by_role(source)}, {_place(name) for name in (*found.kept, *found.made)}
+    new = sorted({_place(name) for name in found.new} & known - given)
+    _hold(not new, f"{new[:1]} of a plain stack is not converted")
     return None
 
 
@@ -233,6 +242,11 @@ def stirred(model: Any) -> Any:
 def adapts(model: nn.Module) -> bool:
     """Whether its steps are chosen by its data."""
     return any(isinstance(part, Adaptive) for part in model.modules())
+
+
+def _place(name: str) -> str:
+    """What a weight is, in whichever layer or at whichever knot."""
+    return re.sub(r"(layers|knots)\.\d+\.", "", name)
 
 
 def _trains(model: Any, batch: dict[str, Tensor], steps: int = 12) -> None:

@@ -65,6 +65,34 @@ def test_layers_that_become_one_get_their_mean_and_spread_again() -> None:
     assert moved(shared.model, again.model).logits < 1e-6
 
 
+@pytest.mark.parametrize("between", ["constant", "linear", "cubic"])
+def test_weights_over_time_get_those_of_their_layers(between: str) -> None:
+    """A constant piece for each layer is the model itself; two knots are the first and the last one, or means."""
+    source = scrambled("parallel")
+    whole = convert(source, parse(f"parallel:weights=knots,knots=4,between={between}"))
+    assert not whole.new and (between != "constant" or moved(source, whole.model).logits < 1e-5)
+    two = convert(source, parse(f"parallel:weights=knots,knots=2,between={between}"))
+    own, theirs = by_role(two.model), by_role(source)
+    name = "stack.layers.{}.attention.qkv.weight"
+    rows = [theirs[name.format(layer)] for layer in range(4)]
+    expected = [(rows[0] + rows[1]) / 2, (rows[2] + rows[3]) / 2] if between == "constant" else [rows[0], rows[3]]
+    for knot, row in enumerate(expected):
+        torch.testing.assert_close(own[f"stack.layers.0.attention.knots.{knot}.qkv.weight"], row)
+
+
+@pytest.mark.parametrize("kind", ["hyper", "adaln"])
+def test_one_field_over_time_gets_the_mean_of_all_layers(kind: str) -> None:
+    source = scrambled("parallel")
+    found, shared = (convert(source, parse(f"parallel:{rest}")) for rest in (f"weights={kind}", "independent=1"))
+    own, theirs = by_role(found.model), by_role(shared.model)
+    knot = "knots.0." if kind == "hyper" else ""
+    for rest in ("attention.{}qkv.weight", "feedforward.{}norm.weight"):
+        torch.testing.assert_close(
+            own["stack.layers.0." + rest.format(knot)], theirs["stack.layers.0." + rest.format("")]
+        )
+    assert kind == "hyper" or moved(shared.model, found.model).logits < 1e-5
+
+
 @pytest.fixture(scope="module")
 def albert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny ALBERT with a vocabulary, imported."""

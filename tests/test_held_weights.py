@@ -36,7 +36,7 @@ def gradients(out: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
         ("checkpointed", "continuous"),
         ("adjoint", "rk4:steps=12"),
         ("adjoint", "transevolve:method=rk4,steps=12"),
-        pytest.param("adjoint", "continuous:rtol=1e-7,atol=1e-7", marks=pytest.mark.slow),  # a minute of small steps
+        ("adjoint", "continuous"),
     ],
 )
 @pytest.mark.parametrize("history", [False, True], ids=["leaves", "computed"])

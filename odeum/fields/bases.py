@@ -35,6 +35,10 @@ class Basis(nn.Module):
     def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         raise TypeError(f"{type(self).__name__} must define forward(t, versions)")
 
+    def layers(self, version: int, count: int) -> list[int]:
+        """Which of `count` layers of equal length over the interval a version would be made of."""
+        return list(range(count)) if version == 0 else []
+
     def formula(self) -> str:
         """θ(t) in words."""
         raise TypeError(f"{type(self).__name__} must define formula()")
@@ -55,6 +59,13 @@ class Knots(Basis):
     def piece(self, t: float) -> int:
         """The constant piece at a time within it."""
         return min(self.count - 1, math.floor(self.share(t) * self.count))
+
+    def layers(self, version: int, count: int) -> list[int]:
+        """Those inside a piece, or the one that a knot lies in."""
+        length = (self.t1 - self.t0) / count
+        if self.between == "constant" or self.count == 1:
+            return [n for n in range(count) if self.piece(self.t0 + (n + 0.5) * length) == version]
+        return [min(count - 1, version * count // (self.count - 1))]
 
     def numbers(self, t: float) -> dict[int, float]:
         """φₖ(t) where it is not zero; they sum to one."""

@@ -8,8 +8,8 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, remembered, within_evaluation, within_step
-from odeum.integrators.mixes import combination, combine
-from odeum.integrators.multistep import STARTS, Past, mean_weights, nodes, weights
+from odeum.integrators.mixes import Mix, combination, combine
+from odeum.integrators.multistep import STARTS, Past, mean_weights, nodes, renamed_stages, weights
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, projected_step
 
 
@@ -28,6 +28,7 @@ class AdamsMoulton(Method):
             raise OdeumError(f"adams-moulton has order 3 or 4, not {order}")
         self.order = order
         self.start = STARTS[order]
+        self.used = Mix(self.start).used
         self.history = "adams-moulton" if order == 3 else f"adams-moulton-{order}"
 
     def check(self, field: Field) -> None:
@@ -40,8 +41,7 @@ class AdamsMoulton(Method):
         past: tuple[Past, ...] = carry.state or ()
         context = within_step(field, context, repeats=True)
         if len(past) < self.order - 2:
-            used = len(self.start.a[-1]) if self.start.b[-1] == 0.0 else len(self.start.b)
-            stages = evaluate_stages(self.start, used, field, t, dt, x, context)
+            stages = evaluate_stages(self.start, self.used, field, t, dt, x, context)
             first, change = stages[0], combine(self.start.b, stages)
         else:
             lengths = [dt, *(step.dt for step in past)]
@@ -61,20 +61,14 @@ class AdamsMoulton(Method):
         even = [1.0] * (self.order - 1)
         first = "; ".join(RungeKutta(self.start).scheme(field, share))
         many = "step" if self.order == 3 else "steps"
-        foreseen = _named(combination(weights(even)), marks)
-        corrected = _named(combination(mean_weights([1.0, *nodes(even)])), ("k*", *marks))
+        foreseen = renamed_stages(combination(weights(even)), marks)
+        corrected = renamed_stages(combination(mean_weights([1.0, *nodes(even)])), ("k*", *marks))
         return [
             f"k = {field.formula('x')}",
             f"k* = {field.formula(f'x + dt ({foreseen})')}",
             projected_step(field, f"x + dt ({corrected})") + f", {', '.join(marks[1:])} = k of the {many} before",
             f"the first {'step' if self.order == 3 else '2 steps'} by {self.start.name}: {first}",
         ]
-
-
-def _named(combination: str, marks: tuple[str, ...]) -> str:
-    for i, mark in enumerate(marks, 1):
-        combination = combination.replace(f"k{i}", mark)
-    return combination
 
 
 def adams_moulton_4() -> AdamsMoulton:

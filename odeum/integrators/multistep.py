@@ -11,7 +11,7 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, remembered, within_evaluation, within_step
-from odeum.integrators.mixes import combination, combine
+from odeum.integrators.mixes import Mix, combination, combine
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, projected_step
 from odeum.tableaux import BOSH3, HEUN, RK4, Tableau
 
@@ -42,6 +42,7 @@ class AdamsBashforth(Method):
             raise OdeumError(f"adams-bashforth has order 2, 3 or 4, not {order}")
         self.order = order
         self.start = STARTS[order]
+        self.used = Mix(self.start).used
         self.history = "adams-bashforth" if order == 2 else f"adams-bashforth-{order}"
 
     def check(self, field: Field) -> None:
@@ -54,8 +55,7 @@ class AdamsBashforth(Method):
         past: tuple[Past, ...] = carry.state or ()
         starts = len(past) < self.order - 1
         context = within_step(field, context, repeats=starts)
-        used = len(self.start.a[-1]) if self.start.b[-1] == 0.0 else len(self.start.b)
-        stages = evaluate_stages(self.start, used if starts else 1, field, t, dt, x, context)
+        stages = evaluate_stages(self.start, self.used if starts else 1, field, t, dt, x, context)
         values = stages if starts else [stages[0], *(step.value for step in past)]
         change = combine(self.start.b if starts else weights([dt, *(step.dt for step in past)]), values)
         assert change is not None
@@ -66,9 +66,7 @@ class AdamsBashforth(Method):
         assert self.order is not None
         first = "; ".join(RungeKutta(self.start).scheme(field, share))
         marks = ("k", "k′", "k″", "k‴")[: self.order]
-        change = combination(weights([1.0] * self.order))
-        for i, mark in enumerate(marks, 1):
-            change = change.replace(f"k{i}", mark)
+        change = renamed_stages(combination(weights([1.0] * self.order)), marks)
         count = "step" if self.order == 2 else f"{self.order - 1} steps"
         many = "step" if self.order == 2 else "steps"
         return [
@@ -76,6 +74,13 @@ class AdamsBashforth(Method):
             projected_step(field, f"x + dt ({change})") + f", {', '.join(marks[1:])} = k of the {many} before",
             f"the first {count} by {self.start.name}: {first}",
         ]
+
+
+def renamed_stages(combination: str, marks: Sequence[str]) -> str:
+    """With these names for k1, k2, …"""
+    for i, mark in enumerate(marks, 1):
+        combination = combination.replace(f"k{i}", mark)
+    return combination
 
 
 def weights(lengths: Sequence[float]) -> tuple[float, ...]:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
+from odeum.fields.bases import Basis
 from odeum.fields.roles import by_role, role_names
-from odeum.flow import Stack
+from odeum.flow import Flow, Stack
 from odeum.models import assemble
 from odeum.models.base import OdeumModel
 from odeum.settings.architecture import Architecture
@@ -34,7 +35,8 @@ def convert(source: OdeumModel, architecture: Architecture, choice: str = "mean"
     """The same settings under another architecture, with weights by role.
 
     Layers that share weights get the mean of those that act at their depths (or the first, or the last); a feed-forward
-    becomes the two halves of a macaron layer, and back; a norm before both branches becomes one of each.
+    becomes the two halves of a macaron layer, and back; a norm before both branches becomes one of each. Weights over
+    time get those of the layers that a knot stands for, or of all of them.
     """
     choose(choice, CHOICES, "choice of layers")
     target = assemble(architecture, source.settings)
@@ -65,18 +67,36 @@ def _value(
         return theirs.get(role), True
     stack, index, rest = match[1], int(match[2]), match[3]
     before, after = getattr(source, stack), getattr(target, stack)
-    if not isinstance(before, Stack) or not isinstance(after, Stack) or len(before.schedule) != len(after.schedule):
+    if not isinstance(before, Stack) or not isinstance(after, Stack):
         return theirs.get(role), True
-    layers = list(dict.fromkeys(before.schedule[d] for d, own in enumerate(after.schedule) if own == index))
+    if len(before.schedule) == len(after.schedule):
+        acts = [depth for depth, own in enumerate(after.schedule) if own == index]
+    elif (timed := _over_time(after, rest, len(before.schedule))) is not None:
+        acts, rest = timed
+    else:
+        return theirs.get(role), True
+    layers = list(dict.fromkeys(before.schedule[depth] for depth in acts))
     layers = layers[:1] if choice == "first" else layers[-1:] if choice == "last" else layers
     values = [_of_layer(f"{stack}.layers.{layer}.", rest, theirs) for layer in layers]
-    if any(value is None for value, _ in values):
+    if not values or any(value is None for value, _ in values):
         return None, False
     tensors = [value for value, _ in values if value is not None]
     if not tensors[0].is_floating_point():
         return tensors[0], True
     exact = len(tensors) == 1 and values[0][1]
     return (tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(dim=0)), exact
+
+
+def _over_time(stack: Stack, rest: str, depth: int) -> tuple[list[int], str] | None:
+    """The layers that a weight of one field over the whole depth is made of, and its name in each; or none is."""
+    flow = stack.flows[0]
+    if len(stack.flows) > 1 or not isinstance(flow, Flow) or flow.duration != depth:
+        return None
+    knot = re.fullmatch(r"(.*?)knots\.(\d+)\.(.+)", rest)
+    if knot is None:
+        return list(range(depth)), rest  # whose norms alone know the time
+    basis = next(part for part in flow.modules() if isinstance(part, Basis))
+    return basis.layers(int(knot[2]), depth), knot[1] + knot[3]
 
 
 def _of_layer(prefix: str, rest: str, theirs: dict[str, Tensor]) -> tuple[Tensor | None, bool]:
