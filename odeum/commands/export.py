@@ -35,8 +35,14 @@ def run(argv: list[str]) -> int:
     from odeum.tasks.run import load
 
     found = load(given["run"]).solve_by(given.get("solver"), given.get("steps"))
+    empty = out.exists()
     out.mkdir(parents=True, exist_ok=True)
-    written = write_graph(found.model, out, to)  # ty: ignore[invalid-argument-type]
+    try:
+        written = write_graph(found.model, out, to)  # ty: ignore[invalid-argument-type]
+    except BaseException:
+        if not empty:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     for name in ("config.json", "task.json", *read_json(found.directory / "task.json").get("files", {})):
         shutil.copyfile(found.directory / name, out / name)
     about = {"inputs": written.inputs, "outputs": ["logits"], "difference": written.difference}

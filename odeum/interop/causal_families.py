@@ -84,7 +84,7 @@ def gpt2(config: Config, weights: NamedWeights) -> Converted:
         depth=depth,
         hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
         activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.get("layer_norm_epsilon", default=1e-5)),
+        norm_eps=float(config.number("layer_norm_epsilon", default=1e-5)),
         dropout=dropout_of(config, ("resid_pdrop",), ("attn_pdrop",)),
         vocabulary=table.shape[0],
         length=places.shape[0],
@@ -123,10 +123,10 @@ def gpt_neox(config: Config, weights: NamedWeights) -> Converted:
         depth=depth,
         hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
         activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.get("layer_norm_eps", default=1e-5)),
+        norm_eps=float(config.number("layer_norm_eps", default=1e-5)),
         dropout=dropout_of(config, ("hidden_dropout",), ("attention_dropout",)),
         vocabulary=table.shape[0],
-        length=int(config.get("max_position_embeddings", default=2048)),
+        length=int(config.number("max_position_embeddings", default=2048)),
         positions="rotary",
         pretrained=Pretrained(
             "gpt_neox", special, AttentionSettings(rotary_base=base, rotary_width=turning), embedding
@@ -143,7 +143,7 @@ def gptj(config: Config, weights: NamedWeights) -> Converted:
     width, depth = table.shape[1], weights.count(r"h\.(\d+)\.")
     heads = heads_of(config, width, "n_head", "num_attention_heads")
     size = width // heads
-    turning = int(config.get("rotary_dim", default=min(64, size)))
+    turning = int(config.number("rotary_dim", default=min(64, size)))
     turning = turning_of("rotary_dim", turning, size, turning)
     plain, special = activation(config, "activation_function", default="gelu_new")
     ends, embedding = _ends(config, weights, "wte.weight", "lm_head", tied=False)
@@ -166,10 +166,10 @@ def gptj(config: Config, weights: NamedWeights) -> Converted:
         depth=depth,
         hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
         activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.get("layer_norm_epsilon", default=1e-5)),
+        norm_eps=float(config.number("layer_norm_epsilon", default=1e-5)),
         dropout=dropout_of(config, ("resid_pdrop",), ("attn_pdrop",)),
         vocabulary=table.shape[0],
-        length=int(config.get("n_positions", default=2048)),
+        length=int(config.number("n_positions", default=2048)),
         positions="rotary",
         pretrained=Pretrained("gptj", special, AttentionSettings(rotary_width=turning), embedding),
     )
@@ -182,12 +182,12 @@ def llama(config: Config, weights: NamedWeights) -> Converted:
     table = weights.take("embed_tokens.weight")
     width, depth = table.shape[1], weights.count(r"layers\.(\d+)\.")
     heads = heads_of(config, width, "num_attention_heads")
-    size = int(config.get("head_dim", default=width // heads))
+    size = int(config.number("head_dim", default=width // heads))
     groups = weights.tensors["layers.0.self_attn.k_proj.weight"].shape[0] // size
     if heads * size != weights.tensors["layers.0.self_attn.q_proj.weight"].shape[0] or groups < 1:
         raise OdeumError(f"{heads} heads of {size} features do not fit the weights of this {config.family}")
-    length = int(config.get("max_position_embeddings", default=2048))
-    window = config.get("sliding_window")
+    length = int(config.number("max_position_embeddings", default=2048))
+    window = config.number("sliding_window", default=0)
     if window and window < length and config.values.get("use_sliding_window", True):
         raise OdeumError(
             f"sliding_window={window} of this {config.family} cannot be imported: its attention looks at fewer tokens "
@@ -238,7 +238,7 @@ def llama(config: Config, weights: NamedWeights) -> Converted:
         hidden=out["stack.layers.0.feedforward.down.weight"].shape[1],
         activation=plain,  # ty: ignore[invalid-argument-type]
         norm_kind="rms",
-        norm_eps=float(config.get("rms_norm_eps", default=1e-6)),
+        norm_eps=float(config.number("rms_norm_eps", default=1e-6)),
         bias=biased,
         dropout=dropout_of(config, (), ("attention_dropout",)),
         vocabulary=table.shape[0],

@@ -33,6 +33,8 @@ def _settings(
     side = round((out["position"].shape[1] - tokens) ** 0.5)
     size = config.get("image_size", default=side * height)
     sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    if not all(isinstance(value, int) for value in sides) or len(sides) != 2:
+        raise OdeumError(f"image_size={size!r} in the configuration of this {family} should be a number, or two")
     if side**2 + tokens != out["position"].shape[1] or height != wide or sides != (side * height, side * height):
         raise OdeumError(
             f"image_size={size} of this {family} cannot be imported, with patches of {height} × {wide}: images are "
@@ -49,7 +51,7 @@ def _settings(
         depth=depth,
         hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
         activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.get("layer_norm_eps", default=1e-6 if family == "timm_vit" else 1e-12)),
+        norm_eps=float(config.number("layer_norm_eps", default=1e-6 if family == "timm_vit" else 1e-12)),
         dropout=dropout_of(config, ("hidden_dropout_prob",), ("attention_probs_dropout_prob",)),
         image_size=side * height,
         patch_size=height,
@@ -129,6 +131,7 @@ def _refuse_timm(config: Config, weights: NamedWeights) -> None:
 def _timm_places(config: Config, weights: NamedWeights, prefix: int, patch: Tensor) -> Tensor:
     """Positions of the tokens before the patches, zeros where they have none, and of the patches."""
     places, size = weights.take("pos_embed"), config.values.get("image_size")
+    size = size if isinstance(size, int | list | tuple) else None
     height, wide = (size if isinstance(size, list | tuple) else (size or 0, size or 0))[:2]
     known = None if size is None else (height // patch.shape[2]) * (wide // patch.shape[3])
     counts = {places.shape[1]: prefix, places.shape[1] - prefix: 0}  # patches, and how many zeros are needed

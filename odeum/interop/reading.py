@@ -43,6 +43,14 @@ class Config:
         self.read |= set(names)
         return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
+    def number(self, *names: str, default: float) -> float:
+        """The same for a number; anything else is a mistake of the configuration."""
+        value = self.get(*names, default=default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            name = next(name for name in names if self.values.get(name) is not None)
+            raise OdeumError(f"{name}={value!r} in the configuration of this {self.family} should be a number")
+        return value
+
     def must(self, name: str, *allowed: Any, why: str) -> None:
         """Refuse a value that would make another model."""
         self.read.add(name)
@@ -165,11 +173,11 @@ def activation(config: Config, *names: str, default: str, gated: bool = False) -
 
 def heads_of(config: Config, width: int, *names: str) -> int:
     """How many heads there are; 64 features each, which is told, where no configuration says it."""
-    found = config.get(*names)
-    if found is None:
+    found = int(config.number(*names, default=0))
+    if not found:
         found = max(1, width // 64)
         config.notes.append(f"no configuration says how many heads there are; {found} of 64 features are assumed")
-    return int(found)
+    return found
 
 
 def turning_of(name: str, value: Any, head_width: int, turning: int) -> int:
@@ -185,6 +193,8 @@ def turning_of(name: str, value: Any, head_width: int, turning: int) -> int:
 def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int]:
     """Base and number of turning features; a scaling of the positions is refused."""
     rope = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise OdeumError(f"rope_parameters={rope!r} of this {config.family} should be a group of settings")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if any(isinstance(value, dict) for value in rope.values()):
         raise OdeumError(f"rope_parameters by the kind of layer cannot be imported: {', '.join(rope)} would differ")
@@ -193,17 +203,19 @@ def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int
             f"rope_scaling of the kind '{kind}' cannot be imported: positions would turn otherwise; only plain rotary "
             "positions are known"
         )
-    base = rope.get("rope_theta") or config.get("rope_theta", "rotary_emb_base", default=10_000.0)
-    part = rope.get("partial_rotary_factor")
-    part = config.get("partial_rotary_factor", "rotary_pct", default=share) if part is None else part
+    inner = Config(rope, config.family)
+    base = inner.number("rope_theta", default=config.number("rope_theta", "rotary_emb_base", default=10_000.0))
+    part = inner.number(
+        "partial_rotary_factor", default=config.number("partial_rotary_factor", "rotary_pct", default=share)
+    )
     return float(base), turning_of("partial_rotary_factor", part, head_width, int(head_width * part))
 
 
 def dropout_of(config: Config, hidden: tuple[str, ...], inner: tuple[str, ...]) -> float:
     """Of the residual branches; on attention weights there is none here, which is told."""
-    if value := config.get(*inner, default=0.0):
+    if inner and (value := config.number(*inner, default=0.0)):
         config.notes.append(
             f"the source drops attention weights ({value:g}) in training; here there is no such dropout, so "
             "fine-tuning differs in that"
         )
-    return float(config.get(*hidden, default=0.0))
+    return float(config.number(*hidden, default=0.0))

@@ -82,7 +82,7 @@ def _settings(config: Config, out: dict[str, Tensor], depth: int, family: str, w
         "depth": depth,
         "hidden": out["stack.layers.0.feedforward.up.weight"].shape[0],
         "activation": plain,
-        "norm_eps": float(config.get("layer_norm_eps", default=1e-12)),
+        "norm_eps": float(config.number("layer_norm_eps", default=1e-12)),
         "dropout": dropout_of(config, ("hidden_dropout_prob",), ("attention_probs_dropout_prob",)),
         "vocabulary": out["embedding.weight"].shape[0],
         "length": out["positions.table.weight"].shape[0],
@@ -160,7 +160,7 @@ def bert(config: Config, weights: NamedWeights) -> Converted:
 def albert(config: Config, weights: NamedWeights) -> Converted:
     """One post-norm layer (or a few groups) that acts at every depth: a flow over as many units of time."""
     _refuse(config)
-    depth = int(config.get("num_hidden_layers", default=12))
+    depth = int(config.number("num_hidden_layers", default=12))
     groups = weights.count(r"encoder\.albert_layer_groups\.(\d+)\.")
     config.must("inner_group_num", 1, why="a group has several layers, which act one after the other")
     if depth % groups:

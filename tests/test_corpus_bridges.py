@@ -1,0 +1,149 @@
+"""Bad command lines of import, convert, refine and export: exit code 2, one sentence, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as T
+from corpus.case import Case, words
+
+from odeum.cli import main
+from odeum.train import origin  # noqa: F401 (loaded once, not within the first case)
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+MADE: list[Path] = []
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A tiny ViT of transformers, and the run of it, to be copied and spoiled."""
+    root = tmp_path_factory.mktemp("bridges")
+    T.ViTForImageClassification(T.ViTConfig(**SIZES, image_size=8, patch_size=4)).save_pretrained(root / "theirs")
+    assert main(["import", str(root / "theirs"), "--out", str(root / "run")]) == 0
+    MADE[:] = [root]
+
+
+def copied(*names: str) -> Callable[[Path], object]:
+    """Those that are made, in the folder of a case."""
+    return lambda folder: [shutil.copytree(MADE[0] / name, folder / name) for name in names]
+
+
+def configured(**changes: Any) -> Callable[[Path], object]:
+    """`theirs` with other values in its configuration."""
+
+    def prepare(folder: Path) -> None:
+        copied("theirs")(folder)
+        path = folder / "theirs" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return prepare
+
+
+def with_file(name: str, content: bytes) -> Callable[[Path], object]:
+    """`theirs` with a file that is another."""
+
+    def prepare(folder: Path) -> None:
+        copied("theirs")(folder)
+        (folder / "theirs" / name).write_bytes(content)
+
+    return prepare
+
+
+def pickled(folder: Path) -> None:
+    torch.save({"weight": Path("evil")}, folder / "evil.bin")
+
+
+def half(folder: Path) -> None:
+    copied("theirs")(folder)
+    path = folder / "theirs" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def not_finite(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    copied("theirs")(folder)
+    path = folder / "theirs" / "model.safetensors"
+    tensors = load_file(path)
+    save_file({name: tensor * float("nan") for name, tensor in tensors.items()}, path)
+
+
+OUTSIDE = json.dumps({"weight_map": {"classifier.weight": "../model.safetensors"}}).encode()
+theirs, run = copied("theirs"), copied("run")
+CASES = [
+    words("import", "missing: "),
+    words("import nowhere", "there is no 'nowhere'"),
+    words("import a/b/c", "there is no 'a/b/c'"),
+    words("import ./weights.safetensors", "there is no './weights.safetensors'"),
+    words("import empty", "holds no weights", lambda folder: (folder / "empty").mkdir()),
+    words("import theirs --family gpt5", "unknown family 'gpt5'", theirs),
+    words("import theirs --family bert", "weights hold no", theirs),
+    words("import theirs --famly vit", "unknown option --famly; did you mean --family?", theirs),
+    words("import theirs --out", "--out needs a value", theirs),
+    words("import theirs --out theirs", "'theirs' is there already", theirs),
+    words("import a.safetensors", "a.safetensors", lambda folder: (folder / "a.safetensors").write_bytes(b"no")),
+    words("import a.bin", "without running what it holds", lambda folder: (folder / "a.bin").write_bytes(b"no")),
+    words("import evil.bin", "without running what it holds", pickled),
+    Case(("import", "theirs"), "theirs/model.safetensors", half, "half of the weights"),
+    Case(("import", "theirs"), "not finite", not_finite, "weights that are no numbers"),
+    Case(("import", "theirs"), "theirs/config.json", with_file("config.json", b"{"), "a configuration cut off"),
+    Case(("import", "theirs"), "theirs/config.json", with_file("config.json", b"[1]"), "a list"),
+    Case(
+        ("import", "theirs"),
+        "outside of its folder",
+        with_file("model.safetensors.index.json", OUTSIDE),
+        "parts that lie elsewhere",
+    ),
+    Case(("import", "theirs"), "'opt' cannot be imported", configured(model_type="opt"), "another family"),
+    Case(("import", "theirs"), "heads", configured(num_attention_heads=3), "heads that do not divide"),
+    Case(("import", "theirs"), "num_attention_heads='two'", configured(num_attention_heads="two"), "heads in words"),
+    Case(("import", "theirs"), "activation 'mish'", configured(hidden_act="mish"), "another activation"),
+    Case(("import", "theirs"), "layer_norm_eps='x'", configured(layer_norm_eps="x"), "a norm in words"),
+    Case(("import", "theirs"), "image_size=13", configured(image_size=13), "another image size"),
+    Case(("import", "theirs"), "image_size='big'", configured(image_size="big"), "an image size in words"),
+    words("convert", "missing: "),
+    words("convert run", "missing: --architecture", run),
+    words("convert run --architecture parallel", "missing: --out", run),
+    words("convert run --architecture paralel --out new", "did you mean 'parallel'?", run),
+    words("convert run --architecture parallel:steps=0 --out new", "steps", run),
+    words("convert run --architecture parallel --out run", "'run' is there already", run),
+    words("convert run --architecture parallel --out new --layers middle", "middle", run),
+    words("convert nowhere --architecture parallel --out new", "nowhere"),
+    words("convert theirs --architecture parallel --out new", "theirs", theirs),
+    words("refine", "missing: "),
+    words("refine nowhere", "nowhere"),
+    words("refine run", "run", run),
+    words("refine run nowhere", "nowhere", run),
+    words("refine run --variant 3", "name a directory with --save", run),
+    words("refine run --variant x --save new", "--variant is 'x' but should be", run),
+    words("refine run nowhere --save run", "'run' is there already", run),
+    words("export", "missing: "),
+    words("export run", "missing: ", run),
+    words("export nowhere new", "nowhere"),
+    words("export nowhere new --to hf", "nowhere"),
+    words("export run run", "'run' is there already", run),
+    words("export run new --to tflite", "unknown target 'tflite'", run),
+    words("export run new --to hf --steps 2", "not kept by --to hf", run),
+    words("export run new --solver nonsense --to torch", "nonsense", run),
+    words("export run new --steps 0 --to torch", "steps", run),
+    words("export run new --steps x --to torch", "--steps is 'x' but should be", run),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_one_sentence(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    case.prepare(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code = main(list(case.words))
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and err.startswith("odeum: ") and err.count("\n") == 1, (code, out, err)
+    assert case.fragment in err and "Traceback" not in err, err
+    assert sorted(tmp_path.rglob("*")) == before
