@@ -19,7 +19,16 @@ from odeum.tasks import open_task
 from odeum.train import with_changes
 from odeum.train.origin import write_run
 
-MEMBERS = ("sequential", "parallel", "shared", "rk4", "macaron", "strang", "ode-transformer", "transevolve")
+MEMBERS = (
+    "sequential",
+    "parallel",
+    "parallel:independent=1",
+    "rk4",
+    "macaron",
+    "strang",
+    "ode-transformer",
+    "transevolve",
+)
 LINES = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green", "a cat ran on"] * 12
 
 
@@ -40,7 +49,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     (folder / "lines.txt").write_text("\n".join(LINES) + "\n")
     (folder / "rows.csv").write_text("text,label\n" + "".join(f"{line},{i % 3}\n" for i, line in enumerate(LINES)))
-    (folder / "pairs.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in LINES))
+    (folder / "lines.en").write_text("\n".join(LINES) + "\n")
+    (folder / "lines.de").write_text("\n".join(line[::-1] for line in LINES) + "\n")
     images = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8)
     np.savez(folder / "set.npz", images=images, labels=np.arange(30) % 2)
     return folder
@@ -52,7 +62,7 @@ def test_generate_is_predict(architecture: str, data: Path, tmp_path: Path, caps
     run, out = untrained(tmp_path / "run", architecture, data / "lines.txt"), tmp_path / "out"
     assert main(["export", str(run), str(out), "--to", "hf"]) == 0
     capsys.readouterr()
-    assert main(["predict", str(run), "--text", "the cat", "--temperature", "0", "--tokens", "9"]) == 0
+    assert main(["predict", str(run), "--text", "the cat", "--temperature", "0", "--max_new_tokens", "9"]) == 0
     ours = capsys.readouterr().out.removesuffix("\n")
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
@@ -65,7 +75,7 @@ KINDS = {
     "texts": (("rows.csv",), {}, "AutoModelForSequenceClassification", "input_ids"),
     "images": (("set.npz",), {}, "AutoModelForImageClassification", "pixel_values"),
     "masked": (("lines.txt",), {"kind": "masked"}, "AutoModelForMaskedLM", "input_ids"),
-    "pairs": (("pairs.tsv",), {}, "AutoModelForSeq2SeqLM", "input_ids"),
+    "pairs": (("lines.en", "lines.de"), {}, "AutoModelForSeq2SeqLM", "input_ids"),
 }
 
 

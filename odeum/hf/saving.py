@@ -82,6 +82,7 @@ def _generation(model: Any, task: Task) -> GenerationConfig:
     settings: dict[str, Any] = {"use_cache": model.config.use_cache}
     if task.kind == "translation":
         special = {key: getattr(model.config, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        settings |= {**special, "decoder_start_token_id": 1, "suppress_tokens": [0, 1], "early_stopping": "never"}
-        settings |= {"length_penalty": 0.0, "max_length": model.odeum.settings.length}
+        settings |= {**special, "decoder_start_token_id": 1, "suppress_tokens": [0, 1]}
+        # what beams alone read is left out: transformers saves no such flags without a number of beams
+        settings["max_length"] = model.odeum.settings.length
     return GenerationConfig(**settings)
