@@ -345,3 +345,19 @@ def test_real_text_sets_have_their_published_sizes():
     imdb = open_task("imdb")
     assert [len(imdb.parts[p][1]) for p in ("train", "valid", "test")] == [22_500, 2_500, 25_000]
     assert len(open_task("ag_news").parts["test"][1]) == 7_600
+
+
+def test_texts_of_any_length_are_answered_in_their_order_as_if_alone(tmp_path, monkeypatch):
+    """They are read in batches of like length; the answers do not show it."""
+    pick = random.Random(0)
+    texts = [" ".join(pick.choices(WORDS, k=1 + i * 7 % 23)) for i in range(40)]
+    rows = "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts))
+    (tmp_path / "texts.csv").write_text("text,label\n" + rows)
+    task = open_task(tmp_path / "texts.csv", length=24)
+    model = build("sequential", task.model(), **SMALL)
+    monkeypatch.setattr("odeum.tasks.text_base.TOKENS_AT_ONCE", 64)
+    together = torch.cat(list(task.read_off(model, iter(texts))))
+    alone = torch.cat([logits for text in texts for logits in task.read_off(model, [text])])
+    assert together.shape == (40, 2) and len(together.unique(dim=0)) > 20
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+    assert list(task.read_off(model, [])) == []
