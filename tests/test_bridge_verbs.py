@@ -56,7 +56,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("architecture", MEMBERS)
+@pytest.mark.parametrize(
+    "architecture", ["rk4", *(pytest.param(a, marks=pytest.mark.slow) for a in MEMBERS if a != "rk4")]
+)
 def test_generate_is_predict(architecture: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same text from the same prompt, by the tokenizer that was saved with the model."""
     run, out = untrained(tmp_path / "run", architecture, data / "lines.txt"), tmp_path / "out"
@@ -92,6 +94,7 @@ def test_every_kind_is_exported(kind: str, data: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(theirs(**renamed).logits, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["parallel", "rk4", "macaron"])
 def test_a_seed_samples_the_same_with_every_cache(architecture: str, data: Path, tmp_path: Path) -> None:
     run, out = untrained(tmp_path / "run", architecture, data / "lines.txt"), tmp_path / "out"

@@ -58,7 +58,7 @@ LINES = {
 }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_every_missing_extra_is_a_sentence(tmp_path: Path) -> None:
     code = f"OPTIONAL = {OPTIONAL!r}\nLINES = {list(LINES)!r}\n{CODE}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
