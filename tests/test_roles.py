@@ -30,6 +30,8 @@ from odeum.train.progress import Progress
 OLD = Path(__file__).parent / "fixtures" / "runs-0.1"
 RUNS = sorted(path.parent.name for path in OLD.glob("*/config.json"))
 SHAPE = Shape(width=8, heads=2, depth=3, hidden=16)
+OTHER_PROCESSOR = {"rtol": 1e-5, "atol": 1e-5}
+"""what was recorded elsewhere was summed in another order; a weight in a wrong place moves logits by tenths"""
 
 
 # ------------------------------------------------------------------------------------------------ runs of 0.1
@@ -41,7 +43,7 @@ def test_runs_of_0_1_give_what_they_gave(name: str) -> None:
     model = load_model(OLD / name)
     with torch.no_grad():
         logits = model(**{key: value for key, value in expected.items() if key != "logits"}).logits
-    torch.testing.assert_close(logits, expected["logits"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(logits, expected["logits"], **OTHER_PROCESSOR)
 
 
 def test_the_runs_of_0_1_are_of_every_kind() -> None:
@@ -72,8 +74,12 @@ def test_a_run_of_0_1_goes_on_from_the_middle_of_its_training(tmp_path: Path) ->
     assert steps[0] == 1 and max(steps) == 20 and steps == sorted(steps)
     expected, model = load_file(OLD / "interrupted" / "expected.safetensors"), load_model(run)
     found = model.state_dict()
+    width = settings["width"]
     for name, path in find(model, expected).items():
-        torch.testing.assert_close(found[path], expected[name], rtol=0, atol=1e-5)
+        here, there = found[path], expected[name]
+        if path.endswith("qkv.bias"):  # no score knows the bias of the keys: its gradient is rounding, scaled up by AdamW
+            here, there = (torch.cat([bias[:width], bias[2 * width :]]) for bias in (here, there))
+        torch.testing.assert_close(here, there, **OTHER_PROCESSOR)
     assert set(find(model, expected).values()) == set(found)
 
 
