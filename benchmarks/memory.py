@@ -1,13 +1,13 @@
 """Peak memory and time of a training step by kind of gradient, and how the reversible schemes behave.
 
-    python benchmarks/memory.py            # about ten minutes; writes benchmarks/results/memory.json
+    python benchmarks/memory.py            # about eight minutes; writes benchmarks/results/memory.json
 
-Each row is a process of its own: a stack of layers, one step to have the gradients in place, then the highest memory
-of a second step above what the process has at its begin: what a step keeps and passes, weights and their gradients
-aside. (Reversible hands over new gradients of all weights at once, before they are added to those there are: that, and
-not a state, is what grows with its depth.) Times are this process's CPU time, as a ratio to backpropagation of the
-same depth. `adjoint` and torchdiffeq's `odeint_adjoint` are Euler steps of one field; its memory does not depend on how
-many weights there are.
+Memory: each row is a process of its own, a stack of layers, one step to have the gradients in place, then the highest
+memory of a second step above what the process has at its begin: what a step keeps and passes, weights and their
+gradients aside. Reversible hands over new gradients of all weights at once, before they are added to those there are:
+`states` is the peak without them. `adjoint` and torchdiffeq's `odeint_adjoint` are Euler steps of one field; their
+memory does not depend on how many weights there are. Times: all kinds of a depth take turns in one process, one thread,
+CPU time of a training step; the ratio to backpropagation is taken in each turn.
 
 Growth: the largest factor by which one step of dt = 1 multiplies a state with its twin where dx/dt = μ x. Drift: how
 far the first state is met again, relative, in single precision, fresh and after some steps of AdamW.
@@ -53,6 +53,7 @@ KINDS = {
 }
 SCHEMES = {
     "revnet": "reversible",
+    "revnet on a grid": "reversible:grid=16",
     "momentum": "reversible:scheme=momentum",
     "momentum, one velocity step a layer": "reversible:scheme=momentum,method=euler",
     "heun": "reversible:scheme=heun",
@@ -96,32 +97,68 @@ def solver_of(kind: str, depth: int) -> tuple[nn.Module, Callable[[Tensor], Tens
     return model, forward
 
 
-def one(kind: str, depth: int, rounds: int) -> dict[str, float]:
-    """Bytes and seconds of a training step, in this process."""
-    torch.set_num_threads(1)
+def stepper(kind: str, depth: int) -> tuple[nn.Module, Callable[[Tensor], None]]:
+    """A stack, and a step of its training but for the optimizer's."""
     torch.manual_seed(0)
-    _, forward = solver_of(kind, depth)
+    model, forward = solver_of(kind, depth)
+    return model, lambda x: forward(x).pow(2).sum().backward()
+
+
+def memory(kind: str, depth: int) -> dict[str, float]:
+    """Bytes of a training step, in this process, and of the weights' gradients."""
+    torch.set_num_threads(1)
+    model, step = stepper(kind, depth)
     x = torch.randn(BATCH, LENGTH, SIZE["width"])
     device = torch.device("cpu")
-    forward(x[:1, :8]).pow(2).sum().backward()
+    step(x[:1, :8])
     reset_peak_memory(device)
     before = peak_memory(device)
-    forward(x).pow(2).sum().backward()
-    bytes_ = peak_memory(device) - before
-    seconds = []
-    for _ in range(rounds):
-        start = time.process_time()
-        forward(x).pow(2).sum().backward()
-        seconds.append(time.process_time() - start)
-    return {"bytes": bytes_, "seconds": statistics.median(seconds)}
+    step(x)
+    return {"bytes": peak_memory(device) - before, "gradients": sum(weight.nbytes for weight in model.parameters())}
 
 
-def measured(kind: str, depth: int, rounds: int) -> dict[str, float]:
+def measured(kind: str, depth: int) -> dict[str, float]:
     """The same in a process of its own, which gives back what it frees."""
-    command = [sys.executable, __file__, "--one", kind, "--depth", str(depth), "--rounds", str(rounds)]
+    command = [sys.executable, __file__, "--one", kind, "--depth", str(depth)]
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return json.loads(done.stdout)
+
+
+def timed(depth: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a training step of each kind, which take turns; the first turn does not count."""
+    x = torch.randn(BATCH, LENGTH, SIZE["width"])
+    steps = {kind: stepper(kind, depth)[1] for kind in KINDS}
+    seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(rounds + 1):
+        for kind, step in steps.items():
+            start = time.process_time()
+            step(x)
+            seconds[kind].append(time.process_time() - start)
+    return {kind: own[1:] for kind, own in seconds.items()}
+
+
+def row(depth: int, rounds: int) -> dict[str, dict[str, float]]:
+    """All kinds of a depth beside backpropagation."""
+    found = {kind: measured(kind, depth) for kind in KINDS}
+    seconds = timed(depth, rounds)
+    out = {}
+    for kind, own in found.items():
+        states = own["bytes"] - (own["gradients"] if kind == "reversible" else 0.0)
+        out[kind] = {
+            "mebibytes": own["bytes"] / 2**20,
+            "states_mebibytes": states / 2**20,
+            "memory_ratio": own["bytes"] / found["backprop"]["bytes"],
+            "seconds": statistics.median(seconds[kind]),
+            "time_ratio": statistics.median(a / b for a, b in zip(seconds[kind], seconds["backprop"], strict=True)),
+        }
+        shown = out[kind]
+        print(
+            f"depth {depth:2}  {kind:20} {shown['mebibytes']:7.1f} MiB, states {shown['states_mebibytes']:7.1f} MiB, "
+            f"{shown['memory_ratio']:5.2f} of backprop's; {shown['time_ratio']:5.2f} × its time",
+            flush=True,
+        )
+    return out
 
 
 class Rate(Field):
@@ -184,29 +221,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(options.one, options.depth, options.rounds)))
+        print(json.dumps(memory(options.one, options.depth)))
         return
     torch.set_num_threads(1)
-    rows: dict[str, dict[str, dict[str, float]]] = {}
-    for depth in DEPTHS:
-        rows[str(depth)] = own = {}
-        for kind in KINDS:
-            row = measured(kind, depth, options.rounds)
-            own[kind] = {
-                "mebibytes": row["bytes"] / 2**20,
-                "memory_ratio": row["bytes"] / 2**20 / own["backprop"]["mebibytes"] if own else 1.0,
-                "seconds": row["seconds"],
-                "time_ratio": row["seconds"] / own["backprop"]["seconds"] if own else 1.0,
-            }
-            shown = own[kind]
-            print(
-                f"depth {depth:2}  {kind:20} {shown['mebibytes']:8.1f} MiB  {shown['memory_ratio']:5.2f}   "
-                f"{shown['time_ratio']:5.2f} × the time of backprop",
-                flush=True,
-            )
+    rows = {str(depth): row(depth, options.rounds) for depth in DEPTHS}
     factors = {name: {at: growth(method, rate) for at, rate in RATES.items()} for name, method in METHODS.items()}
-    for name, row in factors.items():
-        print(f"growth a step  {name:10}", "  ".join(f"μ={at}: {factor:.3f}" for at, factor in row.items()))
+    for name, own in factors.items():
+        print(f"growth a step  {name:10}", "  ".join(f"μ={at}: {factor:.3f}" for at, factor in own.items()))
     schemes = {}
     for name, spelling in SCHEMES.items():
         schemes[name] = behaviour(spelling, 48, options.steps)

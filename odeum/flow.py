@@ -242,8 +242,9 @@ def set_steps(model: nn.Module, steps: float) -> None:
         raise OdeumError(wrong)
     for length in {module.duration for module in model.modules() if isinstance(module, Flow)}:
         count = length * steps
-        if steps != int(steps) and (count < 0.5 or abs(count - round(count)) > 1e-6):
-            raise OdeumError(wrong if length == 1.0 else f"{wrong}: in an interval of {length:g} they are {count:g}")
+        if count < 0.5 or abs(count - round(count)) > 1e-6:
+            there = f"{steps:g} steps a unit of time are {count:g} in an interval of {length:g}"
+            raise OdeumError(wrong if length == 1.0 else f"{there}; they should be a whole number, at least 1")
     solvers = [module for module in model.modules() if isinstance(module, FixedSteps)]
     if not solvers:
         raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
+from odeum.fields.derivatives import in_vmap
 from odeum.flow import Layer, Stack, finished
 
 
@@ -183,8 +184,9 @@ class Looped(Stack):
     ) -> Iterator[tuple[Tensor, Any, Context]]:
         """The repeats, in which positions come to rest one by one."""
         everything = torch.arange(e.shape[0], device=e.device)
-        # A cache needs the keys of every repeat; what a user's tensors are rows of is not known.
+        # A cache needs the keys of every repeat; what a user's tensors are rows of is not known; vmap sees no number.
         leave = leave and context.own.cache is None and context.extra is None and context.own.anchor is None
+        leave = leave and not in_vmap()
         rows, rests, s, left = everything, torch.zeros(e.shape[:2], dtype=torch.bool, device=e.device), None, False
         self.offered += self.repeats * e.shape[0]
         for _ in range(self.repeats):

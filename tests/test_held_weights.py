@@ -88,6 +88,17 @@ def test_torch_func_passes_a_checkpoint_and_is_refused_by_the_adjoint() -> None:
         torch.autograd.grad(out, list(adjoint.parameters()), torch.ones(2), is_grads_batched=True)
 
 
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("spelling", ["looped:exit=0.3", "implicit-midpoint", "continuous", "continuous:adapt=sample"])
+def test_what_looks_at_its_data_is_mapped_or_refused(spelling: str) -> None:
+    model, x = stack(spelling, Shape(width=8, heads=2, depth=4, hidden=12)).eval(), torch.randn(3, 2, 4, 8)
+    if spelling.startswith("continuous"):
+        with pytest.raises(OdeumError, match="which vmap does not show; use fixed steps"):
+            torch.func.vmap(model)(x)
+        return
+    torch.testing.assert_close(torch.func.vmap(model)(x), torch.stack([model(one) for one in x]), rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("gradient", ["checkpointed", "adjoint"])
 def test_the_backward_pass_has_the_precision_of_the_forward_pass(gradient: str) -> None:
     """Wherever backward is called; with another precision it would be the gradient of another function."""

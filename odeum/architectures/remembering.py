@@ -95,7 +95,7 @@ def momentum(settings: MomentumLayers, place: Place) -> Method:
 @make_step.register(ReversibleLayers)
 def reversible(settings: ReversibleLayers, place: Place) -> Method:
     """The scheme, with the option that is its own."""
-    for option, scheme in (("gamma", "momentum"), ("keep", "coupling")):
+    for option, scheme in (("gamma", "momentum"), ("keep", "coupling"), ("grid", "revnet")):
         if (value := getattr(settings, option)) is not None and settings.scheme != scheme:
             raise OdeumError(f"{option}={value} is for scheme={scheme}, and the scheme is {settings.scheme}")
     match settings.scheme:
@@ -108,7 +108,9 @@ def reversible(settings: ReversibleLayers, place: Place) -> Method:
         raise OdeumError(
             f"scheme={settings.scheme} is a step of its own; method={settings.method} is for coupling and momentum"
         )
-    return {"revnet": RevNet, "heun": ReversibleHeun, "leapfrog": Leapfrog}[settings.scheme]()
+    if settings.scheme == "revnet":
+        return RevNet(settings.grid)
+    return {"heun": ReversibleHeun, "leapfrog": Leapfrog}[settings.scheme]()
 
 
 @make_step.register(ImplicitLayers)
@@ -148,7 +150,9 @@ def mhc(settings: ManifoldLayers, place: Place) -> Method:
             f"mixing=permutations has a weight for each order of the streams, and {settings.streams} have "
             f"{math.factorial(settings.streams):,}; give streams={MOST_PERMUTED} at most, or mixing=sinkhorn"
         )
-    iterations = None if settings.mixing == "permutations" else settings.iterations
+    if settings.mixing == "permutations" and settings.iterations is not None:
+        raise OdeumError(f"iterations={settings.iterations} are for mixing=sinkhorn, and the mixing is permutations")
+    iterations = None if settings.mixing == "permutations" else settings.iterations or 20
     sizes = (place.shape.width, settings.streams, iterations)
     return _with_own_weights(
         "mhc", settings.method, lambda index: ManifoldHyperConnections(*sizes, eps=place.shape.norm_eps), place

@@ -24,6 +24,14 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def in_vmap() -> bool:
+    """Whether `torch.func.vmap` is at work, under which no number can be looked at; a compiler traces it itself."""
+    if torch.compiler.is_compiling():
+        return False
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
+
+
 def more_than_a_gradient(grad: Tensor) -> bool:
     """Asked in a backward pass: whether its result will be differentiated (create_graph) or is computed in batches."""
     if torch.compiler.is_compiling():

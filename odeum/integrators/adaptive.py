@@ -10,6 +10,7 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, projects_anywhere
+from odeum.fields.derivatives import in_vmap
 from odeum.integrators.base import Solver, energy_of_step
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
@@ -84,6 +85,8 @@ class Adaptive(Solver):
     def _begin(self, field: Field, context: Context) -> None:
         if field.training:
             self.check(field)
+        if in_vmap():
+            raise OdeumError("an adaptive solver's steps depend on the data, which vmap does not show; use fixed steps")
         if context.own.cache is not None:
             raise OdeumError("an adaptive solver's steps depend on the data, so it cannot decode with a cache")
 

@@ -66,6 +66,10 @@ class Method(nn.Module):
         """What the last of them hands on: one stream again. It changes nothing, so that one may look on the way."""
         return x
 
+    def equation(self, field: Field, turns: int = 1) -> str:
+        """What ever smaller steps would follow; `turns`: how many terms a splitting moves one after the other."""
+        return f"dx/dt = {field.formula('x')}"
+
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         """The step, or a share of it, as lines of an equation."""
         return [f"x ← x + ∫ {field.formula('x')} dt"]

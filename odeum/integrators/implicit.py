@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
+from odeum.fields.derivatives import in_vmap
 from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
 from odeum.integrators.runge_kutta import projected_step
 
@@ -19,7 +20,7 @@ class ImplicitMidpoint(Method):
     """k = f(t + dt/2, x + dt/2 k), x + dt k: order 2, and stable wherever the field contracts, if k is found.
 
     It is found by putting it in again, `iterations` times from k = f(t, x). That converges where dt/2 times the field's
-    Lipschitz constant is below one; `residual` tells how far the last two were apart, relative, in the last pass.
+    Lipschitz constant is below one; `residual` tells how far the last two were apart, relative, in the last step.
     """
 
     order = 2
@@ -42,7 +43,7 @@ class ImplicitMidpoint(Method):
         before = k
         for _ in range(self.iterations):
             before, k = k, field(t + dt / 2, x + (dt / 2) * k, within_evaluation(field, context))
-        if not torch.compiler.is_compiling() and not k.is_meta:
+        if not torch.compiler.is_compiling() and not k.is_meta and not in_vmap():
             with torch.no_grad():
                 self.residual = float((k - before).norm() / k.norm().clamp_min(torch.finfo(k.dtype).tiny))
         return field.project(x + k if dt == 1.0 else x + dt * k)
@@ -59,7 +60,7 @@ class ImplicitMidpoint(Method):
 
 
 def fixed_point_residual(model: nn.Module) -> float | None:
-    """The largest residual of the implicit steps in the last pass; None where there are none."""
+    """The largest residual of the implicit steps that each layer made last; None where there are none."""
     found = [
         part.residual for part in model.modules() if isinstance(part, ImplicitMidpoint) and part.residual is not None
     ]

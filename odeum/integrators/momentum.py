@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -50,6 +52,12 @@ class Momentum(Method):
         before = x - carry.state if dt == 1.0 else x - dt * carry.state
         carry.state = (carry.state - (1.0 - kept) * field(t, before, within_evaluation(field, context))) / kept
         return before
+
+    def equation(self, field: Field, turns: int = 1) -> str:
+        """Each turn draws the velocity once more."""
+        if not self.gamma:
+            return super().equation(field)
+        return f"dx/dt = v, dv/dt = {turns * math.log(1.0 / self.gamma):.3g} ({field.formula('x')} − v)"
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         kept = self.gamma**share

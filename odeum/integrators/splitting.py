@@ -96,6 +96,9 @@ class Splitting(Method):
     def finish(self, x: Tensor, context: Context) -> Tensor:
         return self.part.finish(x, context)
 
+    def equation(self, field: Field, turns: int = 1) -> str:
+        return self.part.equation(field, len(field.terms))
+
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         return [line for term, _, part in self.stages(field) for line in self.part.scheme(term, share * part)]
 

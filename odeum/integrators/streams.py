@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, refuse_projections, within_evaluation, within_step
 
@@ -126,6 +127,14 @@ class ManifoldHyperConnections(Streams):
         )
         self.scale = nn.Parameter(torch.full((3,), 0.01))
         self.map = nn.Parameter(1e-4 * torch.randn(count * width, self.bias.numel()))
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        if not 0.0 < dt <= 1.0:
+            raise OdeumError(
+                f"a step of mhc mixes by I + dt (A − I), doubly stochastic for dt from 0 to 1, not for {dt:g}; give "
+                "more steps a layer or a shorter interval"
+            )
+        return super().step(field, t, dt, x, context)
 
     def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         n = self.count

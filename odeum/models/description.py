@@ -45,7 +45,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     adaptive = [flow for flow in flows if isinstance(inner_solver(flow.solver), Adaptive)]
     out: dict[str, Any] = {
         "architecture": label(parsed),
-        "equation": " ; ".join(dict.fromkeys(f"dx/dt = {flow.field.formula('x')}" for flow in flows)),
+        "equation": " ; ".join(dict.fromkeys(map(_equation, flows))),
         "scheme": list(dict.fromkeys("; ".join(scheme(flow)) for flow in flows)),
         "order": min((order(flow.solver) for flow in flows), key=lambda o: o or 0),
         "layers": layers(model),
@@ -95,6 +95,11 @@ def order(solver: Solver) -> int | None:
         return solver.tableau.order
     assert isinstance(solver, FixedSteps)
     return solver.method.order
+
+
+def _equation(flow: Flow) -> str:
+    method = getattr(inner_solver(flow.solver), "method", None)
+    return f"dx/dt = {flow.field.formula('x')}" if method is None else method.equation(flow.field)
 
 
 def _stability(solver: Solver) -> str | None:

@@ -57,6 +57,9 @@ class ReversibleLayers(Layered):
     """of scheme=momentum: share of the velocity that is kept (none: 0.9)"""
     keep: Annotated[float | None, Range(above=0, most=1)] = None
     """of scheme=coupling: λ, share of the state that is kept, the rest is its twin's (none: 0.99)"""
+    grid: Annotated[int | None, Range(least=0, most=40)] = None
+    """of scheme=revnet: binary digits behind the point that all is rounded to, so that the way back is exact to the bit
+    (none: not rounded)"""
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,8 @@ class ManifoldLayers(Layered):
     """residual streams"""
     mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
     """doubly stochastic by normalising rows and columns in turn, nearly, or as a mean of permutations, exactly"""
-    iterations: Annotated[int, Range(above=0, most=1000)] = 20
-    """of Sinkhorn's normalisation"""
+    iterations: Annotated[int | None, Range(above=0, most=1000)] = None
+    """of mixing=sinkhorn: how often rows and columns are normalised (none: 20)"""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,288 @@
+"""Members beside their papers' equations, written out here in plain torch with weights that are not those of the start.
+
+What stands in test_remembering, test_streams, test_looping, test_reversible and test_solvers by hand is not repeated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from odeum.architectures import stack
+from odeum.fields import Context
+from odeum.fields.bases import Knots
+from odeum.integrators.energy import kinetic_energy
+from odeum.settings.model import Shape
+from odeum.testing import stirred
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+SHAPE = Shape(width=8, heads=2, depth=5, hidden=16)
+EXPLICIT = {2: (3 / 2, -1 / 2), 3: (23 / 12, -4 / 3, 5 / 12), 4: (55 / 24, -59 / 24, 37 / 24, -3 / 8)}
+IMPLICIT = {3: (5 / 12, 2 / 3, -1 / 12), 4: (3 / 8, 19 / 24, -5 / 24, 1 / 24)}
+Function = Callable[[Tensor], Tensor]
+
+
+def made(spelling: str) -> Any:
+    return stirred(stack(spelling, SHAPE))
+
+
+def fields(model: Any) -> list[Function]:
+    """The field of each layer, as a function of the state."""
+    return [lambda x, flow=flow, t=t: flow.field(t, x, Context()) for flow, t in model.timed()]
+
+
+def sublayers(model: Any) -> list[tuple[Function, Any]]:
+    """Attention and feed-forward of each layer in turn, each with the coefficients that it has."""
+    return [
+        (lambda x, term=term, t=t: term(t, x, Context()), part)
+        for flow, t in model.timed()
+        for term, part in zip(flow.field.terms, flow.solver.method.parts, strict=True)
+    ]
+
+
+def rms(x: Tensor) -> Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + SHAPE.norm_eps).sqrt()
+
+
+def weighed(weights: Any, values: Any) -> Tensor:
+    return sum(w * v for w, v in zip(weights, values, strict=True))  # ty: ignore
+
+
+def agree(model: Any, x: Tensor, y: Tensor) -> None:
+    torch.testing.assert_close(model(x), model.norm(y), rtol=0, atol=1e-12)
+
+
+def state() -> Tensor:
+    return torch.randn(2, 6, 8)
+
+
+# ------------------------------------------------------------------------------------------------------ multistep
+
+
+def start(order: int, f: Function, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Heun, Bogacki and Shampine, or Kutta: what the first steps are made by, and the field at the begin."""
+    k1 = f(x)
+    if order == 2:
+        return x + (k1 + f(x + k1)) / 2, k1
+    k2 = f(x + k1 / 2)
+    if order == 3:
+        return x + 2 / 9 * k1 + 1 / 3 * k2 + 4 / 9 * f(x + 3 / 4 * k2), k1
+    k3 = f(x + k2 / 2)
+    return x + (k1 + 2 * k2 + 2 * k3 + f(x + k3)) / 6, k1
+
+
+@pytest.mark.parametrize("order", EXPLICIT)
+def test_adams_and_bashforth(order: int) -> None:
+    model, x = made(f"adams-bashforth:order={order}"), state()
+    y, past = x, []
+    for i, f in enumerate(fields(model)):
+        if i < order - 1:
+            y, k = start(order, f, y)
+        else:
+            k = f(y)
+            y = y + weighed(EXPLICIT[order], [k, *past])
+        past = [k, *past][: order - 1]
+    agree(model, x, y)
+
+
+@pytest.mark.parametrize("order", IMPLICIT)
+def test_adams_and_moulton(order: int) -> None:
+    model, x = made(f"adams-moulton:order={order}"), state()
+    y, past = x, []
+    for i, f in enumerate(fields(model)):
+        if i < order - 2:
+            y, k = start(order, f, y)
+        else:
+            k = f(y)
+            foreseen = y + weighed(EXPLICIT[order - 1], [k, *past])
+            y = y + weighed(IMPLICIT[order], [f(foreseen), k, *past])
+        past = [k, *past][: order - 2]
+    agree(model, x, y)
+
+
+# -------------------------------------------------------------------------------------------- two states at a time
+
+
+def test_leapfrog() -> None:
+    model, x = made("leapfrog"), state()
+    first, *rest = fields(model)
+    before, y = x, x + first(x)
+    for f in rest:
+        before, y = y, before + 2 * f(y)
+    agree(model, x, y)
+
+
+def test_reversible_heun() -> None:
+    model, x = made("reversible:scheme=heun"), state()
+    y = twin = x
+    for f in fields(model):
+        moved = 2 * y - twin + f(twin)
+        y, twin = y + (f(twin) + f(moved)) / 2, moved
+    agree(model, x, y)
+
+
+def test_coupling() -> None:
+    """Of Kutta's method, whose steps of length −1 lead away from the twin."""
+    model, x = made("reversible:scheme=coupling,method=rk4,keep=0.9"), state()
+
+    def change(f: Function, x: Tensor, h: float) -> Tensor:
+        return start(4, lambda z: h * f(z), x)[0] - x
+
+    y = z = x
+    for f in fields(model):
+        y = 0.9 * y + 0.1 * z + change(f, z, 1.0)
+        z = z - change(f, y, -1.0)
+    agree(model, x, y)
+
+
+# ------------------------------------------------------------------------------------------ streams and past values
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 99])
+def test_attention_residuals(block: int) -> None:
+    """The sources are the embedding, sums of finished blocks, and what the unfinished one has come to."""
+    model, x = made(f"attention-residuals:block={block}"), state()
+
+    def read(query: Tensor | None, sources: list[Tensor]) -> Tensor:
+        values = torch.stack(sources)
+        scores = torch.zeros(len(sources), 1, 1) if query is None else (rms(values) * query).sum(-1)
+        return (scores.softmax(0).unsqueeze(-1) * values).sum(0)
+
+    finished, partial, last = [x], [], None
+    for count, (f, part) in enumerate(sublayers(model), 1):
+        sources = [*finished, sum(partial)] if partial else finished
+        partial.append(f(read(part.query, sources)))  # ty: ignore
+        if count % block == 0:
+            finished, partial = [*finished, sum(partial)], []
+        last = part.last_query
+    sources = [*finished, sum(partial)] if partial else finished
+    agree(model, x, read(last, sources))  # ty: ignore
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_dynamic_hyper_connections(n: int) -> None:
+    """H ← A_rᵀ H + Bᵀ f(A_mᵀ H), each with its part s tanh(N(H) W)."""
+    model, x = made(f"hyper:streams={n}"), state()
+    h = x.unsqueeze(-2).expand(2, 6, n, 8)
+    for f, part in sublayers(model):
+        normed, (w_m, w_b, w_r) = rms(h) * part.gain, part.map.split((1, 1, n), dim=1)
+        a_m = part.read.view(n, 1) + part.scale[0] * torch.tanh(normed @ w_m)
+        a_r = part.mix.view(n, n).T + part.scale[0] * torch.tanh(normed @ w_r)
+        b = part.write.view(1, n) + part.scale[1] * torch.tanh(normed @ w_b).mT
+        h = a_r.mT @ h + b.mT @ f((a_m.mT @ h).squeeze(-2)).unsqueeze(-2)
+    agree(model, x, h.mean(-2))
+
+
+@pytest.mark.parametrize("mixing", ["sinkhorn", "permutations"])
+def test_manifold_hyper_connections(mixing: str) -> None:
+    model, x, n = made(f"mhc:streams=3,mixing={mixing}"), state(), 3
+    h = x.unsqueeze(-2).expand(2, 6, n, 8)
+    for f, part in sublayers(model):
+        dynamic = (rms(h.flatten(-2)) @ part.map).split((n, n, part.bias.numel() - 2 * n), -1)
+        static = part.bias.split((n, n, part.bias.numel() - 2 * n))
+        pre, post, res = (a * d + s for a, d, s in zip(part.scale, dynamic, static, strict=True))
+        if mixing == "sinkhorn":
+            res = res.unflatten(-1, (n, n)).exp()
+            for _ in range(20):
+                res = res / res.sum(-1, keepdim=True)
+                res = res / res.sum(-2, keepdim=True)
+        else:
+            orders = [torch.eye(n)[list(order)] for order in itertools.permutations(range(n))]
+            res = torch.einsum("blp,pij->blij", res.softmax(-1), torch.stack(orders))
+        out = f((pre.sigmoid().unsqueeze(-2) @ h).squeeze(-2))
+        h = res @ h + 2 * post.sigmoid().unsqueeze(-1) * out.unsqueeze(-2)
+    agree(model, x, h.mean(-2))
+
+
+def test_a_step_that_is_too_long_for_a_doubly_stochastic_mix_is_refused() -> None:
+    with pytest.raises(Exception, match=r"doubly stochastic for dt from 0 to 1, not for 2; give more steps a layer"):
+        made("mhc:interval=2")(state())
+    with pytest.raises(Exception, match="iterations=5 are for mixing=sinkhorn, and the mixing is permutations"):
+        made("mhc:mixing=permutations,iterations=5")
+    assert made("mhc:interval=2,steps=2")(state()).isfinite().all()
+
+
+# ---------------------------------------------------------------------------------------------- weights over time
+
+
+def features(u: float) -> Tensor:
+    rates = 10.0 ** (1 - 2 * torch.arange(16.0) / 15)
+    return torch.cat((torch.tensor([u]), (u * rates).sin(), (u * rates).cos()))
+
+
+def test_weights_of_a_network_of_the_time() -> None:
+    """W(t) = W₀ + Σ eₖ(t) Wₖ, e of each weight a Linear–SiLU–Linear of the time features."""
+    model, x = made("parallel:weights=hyper,rank=3"), state()
+    y = x
+    for layer in range(SHAPE.depth):
+        change = torch.zeros_like(y)
+        for term in model.flows[0].field.terms:
+            first, *others = (dict(knot.named_parameters()) for knot in term.knots)
+            inner = nn.functional.silu(term.basis.inner.weight @ features(layer / SHAPE.depth))
+            e = (term.basis.outer.weight @ inner).view(len(first), 3)
+            made_ = {
+                name: first[name] + weighed(row, [other[name] for other in others])
+                for name, row in zip(first, e, strict=True)
+            }
+            change = change + functional_call(term.knots[0], made_, (float(layer), y, Context()))
+        y = y + change
+    agree(model, x, y)
+
+
+def test_adaln() -> None:
+    """(1 + g) f((1 + s) N(x) + b), all three of the time and the step's length."""
+    model, x = made("parallel:weights=adaln"), state()
+    y = x
+    for layer in range(SHAPE.depth):
+        change = torch.zeros_like(y)
+        for term in model.flows[0].field.terms:
+            told = term.time(features(layer / SHAPE.depth)) + term.length(features(1 / SHAPE.depth))
+            s, b, g = term.adapt(nn.functional.silu(told)).view(3, -1)
+            change = change + (1 + g) * term.field(float(layer), (1 + s) * term.norm(y) + b, Context())
+        y = y + change
+    agree(model, x, y)
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_cubics_are_hermites_with_the_slopes_of_the_neighbours(count: int) -> None:
+    interpolate = pytest.importorskip("scipy.interpolate")
+    values, knots = torch.randn(count), torch.linspace(0, 5, count)
+    (slopes,) = torch.gradient(values, spacing=(knots,))
+    basis, times = Knots(count, "cubic", 0.0, 5.0), torch.linspace(0, 5, 41)
+    found = [basis(time, [values.unbind()])[0] for time in times.tolist()]
+    wanted = interpolate.CubicHermiteSpline(knots.numpy(), values.numpy(), slopes.numpy())(times.numpy())
+    torch.testing.assert_close(torch.stack(found), torch.from_numpy(wanted), rtol=0, atol=1e-12)
+
+
+# ----------------------------------------------------------------------------------------------------- the others
+
+
+def test_implicit_midpoint() -> None:
+    model, x = made("implicit-midpoint:iterations=7"), state()
+    y = x
+    for f in fields(model):
+        k = f(y)
+        for _ in range(7):
+            k = f(y + k / 2)
+        y = y + k
+    agree(model, x, y)
+
+
+def test_kinetic_energy() -> None:
+    """∫ |dx/dt|² dt by the chords of half steps, a mean over the numbers of the state."""
+    model, x = made("rk4:interval=0.5,steps=2"), state()
+    with kinetic_energy(model) as energy:
+        model(x)
+    y, total = x, torch.zeros(())
+    for f in fields(model):
+        for _ in range(2):
+            before, (y, _) = y, start(4, lambda z, f=f: f(z) / 4, y)
+            total = total + ((y - before) / 0.25).pow(2).mean() * 0.25
+    torch.testing.assert_close(energy.total, total, rtol=1e-12, atol=0)
