@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from odeum.cli import main
 from odeum.kinds import model_named
 from odeum.models.description import describe
 from odeum.settings.architecture import ARCHITECTURES
@@ -40,3 +41,28 @@ def test_what_the_page_says_of_costs_is_what_describe_counts(name: str) -> None:
     else:
         assert ROWS[name][2] == str(facts["evaluations"])
         assert not any("∫" in line for line in facts["scheme"])
+
+
+@pytest.mark.parametrize(
+    ("spelling", "equation", "step"),
+    [
+        ("parallel:interval=0.5", "dx/dt = G(N(x)) + F(N(x))", "x ← x + ½ (G(N(x)) + F(N(x)))"),
+        ("strang:steps=2", "dx/dt = F(N(x)) + G(N(x))", "x ← x + ¼ F(N(x))"),
+        ("hyper:steps=2", "dx/dt = G(N(x)) + F(N(x))", "z ← (1 + ½ (A − 1)) z + ½ b G(N(c · z))"),
+        ("reversible:steps=2", "dx/dt = F(N(y)), dy/dt = G(N(x))", "y ← y + ½ G(N(x))"),
+        ("momentum", "dx/dt = v, dv/dt = 0.211 (G(N(x)) + F(N(x)) − v)", "v ← 0.9 v + 0.1 (G(N(x)))"),
+    ],
+)
+def test_a_step_is_described_in_its_length(spelling: str, equation: str, step: str) -> None:
+    facts = describe(spelling, model_named("vit_8"), detail=False)
+    assert facts["equation"] == equation and facts["scheme"][0].startswith(step)
+
+
+def test_the_list_fits_into_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        max(map(len, lines)) <= 80
+        and "  looped                a core of layers that act again and again, between" in lines
+    )

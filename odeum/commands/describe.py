@@ -108,6 +108,7 @@ def _count(number: int) -> str:
 
 
 def _bytes(number: int | None) -> str:
-    return (
-        "depends on the data" if number is None else f"{number / 2**20:.1f} MiB for one example, kept for the gradient"
-    )
+    if number is None:
+        return "depends on the data"
+    size = f"{number / 2**20:.1f} MiB" if number >= 2**20 / 10 else f"{number / 2**10:.1f} KiB"
+    return f"{size} for one example, kept for the gradient"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -12,6 +14,7 @@ from odeum.kinds import KINDS, MODELS, NAMED
 from odeum.registry import Registry
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
 from odeum.settings.model import Model
+from odeum.terminal import terminal_width
 
 MIXED = "parallel*6+rk4*2"
 """how a stack of several architectures is spelled"""
@@ -46,15 +49,12 @@ def run(argv: list[str]) -> int:
     for kind, names in kinds.items():
         options = ", ".join(_options(kind, kinds)) or "none"
         variants = "".join(f"; {name}:{' '.join(v)}" for name in names if (v := ARCHITECTURES[name].variants))
-        print(f"{'- ' if form == 'md' else '  '}options of {', '.join(names)}: {options}{variants}")
+        line = f"options of {', '.join(names)}: {options}{variants}"
+        print(f"- {line}" if form == "md" else _wrapped("  ", line, 4))
     print()
     _print("method", list(_about(METHODS).items()), form)
     _print("field", list(_about(FIELDS).items()), form)
-    sizes = {
-        name: f"{type(m).__name__.lower()}, width {m.width}, heads {m.heads}, depth {m.depth}"
-        for name, m in MODELS.items()
-    }
-    _print("model", list(sizes.items()), form)
+    _print("model", [(name, _size(model)) for name, model in MODELS.items()], form)
     _print("kind of data", [(kind.name, kind.about) for kind in KINDS.values()], form)
     _print("data", list(NAMED.items()), form)
     return 0
@@ -94,5 +94,18 @@ def _print(title: str, rows: list[tuple[str, str]], form: str) -> None:
         return
     print(title)
     for name, what in rows:
-        print(f"  {name:22}{what}")
+        print(_wrapped(f"  {name:22}", what, 24))
     print()
+
+
+def _wrapped(begin: str, text: str, indent: int) -> str:
+    """Lines that fit into the terminal."""
+    width = max(40, terminal_width(sys.stdout))
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=begin,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

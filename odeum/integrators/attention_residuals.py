@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projections, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projections, remembered, share_of_step, within_evaluation, within_step
 
 
 class AttentionResiduals(Method):
@@ -62,4 +62,5 @@ class AttentionResiduals(Method):
         return self.read(self.last_query, values)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
-        return [f"v ← {field.formula('h')}, h = Σ softmax(w · N(v_i)) v_i over x at the start and each v before"]
+        added = f"{share_of_step(share)}{field.formula('h')}"
+        return [f"v ← {added}, h = Σ softmax(w · N(v_i)) v_i over x at the start and each v before"]

@@ -100,6 +100,11 @@ def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor) -> Tensor:
     return (way.pow(2) / abs(dt)).mean()
 
 
+def share_of_step(share: float) -> str:
+    """A factor before what a step adds, as people write it; none for a whole step."""
+    return {1.0: "", 0.5: "½ ", 0.25: "¼ "}.get(share, f"{share:.3g} ")
+
+
 def refuse_projecting_terms(field: Field, who: str, splits: bool = True) -> None:
     """Post-norm summands under an unsplit method would lose their norms without a word."""
     if not field.projects and projects_anywhere(field):

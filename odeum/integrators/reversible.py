@@ -13,7 +13,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projections, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projections, remembered, share_of_step, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER
 
@@ -226,6 +226,10 @@ class RevNet(TwoStates):
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         *others, last = field.terms
-        read = " + ".join(term.formula("x") for term in others)
-        lines = [f"y ← y + {read}", f"x ← x + {last.formula('y')}, y begins as x", "at the end (x + y)/2"]
+        part, read = share_of_step(share), " + ".join(term.formula("x") for term in others)
+        lines = [
+            f"y ← y + {f'{part}({read})' if part and ' + ' in read else part + read}",
+            f"x ← x + {part}{last.formula('y')}, y begins as x",
+            "at the end (x + y)/2",
+        ]
         return lines if self.grid is None else [*lines, f"all that is added is rounded to multiples of 2^−{self.grid}"]

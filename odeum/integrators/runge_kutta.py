@@ -9,7 +9,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projecting_terms, share_of_step, within_evaluation, within_step
 from odeum.integrators.mixes import Gated, Mix, advance, combination
 from odeum.tableaux import Tableau
 
@@ -47,7 +47,7 @@ class RungeKutta(Method):
         return field.project(x + change if dt == 1.0 else x + dt * change)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
-        half = {1.0: "", 0.5: "½ "}.get(share, f"{share:g} ")
+        half = share_of_step(share)
         if type(self.mix) is Mix and self.used == 1:
             change = field.formula("x")
             return [

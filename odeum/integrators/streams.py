@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projections, within_evaluation, within_step
+from odeum.integrators.base import Method, refuse_projections, share_of_step, within_evaluation, within_step
 
 MOST_PERMUTED = 5
 """streams of which all orders are weighed: 120"""
@@ -63,8 +63,9 @@ class Streams(Method):
         return x.mean(-2)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
-        half = "" if share == 1.0 else f"{share:g} "
-        return [f"z ← A z + {half}b {field.formula('c · z')}, z = {self.count} streams that begin as x"]
+        part = share_of_step(share)
+        mixed = f"(1 + {part}(A − 1)) z" if part else "A z"
+        return [f"z ← {mixed} + {part}b {field.formula('c · z')}, z = {self.count} streams that begin as x"]
 
 
 class HyperConnections(Streams):

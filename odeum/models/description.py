@@ -6,6 +6,7 @@ device loads torch's compiler, however, which takes as long as torch itself: a s
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
@@ -113,9 +114,12 @@ def scheme(flow: Flow) -> list[str]:
         name = f"{solver.tableau.name}{each}, rtol {solver.rtol:g}, atol {solver.atol:g}"
         return [f"x({flow.t1:g}) = x({flow.t0:g}) + ∫ dx/dt dt, steps chosen by {name}"]
     assert isinstance(solver, FixedSteps)
+    dt = solver.divided(flow.t0, flow.t1)[0].length
     lines = solver.method.scheme(flow.field)
+    if not any(re.search(r"\bdt\b", line) for line in lines):  # which is written for a whole step
+        lines = solver.method.scheme(flow.field, dt)
     if isinstance(solver.steps, float):
-        return [*lines, f"steps of dt = {solver.divided(flow.t0, flow.t1)[0].length:g}"]
+        return [*lines, f"steps of dt = {dt:g}"]
     return lines if solver.steps == 1 else [*lines, f"{solver.steps} steps a layer, dt = 1/{solver.steps}"]
 
 
