@@ -16,6 +16,7 @@ from odeum.fields.roles import by_role
 from odeum.models import assemble
 from odeum.models.saved import load_model
 from odeum.settings.spelling import parse
+from odeum.testing import stirred
 from odeum.train.conversion import convert, moved
 from odeum.train.origin import take_weights
 
@@ -142,6 +143,35 @@ def test_import_refine_convert_and_train(albert: Path, capsys: pytest.CaptureFix
     far = (tuned.model.embedding.weight - start.embedding.weight).abs().max()
     assert 0 < far < 0.1  # it began there, and moved
     assert tuned.evaluate("test")["loss"] > 0
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("parallel:weights=knots,knots=2", "parallel:weights=knots,knots=3"),  # a line through its middle
+        ("parallel:weights=knots,knots=2,between=constant", "parallel:weights=knots,knots=4,between=constant"),
+        ("parallel:weights=knots,knots=2,between=constant", "parallel:independent=2"),
+        ("sequential:weights=knots,knots=3,between=cubic", "sequential"),
+        ("parallel:norm=shared,weights=knots,knots=3", "looped:norm=shared,method=euler,repeats=1"),
+        ("sequential:weights=hyper,rank=2", "sequential"),
+    ],
+)
+def test_weights_over_time_are_taken_as_they_are_at_their_time(before: str, after: str) -> None:
+    """More knots, and a layer for each step, are the same model: no knot is taken by its name from another time."""
+    source = stirred(build(before, "language_small", **SIZES)).eval()
+    found = convert(source, parse(after))
+    ids = torch.randint(19, (2, 7))
+    torch.testing.assert_close(found.model(ids).logits, source(ids).logits, rtol=0, atol=1e-11)
+    assert not found.new
+
+
+def test_what_a_network_of_the_time_adds_is_no_knot() -> None:
+    source = stirred(build("parallel:weights=hyper,rank=2", "language_small", **SIZES))
+    found = convert(source, parse("parallel:weights=knots,knots=3"))
+    first, other = source.stack.flows[0].field.fields["attention"], found.model.stack.flows[0].field  # ty: ignore
+    for time, knot in zip((0.0, 2.0, 4.0), other.fields["attention"].knots, strict=True):
+        torch.testing.assert_close(knot.field.qkv.weight, first.weights(time)["field.qkv.weight"])
 
 
 def test_unit_steps_are_the_model_itself() -> None:

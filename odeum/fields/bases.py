@@ -60,6 +60,12 @@ class Knots(Basis):
         """The constant piece at a time within it."""
         return min(self.count - 1, math.floor(self.share(t) * self.count))
 
+    def time(self, knot: int) -> float:
+        """When a knot has its weights: where it lies, or in the middle of its piece."""
+        pieces = self.between == "constant" or self.count == 1
+        share = (knot + 0.5) / self.count if pieces else knot / (self.count - 1)
+        return self.t0 + share * (self.t1 - self.t0)
+
     def layers(self, version: int, count: int) -> list[int]:
         """Those inside a piece, or the one that a knot lies in."""
         length = (self.t1 - self.t0) / count
@@ -72,6 +78,7 @@ class Knots(Basis):
         if self.between == "constant" or self.count == 1:
             return {self.piece(t): 1.0}
         place = self.share(t) * (self.count - 1)
+        place = round(place) if abs(place - round(place)) < 1e-9 else place  # a knot is met
         left = min(self.count - 2, math.floor(place))
         s = place - left
         out = {left: 1.0 - s, left + 1: s}

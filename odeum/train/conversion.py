@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
-from odeum.fields.bases import Basis
+from odeum.fields.bases import Basis, Knots
+from odeum.fields.hyper import TimedField
 from odeum.fields.roles import by_role, role_names
 from odeum.flow import Flow, Stack
 from odeum.models import assemble
@@ -17,6 +18,7 @@ from odeum.models.base import OdeumModel
 from odeum.settings.architecture import Architecture
 
 LAYER = re.compile(r"(stack|encoder|decoder)\.layers\.(\d+)\.(.+)")
+KNOT = re.compile(r"(.*?)knots\.(\d+)\.(.+)")
 CHOICES = ("mean", "first", "last")
 """which of the layers that become one gives its weights"""
 
@@ -36,7 +38,8 @@ def convert(source: OdeumModel, architecture: Architecture, choice: str = "mean"
 
     Layers that share weights get the mean of those that act at their depths (or the first, or the last); a feed-forward
     becomes the two halves of a macaron layer, and back; a norm before both branches becomes one of each. Weights over
-    time get those of the layers that a knot stands for, or of all of them.
+    time get those of the layers that a knot stands for, or of all; knots or layers made of such weights get them
+    as they are at their own time.
     """
     choose(choice, CHOICES, "choice of layers")
     target = assemble(architecture, source.settings)
@@ -69,6 +72,9 @@ def _value(
     before, after = getattr(source, stack), getattr(target, stack)
     if not isinstance(before, Stack) or not isinstance(after, Stack):
         return theirs.get(role), True
+    basis = _basis(before)
+    if basis is not None and (isinstance(basis, Knots) or type(basis) is not type(_basis(after))):
+        return _at_times(basis, index, rest, (source, f"{stack}.layers.0."), after, choice)
     if len(before.schedule) == len(after.schedule):
         acts = [depth for depth, own in enumerate(after.schedule) if own == index]
     elif (timed := _over_time(after, rest, len(before.schedule))) is not None:
@@ -92,11 +98,53 @@ def _over_time(stack: Stack, rest: str, depth: int) -> tuple[list[int], str] | N
     flow = stack.flows[0]
     if len(stack.flows) > 1 or not isinstance(flow, Flow) or flow.duration != depth:
         return None
-    knot = re.fullmatch(r"(.*?)knots\.(\d+)\.(.+)", rest)
-    if knot is None:
+    knot, basis = KNOT.fullmatch(rest), _basis(stack)
+    if knot is None or basis is None:
         return list(range(depth)), rest  # whose norms alone know the time
-    basis = next(part for part in flow.modules() if isinstance(part, Basis))
     return basis.layers(int(knot[2]), depth), knot[1] + knot[3]
+
+
+def _basis(stack: Stack) -> Basis | None:
+    """That of the weights over time, if one field goes over the whole depth."""
+    found = [part for part in stack.modules() if isinstance(part, Basis)]
+    return found[0] if found and len(stack.flows) == 1 else None
+
+
+def _at_times(
+    basis: Basis, index: int, rest: str, source: tuple[OdeumModel, str], after: Stack, choice: str
+) -> tuple[Tensor | None, bool]:
+    """A weight over time as it is when a knot, or the layers that share it, will act; and whether it is one of them."""
+    depth, own, other = round(basis.t1 - basis.t0), KNOT.fullmatch(rest), _basis(after)
+    order = getattr(after, "once", after.schedule)  # of a loop, as if it acted once
+    begin = 0.5 if basis.stepwise else 0.0  # a layer acts from its begin on; a piece is told by the middle
+    if own is not None and isinstance(other, Knots):
+        times = [other.time(int(own[2]))]
+    elif own is not None and own[2] != "0":
+        times = []  # what a network of the time adds
+    elif len(order) == depth:
+        times = [layer + begin for layer, which in enumerate(order) if which == index]
+    else:
+        times = [layer + begin for layer in range(depth)] if len(after.flows) == 1 else []
+    found = _timed_weight(*source, rest if own is None else own[1] + own[3])
+    if found is None or not times:
+        return None, False
+    field, name = found
+    times = times[:1] if choice == "first" else times[-1:] if choice == "last" else times
+    with torch.no_grad():
+        values = [field.weights(time)[name].clone() for time in times]
+    exact = len(times) == 1 and isinstance(basis, Knots) and len(basis.numbers(times[0])) == 1
+    return (values[0] if len(values) == 1 else torch.stack(values).mean(dim=0)), exact
+
+
+def _timed_weight(source: OdeumModel, prefix: str, plain: str) -> tuple[TimedField, str] | None:
+    """The field over time that has a weight, and its name there."""
+    for path, role in role_names(source).items():
+        knot = KNOT.fullmatch(role.removeprefix(prefix))
+        if knot is not None and knot[2] == "0" and knot[1] + knot[3] == plain:
+            place, _, name = path.partition(".knots.0.")
+            field = source.get_submodule(place)
+            return (field, name) if isinstance(field, TimedField) else None
+    return None
 
 
 def _of_layer(prefix: str, rest: str, theirs: dict[str, Tensor]) -> tuple[Tensor | None, bool]:
