@@ -1,6 +1,6 @@
 """Peak memory and time of a training step by kind of gradient, and how the reversible schemes behave.
 
-    python benchmarks/memory.py            # about eight minutes; writes benchmarks/results/memory.json
+    python benchmarks/memory.py            # about five minutes; writes benchmarks/results/memory.json
 
 Memory: each row is a process of its own, a stack of layers, one step to have the gradients in place, then the highest
 memory of a second step above what the process has at its begin: what a step keeps and passes, weights and their

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from odeum.models.description import describe
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.spelling import parse
 
-PAGE = (Path(__file__).parent.parent / "docs/family.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/family.md").read_text()
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.-]+)` \| (.+?) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)}
 
 
@@ -66,3 +68,20 @@ def test_the_list_fits_into_a_terminal(capsys: pytest.CaptureFixture[str], monke
         max(map(len, lines)) <= 80
         and "  looped                a core of layers that act again and again, between" in lines
     )
+
+
+def test_memory_and_drift_on_the_page_are_those_that_were_measured() -> None:
+    """And what reversible layers keep is under a quarter of backpropagation's and hardly grows with depth."""
+    measured = json.loads((ROOT / "benchmarks/results/memory.json").read_text())
+    rows, drifts = measured["rows"], measured["schemes_at_depth_48"]
+    assert not measured["times_to_be_rerun"]
+    for kind in rows["6"]:
+        cells = [round(rows[depth][kind]["mebibytes"]) for depth in ("6", "12", "24", "48")]
+        assert f"| {' | '.join(map(str, [kind, *cells]))} | {rows['48'][kind]['time_ratio']:.3g} |" in PAGE
+    few, many = (rows[depth]["reversible"]["states_mebibytes"] for depth in ("12", "48"))
+    assert f"without it, {few:.1f} MiB at depth 12 and {many:.1f} at 48" in PAGE
+    assert many < 1.3 * few and many < rows["48"]["backprop"]["mebibytes"] / 4
+    page = " ".join(PAGE.split())
+    for name in ("revnet", "heun", "leapfrog", "coupling"):
+        assert f"`{name}` {drifts[name]['drift']:.1e} and {drifts[name]['drift_trained']:.1e}" in page
+    assert drifts["revnet on a grid"]["drift"] == drifts["revnet on a grid"]["drift_trained"] == 0.0
