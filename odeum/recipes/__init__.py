@@ -5,9 +5,10 @@ from __future__ import annotations
 from odeum.errors import choose
 from odeum.recipes.base import PaperTable
 from odeum.recipes.dutta2021 import DUTTA2021
+from odeum.recipes.sweeps import SWEEPS
 from odeum.recipes.zhong2022 import ZHONG2022
 
-TABLES: dict[str, PaperTable] = {table.name: table for table in (*ZHONG2022, *DUTTA2021)}
+TABLES: dict[str, PaperTable] = {table.name: table for table in (*SWEEPS, *ZHONG2022, *DUTTA2021)}
 """every table by name, in the order in which they are run"""
 
 

@@ -6,7 +6,7 @@ Figures are those of the paper's tables. What the paper leaves open is named in 
 from __future__ import annotations
 
 from odeum.recipes.base import Claim, PaperTable, TableRow
-from odeum.recipes.zhong2022_scales import IMAGE_SCALES, LARGER, PAIR_SCALES, SMALL_IMAGES, TEXT_SCALES
+from odeum.recipes.zhong2022_scales import IMAGE_SCALES, PAIR_SCALES, TEXT_SCALES
 from odeum.settings.metric import POINT, Margin
 
 PERCENT = Margin(0.01, relative=True)
@@ -172,34 +172,4 @@ TABLE4 = PaperTable(
     scales=TEXT_SCALES,
 )
 
-SWEPT_RATES = (5e-4, 1e-3, 2e-3, 4e-3)
-SWEEP = PaperTable(
-    name="zhong2022/rates",
-    title="Learning rates of the images, on the validation part alone",
-    metric="accuracy",
-    split="valid",
-    margin=POINT,
-    rows=tuple(
-        _images(f"{name}-{rate:g}", name, training={"learning_rate": rate}, control=True)
-        for rate in SWEPT_RATES
-        for name in ("sequential", "parallel")
-    ),
-    claims=(),
-    scales={"laptop": IMAGE_SCALES["laptop"]},
-    notes=("The rate that is best for `sequential` is the recipe's, of every row.",),
-)
-
-PILOT = PaperTable(
-    name="zhong2022/pilot",
-    title="The noise of the images: four seeds of the baseline, on the validation part alone",
-    metric="accuracy",
-    split="valid",
-    margin=POINT,
-    rows=(
-        _images("sequential", "sequential", control=True),
-        TableRow("sequential-32", "sequential", "larger", control=True),
-    ),
-    claims=(),
-    scales={"laptop": {"images": SMALL_IMAGES, "larger": LARGER}},
-)
-ZHONG2022 = (PILOT, SWEEP, TABLE1, TABLE3, TABLE4, FIGURE2, TABLE2)
+ZHONG2022 = (TABLE1, TABLE3, TABLE4, FIGURE2, TABLE2)
