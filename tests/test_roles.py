@@ -77,7 +77,7 @@ def test_a_run_of_0_1_goes_on_from_the_middle_of_its_training(tmp_path: Path) ->
     width = settings["width"]
     for name, path in find(model, expected).items():
         here, there = found[path], expected[name]
-        if path.endswith("qkv.bias"):  # no score knows the bias of the keys: its gradient is rounding, scaled up by AdamW
+        if path.endswith("qkv.bias"):  # that of the keys moves no score: its gradient is rounding alone
             here, there = (torch.cat([bias[:width], bias[2 * width :]]) for bias in (here, there))
         torch.testing.assert_close(here, there, **OTHER_PROCESSOR)
     assert set(find(model, expected).values()) == set(found)

@@ -158,11 +158,18 @@ def test_metrics_that_are_no_text(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(tmp_path)] == list(range(1, 10))
 
 
-def test_another_number_of_threads_is_remarked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"threads": 64}, "began with 64 threads and goes on with 1"),
+        ({"versions": {"vectors": "SLOW"}}, "began on a processor with SLOW and goes on with"),
+    ],
+)
+def test_what_rounds_otherwise_is_remarked(change: dict[str, object], sentence: str, tmp_path: Path) -> None:
     run(tmp_path, stop=3, steps=9)
     record = read_json(tmp_path / "run.json")
-    write_json(tmp_path / "run.json", record | {"threads": 64})
-    with pytest.warns(Notice, match="began with 64 threads and goes on with 1"):
+    write_json(tmp_path / "run.json", record | change)
+    with pytest.warns(Notice, match=sentence):
         run(tmp_path, steps=9)
 
 

@@ -10,7 +10,7 @@ from odeum.recipes.dutta2021 import LONG_TEXTS, TEXTS
 from odeum.recipes.zhong2022_scales import IMAGE_SCALES, LARGER, PAIR_SCALES, SMALL_IMAGES, TEXT_SCALES
 from odeum.settings.metric import POINT, Margin
 
-RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+SWEPT_RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 
 
 def _sweep(
@@ -19,7 +19,7 @@ def _sweep(
     metric: str,
     settings: Mapping[str, Setting],
     names: Mapping[str, str],
-    rates: Sequence[float] = RATES,
+    rates: Sequence[float] = SWEPT_RATES,
     **model: Any,
 ) -> PaperTable:
     """Every rate for the baseline and for the layer that is set beside it."""
@@ -48,9 +48,9 @@ def _sweep(
     )
 
 
-PARALLEL = {"sequential": "sequential", "parallel": "parallel"}
-EVOLVED = {"transformer": "sequential", "full-1": "transevolve:full-1"}
-HIGHER = (1e-3, 2e-3, 4e-3, 8e-3)
+PARALLEL_LAYER = {"sequential": "sequential", "parallel": "parallel"}
+EVOLVED_LAYER = {"transformer": "sequential", "full-1": "transevolve:full-1"}
+HIGHER_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 SWEEPS = (
     PaperTable(
         name="zhong2022/pilot",
@@ -65,14 +65,18 @@ SWEEPS = (
         claims=(),
         scales={"laptop": {"images": SMALL_IMAGES, "larger": LARGER}},
     ),
-    _sweep("zhong2022/rates", "the images", "accuracy", IMAGE_SCALES["laptop"], PARALLEL),
-    _sweep("zhong2022/rates-pairs", "translation", "loss", PAIR_SCALES["laptop"], PARALLEL, HIGHER, dropout=0.1),
-    _sweep("zhong2022/rates-text", "language modelling", "perplexity", TEXT_SCALES["laptop"], PARALLEL, HIGHER),
+    _sweep("zhong2022/rates", "the images", "accuracy", IMAGE_SCALES["laptop"], PARALLEL_LAYER),
+    _sweep(
+        "zhong2022/rates-pairs", "translation", "loss", PAIR_SCALES["laptop"], PARALLEL_LAYER, HIGHER_RATES, dropout=0.1
+    ),
+    _sweep(
+        "zhong2022/rates-text", "language modelling", "perplexity", TEXT_SCALES["laptop"], PARALLEL_LAYER, HIGHER_RATES
+    ),
     _sweep(
         "dutta2021/rates",
         "the texts",
         "accuracy",
         {**TEXTS["laptop"], "listops": LONG_TEXTS["laptop"]["listops"]},
-        EVOLVED,
+        EVOLVED_LAYER,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,7 +141,7 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
             _forget(job.directory)
         sweep(job.directory)
         if refuse_another(job):
-            _remark_threads(run["threads"], job.directory)
+            _remark_rounding(run, job.directory)
             remark_unsealed(job.directory)
         else:
             if job.resume_from is not None:
@@ -192,12 +193,20 @@ def _forget(directory: Path) -> None:
             raise OdeumError(f"cannot remove '{path}': {error.strerror}") from None
 
 
-def _remark_threads(threads: int, directory: Path) -> None:
-    before = read_json(directory / "run.json").get("threads")
-    if before not in (None, threads):
+def _remark_rounding(run: Mapping[str, Any], directory: Path) -> None:
+    """Say what adds numbers up in another order than where the run began."""
+    before = read_json(directory / "run.json")
+    there, here = before.get("threads"), run["threads"]
+    if there not in (None, here):
         notice(
-            f"'{directory}' began with {before} threads and goes on with {threads}: sums are rounded in another order, "
-            f"so it may end with other bits; OMP_NUM_THREADS={before} keeps them"
+            f"'{directory}' began with {there} threads and goes on with {here}: sums are rounded in another order, "
+            f"so it may end with other bits; OMP_NUM_THREADS={there} keeps them"
+        )
+    there, here = (before.get("versions") or {}).get("vectors"), run["versions"]["vectors"]
+    if there not in (None, here):
+        notice(
+            f"'{directory}' began on a processor with {there} and goes on with {here}: sums are rounded in another "
+            "order, so it may end with other bits"
         )
 
 

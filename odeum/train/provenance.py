@@ -14,8 +14,12 @@ def versions() -> dict[str, str]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    # Of the code that runs: what is installed beside it may be an older copy.
-    out = {"python": platform.python_version(), "torch": torch.__version__, "odeum": odeum.__version__}
+    out = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "odeum": odeum.__version__,  # of the code that runs: what is installed beside it may be an older copy
+        "vectors": torch.backends.cpu.get_cpu_capability(),  # longer ones add up in another order
+    }
     for name in ("numpy", "tokenizers", "sacrebleu"):
         try:
             out[name] = version(name)
