@@ -50,7 +50,7 @@ def _sweep(
 
 PARALLEL_LAYER = {"sequential": "sequential", "parallel": "parallel"}
 EVOLVED_LAYER = {"transformer": "sequential", "full-1": "transevolve:full-1"}
-HIGHER_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+HIGHER_RATES = (4e-3, 8e-3, 1.6e-2, 3.2e-2)
 SWEEPS = (
     PaperTable(
         name="zhong2022/pilot",
@@ -70,7 +70,12 @@ SWEEPS = (
         "zhong2022/rates-pairs", "translation", "loss", PAIR_SCALES["laptop"], PARALLEL_LAYER, HIGHER_RATES, dropout=0.1
     ),
     _sweep(
-        "zhong2022/rates-text", "language modelling", "perplexity", TEXT_SCALES["laptop"], PARALLEL_LAYER, HIGHER_RATES
+        "zhong2022/rates-text",
+        "language modelling",
+        "perplexity",
+        TEXT_SCALES["laptop"],
+        PARALLEL_LAYER,
+        (*SWEPT_RATES[1:3], *HIGHER_RATES),
     ),
     _sweep(
         "dutta2021/rates",
