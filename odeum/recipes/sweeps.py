@@ -50,7 +50,7 @@ def _sweep(
 
 PARALLEL_LAYER = {"sequential": "sequential", "parallel": "parallel"}
 EVOLVED_LAYER = {"transformer": "sequential", "full-1": "transevolve:full-1"}
-HIGHER_RATES = (4e-3, 8e-3, 1.6e-2, 3.2e-2)
+HIGHER_RATES = (4e-3, 8e-3, 1.6e-2)
 SWEEPS = (
     PaperTable(
         name="zhong2022/pilot",
@@ -75,7 +75,7 @@ SWEEPS = (
         "perplexity",
         TEXT_SCALES["laptop"],
         PARALLEL_LAYER,
-        (*SWEPT_RATES[1:3], *HIGHER_RATES),
+        (*SWEPT_RATES[1:3], *HIGHER_RATES, 3.2e-2),
     ),
     _sweep(
         "dutta2021/rates",
