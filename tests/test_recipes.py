@@ -251,6 +251,13 @@ def test_the_page_of_results_is_what_the_kept_files_say() -> None:
         with_results("a page", "")
 
 
+def test_every_kept_run_stands_in_a_table() -> None:
+    """A recipe that changes leaves its runs behind."""
+    known = {recipe_of(table, row, "laptop").key for table in TABLES.values() for row in table.rows}
+    kept = {path.parent.relative_to(results_home()).as_posix() for path in results_home().rglob("seed-*.json")}
+    assert kept <= known
+
+
 def test_a_picture_of_claims(tmp_path: Path) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.90, 0.91, 0.905])
