@@ -1,10 +1,18 @@
 """A training step of a language model beside GPT-NeoX of the same size: 8 × 512 tokens, 10,000 and 32,000 words.
 
-script/bench language            # two minutes; writes benchmarks/results/language.json
+    script/bench language            # three minutes; writes benchmarks/results/language.json
+
+Memory is that of a step with 50,000 words, each model in a process of its own: the largest resident set, and by how
+much the step made it grow.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 
 import decode
@@ -14,7 +22,8 @@ from turns import installed, record, rows, show, take_turns
 
 from odeum.models import build
 
-BATCH, ROUNDS = 8, 4
+BATCH, ROUNDS, MANY = 8, 5, 50_000
+OURS = ("parallel", "sequential", "transevolve")
 
 
 def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
@@ -25,29 +34,58 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     return run
 
 
+def contestants(words: int, names: tuple[str, ...]) -> dict[str, Callable[[], None]]:
+    """Training steps by name, each with a model of its own."""
+    decode.SIZE["vocabulary"] = words
+    ids = torch.randint(0, words, (BATCH, decode.SIZE["length"] + 1))
+    inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    found = {}
+    for name in names:
+        if name == "gpt-neox":  # which shifts its labels itself
+            theirs = decode.neox().train()
+            found[name] = step(theirs, lambda m=theirs, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
+            continue
+        model = build(name, "language_small", **decode.SIZE).train()
+        found[name] = step(model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss)
+    return found
+
+
+def peak(name: str) -> dict[str, float]:
+    """Megabytes, in this process."""
+    torch.set_num_threads(1)
+    run = contestants(MANY, (name,))[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+    return {"MB of the process": after / unit, "MB of the step": (after - before) / unit}
+
+
+def peak_in_process(name: str) -> dict[str, float]:
+    command = [sys.executable, __file__, "--peak", name]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ}).stdout)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    peer = installed("transformers")
+    reference, names = ("gpt-neox", (*OURS, "gpt-neox")) if peer else ("parallel", OURS)
+    memory = {name: peak_in_process(name) for name in names}  # first: a child's largest set starts from its parent's
     tables = {}
     for words in (10_000, 32_000):
-        decode.SIZE["vocabulary"] = words
-        ids = torch.randint(0, words, (BATCH, decode.SIZE["length"] + 1))
-        inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-        contestants = {}
-        for name in ("parallel", "sequential", "transevolve"):
-            model = build(name, "language_small", **decode.SIZE).train()
-            contestants[name] = step(
-                model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss
-            )
-        reference = "parallel"
-        if installed("transformers"):
-            reference, theirs = "gpt-neox", decode.neox().train()
-            contestants[reference] = step(theirs, lambda m=theirs, x=inputs: m(input_ids=x, labels=x).loss)
-        table = rows(take_turns(contestants, ROUNDS), reference)
+        table = rows(take_turns(contestants(words, names), ROUNDS), reference)
         show(f"{words} words: a training step, and the ratio to {reference}", table)
         tables[f"{words} words"] = {"reference": reference, "rows": table}
-    record("language", {"tables": tables, "size": {**decode.SIZE}, "batch": BATCH, "rounds": ROUNDS, "seed": 0})
+    for name, row in memory.items():
+        row["times less than the reference"] = memory[reference]["MB of the process"] / row["MB of the process"]
+        print(name, {what: round(value, 1) for what, value in row.items()})
+    sizes = {"size": {**decode.SIZE}, "batch": BATCH, "rounds": ROUNDS, "words for memory": MANY, "seed": 0}
+    record("language", {"tables": tables, "memory": memory, **sizes})
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--peak"]:
+        print(json.dumps(peak(sys.argv[2])))
+    else:
+        main()

@@ -13,8 +13,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
-BUSY = 1.5
-"""load above which a measurement is to be made again: others were at work on the machine"""
+BUSY = 0.25
+"""cores kept busy by other processes above which a measurement is to be made again"""
 
 
 def render(page: str, results: Path = HERE / "results") -> str:
@@ -41,11 +41,14 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _rows({"": found})
     else:
         yield from _rows(found["tables"])
-    machine = found.get("machine", {})
-    load = machine.get("load")
+    if "memory" in found:
+        yield ""
+        yield from _grid(list(next(iter(found["memory"].values()))), found["memory"], 0)
+    others = found.get("machine", {}).get("others")
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    yield f"\n`{found['command']}`, {found['date']}, {found.get('threads', 1)} thread, load {load}; {versions}."
-    if load is not None and load > BUSY:
+    busy = "" if others is None else f", others kept {others:g} cores busy"
+    yield f"\n`{found['command']}`, {found['date']}, {found.get('threads', 1)} thread{busy}; {versions}."
+    if others is not None and others > BUSY:
         yield "\n**To be measured again**: the machine was busy with other work."
 
 
@@ -58,11 +61,12 @@ def _grid(columns: list[str], lines: Mapping[str, Mapping[str, float]], digits: 
 
 
 def _rows(tables: Mapping[str, Any]) -> Iterator[str]:
-    yield "| | | ms | ratio |"
-    yield "|---|---|---|---|"
+    yield "| | | ms | ratio | least to most |"
+    yield "|---|---|---|---|---|"
     for title, found in tables.items():
         for name, row in found.get("rows", found).items():
-            yield f"| {title} | {name} | {row['milliseconds']:.3g} | {row['ratio']:.2f} |"
+            around = f"{row['least']:.2f} – {row['most']:.2f}" if "least" in row else ""
+            yield f"| {title} | {name} | {row['milliseconds']:.3g} | {row['ratio']:.2f} | {around} |"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,38 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "numpy")
 
+if importlib.util.find_spec("torchvision") and torch.version.cuda is None:
+    # PyPI's torchvision, which timm needs, is built for CUDA: beside a torch without it neither timm nor transformers
+    # load before its operators are declared.
+    OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+    for _name in ("nms", "qnms"):
+        OPERATORS.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def _cpu_seconds() -> tuple[float, float] | None:
+    """What all processes have computed so far, and what this one and its children have; None where it cannot be known.
+
+    A process that is measured itself sees little of its neighbours in its CPU time, but shares caches and memory.
+    """
+    try:
+        ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return None
+    user, nice, system, _idle, _waiting, interrupts, soft = map(int, ticks[:7])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4])
+
+
+BEGUN, BUSY_BEFORE = time.monotonic(), _cpu_seconds()
+
+
+def others() -> float | None:
+    """How many cores other processes kept busy in the mean since this one began."""
+    now = _cpu_seconds()
+    if now is None or BUSY_BEFORE is None:
+        return None
+    everything, own = (after - before for after, before in zip(now, BUSY_BEFORE, strict=True))
+    return round(max(0.0, everything - own) / (time.monotonic() - BEGUN), 2)
+
 
 def installed(package: str) -> bool:
     """Whether a peer can be asked; one that is not installed is left out and named."""
@@ -43,13 +75,16 @@ def take_turns(
     return seconds
 
 
+def over(one: list[float], other: list[float]) -> dict[str, float]:
+    """The median over the rounds of (one time / the other), with the smallest and the largest of these ratios."""
+    ratios = sorted(a / b for a, b in zip(one, other, strict=True))
+    return {"ratio": statistics.median(ratios), "least": ratios[0], "most": ratios[-1]}
+
+
 def rows(seconds: Mapping[str, list[float]], reference: str, share: float = 1.0) -> dict[str, dict[str, float]]:
-    """Milliseconds (of a `share` of a call: one token of many) and the median of (reference time / own time)."""
+    """Milliseconds (of a `share` of a call: one token of many) and (reference time / own time)."""
     return {
-        name: {
-            "milliseconds": 1e3 * share * statistics.median(times),
-            "ratio": statistics.median(a / b for a, b in zip(seconds[reference], times, strict=True)),
-        }
+        name: {"milliseconds": 1e3 * share * statistics.median(times), **over(seconds[reference], times)}
         for name, times in seconds.items()
     }
 
@@ -58,11 +93,11 @@ def show(title: str, table: Mapping[str, Mapping[str, float]]) -> None:
     """The rows, to read along."""
     print(title)
     for name, row in table.items():
-        print(f"  {name:34} {row['milliseconds']:10.3f} ms   × {row['ratio']:.2f}")
+        print(f"  {name:34} {row['milliseconds']:10.3f} ms   × {row['ratio']:.2f} ({row['least']:.2f}–{row['most']:.2f})")
 
 
 def record(name: str, body: Mapping[str, Any]) -> None:
-    """Write results/NAME.json with versions, date, command, and how busy the machine was."""
+    """Write results/NAME.json with versions, date, command, and how busy others kept the machine."""
     versions = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:
@@ -72,7 +107,7 @@ def record(name: str, body: Mapping[str, Any]) -> None:
     found = {
         **body,
         "threads": torch.get_num_threads(),
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
+        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "others": others()},
         "versions": versions,
         "date": datetime.date.today().isoformat(),
         "command": " ".join(["script/bench", name, *sys.argv[1:]]),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.decode import generate, stream
-from odeum.decode.choice import Choice
+from odeum.decode.choice import Choice, likeliest
 from odeum.decode.common import cacheable
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Field, PreNorm, Scaled, Sum
@@ -299,3 +299,13 @@ def test_wrong_words_give_sentences() -> None:
         words: dict[str, Any] = {"input_ids": ids, "max_new_tokens": 2, **wrong}
         with pytest.raises(OdeumError, match=sentence):
             generate(model, **words)
+
+
+@pytest.mark.parametrize("vocabulary", [5, 127, 128, 300, 8192, 10_000])
+def test_the_likeliest_is_what_argmax_says(vocabulary: int) -> None:
+    """Also where several are as large, or nothing but NaN or −∞ is there."""
+    logits = torch.randint(0, 4, (24, vocabulary)).float()
+    logits[3, vocabulary // 2 :] = torch.nan
+    logits[4], logits[5], logits[6, -1], logits[7, -1] = -torch.inf, torch.nan, 9.0, torch.nan
+    assert torch.equal(likeliest(logits), logits.argmax(dim=-1))
+    assert torch.equal(likeliest(logits.T.contiguous().T), logits.argmax(dim=-1))

@@ -28,13 +28,13 @@ def test_the_page_is_made_of_the_files() -> None:
 
 def test_a_new_file_changes_the_page_and_a_busy_machine_is_told(tmp_path: Path) -> None:
     found = {
-        "rows": {"ours": {"milliseconds": 2.0, "ratio": 1.5}},
-        "machine": {"load": 9.0},
+        "rows": {"ours": {"milliseconds": 2.0, "ratio": 1.5, "least": 1.25, "most": 1.75}},
+        "machine": {"others": 0.9},
         "versions": {"torch": "2"},
         "date": "2026-01-01",
         "command": "script/bench beam",
     }
     (tmp_path / "beam.json").write_text(json.dumps(found))
     made = page_module().render("<!-- beam -->\nold\n<!-- end -->\n<!-- vision -->\n<!-- end -->", tmp_path)
-    assert "| ours | 2 | 1.50 |" in made and "To be measured again" in made and "old" not in made
+    assert "| ours | 2 | 1.50 | 1.25 – 1.75 |" in made and "To be measured again" in made and "old" not in made
     assert "Not measured yet: `script/bench vision`" in made

@@ -58,77 +58,116 @@ def greedy(
     return beam_search(model, input_ids, attention_mask, beam=1, **options)  # ty: ignore[invalid-argument-type]
 
 
+LOOK = 8
+"""positions between two looks at which sentences are over, where a look waits for a device's queue"""
+
+
+def looks_every(device: torch.device) -> int:
+    """On a CPU a look costs nothing."""
+    return 1 if device.type == "cpu" else LOOK
+
+
 class _Search:
-    """The open sentences, `width` open translations each: one at the start, up to `beam` later."""
+    """The open sentences, `width` open translations each: one at the start, up to `beam` later.
+
+    All that is decided stays on the device: a sentence that is over goes on, unheard, until the next look at which are,
+    and leaves the batch then.
+    """
 
     def __init__(self, target: Target, most: Tensor, beam: int, penalty: float, start: int, end: int) -> None:
         self.target, self.beam, self.penalty, self.end = target, beam, penalty, end
         batch, device = most.shape[0], most.device
+        self.every = looks_every(device)
         self.answers: list[list[int]] = [[] for _ in range(batch)]
-        self.sentences = torch.arange(batch, device=device)
+        self.sentences = list(range(batch))
         self.most = most
+        self.least, self.longest = (int(most.min()), int(most.max())) if batch else (0, -1)
         self.width = 1
         self.ids = torch.full((batch, 1), start, dtype=torch.long, device=device)  # [batch · width, length]
         self.scores = torch.zeros(batch, 1, device=device)  # log p of the open ones, the best first
         self.best = torch.full((batch,), -torch.inf, device=device)  # of the finished ones, penalised
+        self.found = torch.zeros(batch, self.longest + 1, dtype=torch.long, device=device)  # which they are …
+        self.lengths = torch.zeros(batch, dtype=torch.long, device=device)  # … and how long
+        self.over = torch.zeros(batch, dtype=torch.bool, device=device)
 
     def lengths_penalty(self, length: Tensor) -> Tensor:
         return ((5.0 + length) / 6.0) ** self.penalty
 
     def run(self) -> list[list[int]]:
-        for length in range(int(self.most.max()) + 1 if len(self.most) else 0):
-            scores, parents, tokens = self.candidates(length)
-            ended = tokens == self.end
+        for length in range(self.longest + 1):
+            scores, parents, tokens, ended = self.candidates(length)
             self.finish(scores, parents, ended, length)
             scores, rank = scores.masked_fill(ended, -torch.inf).topk(min(self.beam, scores.shape[1]))
-            if not self.go_on(scores, parents.gather(1, rank), tokens.gather(1, rank)):
+            self.judge(scores, length)
+            stay = self.look() if (length + 1) % self.every == 0 or length == self.longest else None
+            if stay is not None and not len(stay):
                 break
+            self.go_on(stay, scores, parents.gather(1, rank), tokens.gather(1, rank))
         return self.answers
 
-    def candidates(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, parents and tokens of the best extensions: enough that `beam` of them do not end."""
-        log_p = self.target.log_probabilities(self.ids)
-        vocabulary = log_p.shape[-1]
-        log_p = log_p.view(-1, self.width, vocabulary)
-        full = self.most <= length
-        if bool(full.any()):
-            only_end = torch.arange(vocabulary, device=log_p.device) == self.end
-            log_p = log_p.masked_fill(full[:, None, None] & ~only_end, -torch.inf)
-        total = (self.scores.unsqueeze(-1) + log_p).flatten(1)
+    def candidates(self, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Scores, parents and tokens of the best extensions, enough that `beam` of them do not end; and which end."""
+        batch = len(self.sentences)
+        log_p, tokens, ends = self.target.candidates(self.ids, 2 * self.beam, self.end)
+        ended = tokens == self.end
+        if length >= self.least:
+            full = (self.most <= length).repeat_interleave(self.width).unsqueeze(1)  # nothing but the end may follow
+            log_p = torch.where(full, torch.cat((ends, torch.full_like(log_p[:, 1:], -torch.inf)), dim=1), log_p)
+            ended = ended | full
+        count = log_p.shape[1]
+        total = (self.scores.unsqueeze(-1) + log_p.view(batch, self.width, count)).flatten(1)
         scores, index = total.topk(min(2 * self.beam, total.shape[1]))
-        return scores, index // vocabulary, index % vocabulary
+        tokens, ended = (x.view(batch, -1).gather(1, index) for x in (tokens, ended))
+        return scores, index // count, tokens, ended
 
     def finish(self, scores: Tensor, parents: Tensor, ended: Tensor, length: int) -> None:
         """Keep the best ended translation of each sentence. To end, it must have made it into the beam."""
-        if not bool(ended[:, : self.beam].any()):
-            return
         penalised = scores / self.lengths_penalty(torch.tensor(length + 1.0))
         best, rank = penalised[:, : self.beam].masked_fill(~ended[:, : self.beam], -torch.inf).max(dim=1)
-        better = best > self.best
+        better = (best > self.best) & ~self.over
         self.best = torch.where(better, best, self.best)
-        for i in better.nonzero().flatten().tolist():
-            row = i * self.width + int(parents[i, rank[i]])
-            self.answers[int(self.sentences[i])] = self.ids[row, 1:].tolist()
+        self.keep(better, parents.gather(1, rank.unsqueeze(1)).squeeze(1), length)
 
-    def go_on(self, scores: Tensor, parents: Tensor, tokens: Tensor) -> bool:
-        """Extend the open translations of the sentences that are not over; false if all are."""
+    def keep(self, which: Tensor, parent: Tensor, length: int) -> None:
+        """The answers of these sentences are those of their open translations that is the parent."""
+        first = torch.arange(len(self.sentences), device=parent.device) * self.width
+        texts = torch.where(which.unsqueeze(1), self.ids[first + parent, 1:], self.found[:, :length])
+        self.found[:, :length] = texts
+        self.lengths = torch.where(which, length, self.lengths)
+
+    def judge(self, scores: Tensor, length: int) -> None:
+        """Which sentences are over, by the scores of their open translations."""
         # log p only falls, and the penalty divides it by the more the longer: so this is the best still possible.
         hope = scores[:, 0] / self.lengths_penalty(self.most + 1.0)
         over = (hope <= self.best) | (scores[:, 0] == -torch.inf)
         if self.beam == 1:
             over |= self.best > -torch.inf
-        stay = (~over).nonzero().flatten()
-        if len(stay) < len(over):
-            for i in (over & (self.best == -torch.inf)).nonzero().flatten().tolist():
-                # It may end nowhere (the end has no probability at all): its best open translation is all there is.
-                self.answers[int(self.sentences[i])] = self.ids[i * self.width, 1:].tolist()
-        if len(stay) == 0:
-            return False
-        rows = (stay.unsqueeze(1) * self.width + parents[stay]).flatten()
-        same = scores.shape[1] == self.width and len(stay) == len(over)
-        if not same or not torch.equal(rows, torch.arange(len(rows), device=rows.device)):
+        # One may end nowhere (the end has no probability at all): its best open translation is all there is.
+        nowhere = over & ~self.over & (self.best == -torch.inf)
+        self.keep(nowhere, torch.zeros_like(self.lengths), length)
+        self.over = self.over | over
+
+    def look(self) -> Tensor | None:
+        """The sentences that are not over, None if none is; the answers of the others are taken down."""
+        over = self.over.tolist()
+        if not any(over):
+            return None
+        for i, length in enumerate(self.lengths.tolist()):
+            if over[i]:
+                self.answers[self.sentences[i]] = self.found[i, :length].tolist()
+        return (~self.over).nonzero().flatten()
+
+    def go_on(self, stay: Tensor | None, scores: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """Extend the open translations of the sentences that stay: all, if it is not said which."""
+        batch, same = len(self.sentences), scores.shape[1] == self.width and stay is None
+        places = torch.arange(batch, device=scores.device) if stay is None else stay
+        rows = (places.unsqueeze(1) * self.width + parents[places]).flatten()
+        in_place = same and self.every == 1 and torch.equal(rows, torch.arange(len(rows), device=rows.device))
+        if not in_place:
             self.target.select(rows, same)
-        self.ids = torch.cat((self.ids[rows], tokens[stay].view(-1, 1)), dim=1)
-        self.scores, self.width = scores[stay], scores.shape[1]
-        self.sentences, self.most, self.best = self.sentences[stay], self.most[stay], self.best[stay]
-        return True
+        self.ids = torch.cat((self.ids[rows], tokens[places].view(-1, 1)), dim=1)
+        self.scores, self.width = scores[places], scores.shape[1]
+        if stay is not None:
+            self.sentences = [self.sentences[i] for i in stay.tolist()]
+            kept = (x[stay] for x in (self.most, self.best, self.found, self.lengths, self.over))
+            self.most, self.best, self.found, self.lengths, self.over = kept

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
     def pick(self, logits: Tensor) -> Tensor:
         """[batch, vocabulary] -> [batch]."""
         if self.temperature == 0.0 or self.top_k == 1:
-            return logits.argmax(dim=-1)
+            return likeliest(logits)
         # Relative to the likeliest, so that a tiny temperature overflows for none that counts.
         logits, tokens = (logits.float() - logits.amax(dim=-1, keepdim=True)) / max(self.temperature, 1e-30), None
         if self.top_k and self.top_k < logits.shape[-1]:
@@ -48,3 +48,51 @@ class Choice(NamedTuple):
             probabilities = probabilities.masked_fill(before >= self.top_p, 0.0)
         drawn = torch.multinomial(probabilities, 1, generator=self.generator)
         return (drawn if tokens is None else tokens.gather(-1, drawn)).squeeze(-1)
+
+
+BLOCK = 128
+"""tokens whose largest logit is found at once"""
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """The first of the largest, as `logits.argmax(dim=-1)`: [batch, vocabulary] -> [batch].
+
+    A CPU finds what the largest is ten times faster than where it is: so where is asked of one block of each row only.
+    """
+    if not _in_blocks(logits, 1):
+        return logits.argmax(dim=-1)
+    block = _largest_of_blocks(logits).argmax(dim=-1, keepdim=True)
+    places, _ = _places(block, logits.shape[-1])  # the last one again and again is never the first
+    return places.gather(1, logits.gather(1, places).argmax(dim=-1, keepdim=True)).squeeze(-1)
+
+
+def largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row and their places, as `logits.topk(count)`: they lie in as many blocks."""
+    if not _in_blocks(logits, count):
+        values, tokens = logits.topk(count)
+        return values, tokens
+    blocks = _largest_of_blocks(logits).topk(count).indices
+    places, beyond = _places(blocks, logits.shape[-1])
+    values, where = logits.gather(1, places).masked_fill_(beyond, -torch.inf).topk(count)
+    return values, places.gather(1, where)
+
+
+def _in_blocks(logits: Tensor, count: int) -> bool:
+    """Whether it is worth while."""
+    return logits.device.type == "cpu" and logits.numel() >= 1 << 16 and logits.shape[-1] >= 8 * count * BLOCK
+
+
+def _largest_of_blocks(logits: Tensor) -> Tensor:
+    vocabulary = logits.shape[-1]
+    whole = vocabulary - vocabulary % BLOCK
+    tops = logits[:, :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1)
+    if whole == vocabulary:
+        return tops
+    return torch.cat((tops, logits[:, whole:].amax(dim=-1, keepdim=True)), dim=-1)
+
+
+def _places(blocks: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """The tokens of these blocks: [batch, blocks] -> [batch, blocks · BLOCK]; and which lie beyond the last token, of
+    which the last stands there."""
+    places = (blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK)).flatten(1)
+    return places.clamp(max=vocabulary - 1), places >= vocabulary

@@ -25,14 +25,17 @@ class FlatStack:
     """Runs a stack on one new position a row, under caches; any other pass is the stack's own.
 
     The caches are those that the stack itself fills, so that a pass may go either way at any token. Whoever gives a
-    part a hook, or training mode, while a text is being made is heard from the next token on.
+    part a hook, or training mode, while a text is being made is heard from the next token on. Where nobody can, since
+    all passes are made in one call and nothing in the `whole` model runs code of somebody's own, one look is enough.
     """
 
-    def __init__(self, stack: nn.Module) -> None:
+    def __init__(self, stack: nn.Module, whole: nn.Module | None = None) -> None:
         self.stack = stack
+        known = whole is not None and as_made(whole)
+        self.alone, self.looked = known and not any(_all_hooks(whole)), False
         self.parts = list(stack.modules())
-        self.hooks = [hooks for part in self.parts for hooks in _hooks(part)]
-        self.run = _flat_stack(stack) if as_made(stack) else None
+        self.hooks = _all_hooks(stack)
+        self.run = _flat_stack(stack) if known or as_made(stack) else None
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if self.run is None or x.shape[1] != 1 or context.own.cache is None or not self.unheard():
@@ -41,8 +44,11 @@ class FlatStack:
 
     def unheard(self) -> bool:
         """Whether at this moment nobody would miss the call of a module, and no gradient is wanted."""
-        quiet = not any(self.hooks) and not nn.modules.module._has_any_global_hook() and plain_autograd()
-        return quiet and not torch.is_grad_enabled() and not any(map(_training, self.parts))
+        if torch.is_grad_enabled() or not plain_autograd() or nn.modules.module._has_any_global_hook():
+            return False
+        if not (self.alone and self.looked):
+            self.looked = not any(self.hooks) and not any(map(_training, self.parts))
+        return self.looked
 
 
 def as_made(module: nn.Module) -> bool:
@@ -57,8 +63,10 @@ def as_made(module: nn.Module) -> bool:
     )
 
 
-def _hooks(part: nn.Module) -> tuple[Any, ...]:
-    return part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks
+def _all_hooks(module: nn.Module) -> list[Any]:
+    """Where the hooks of every part stand."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [part.__dict__[kind] for part in module.modules() for kind in kinds]
 
 
 def _flat_stack(stack: nn.Module) -> Pass | None:
@@ -111,14 +119,18 @@ def _one_step(flow: Flow) -> FlatLayer | None:
         return None
     terms = [(term.evaluate, term.project if term.projects else None, start) for term, start, _ in stages]
 
+    parts, inner = flow._modules, solver._modules  # looked at in each pass, and a module is slow to be asked
+
     def step(x: Tensor, context: Context, time: float) -> Tensor:
-        caches = [source.cache for source in (context.own, context.other) if source.cache is not None]
-        same = flow.solver is solver and solver.method is method and solver.steps == 1 and solver.moved is None
-        begun = all(cache.length for cache in caches)  # before, a flow asks its field whether it knows its past
-        if not (same and begun) or context.noise is not None or context.carry is not None:
+        own, other, noise, carry = context.own.cache, context.other.cache, context.noise, context.carry
+        same = parts["solver"] is solver and inner["method"] is method and solver.steps == 1 and solver.moved is None
+        # Before the first pass, a flow asks its field whether it knows its past.
+        begun = own is not None and own.length and (other is None or other.length)
+        if not (same and begun) or noise is not None or carry is not None:
             return any_method(x, context, time)
-        for cache in caches:
-            cache.enter(solver)
+        own.enter(solver)
+        if other is not None:
+            other.enter(solver)
         for evaluate, project, start in terms:
             x = x + evaluate(time + start, x, context)
             if project is not None:

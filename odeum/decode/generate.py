@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -39,7 +40,9 @@ def generate(
     anew at positions 0, 1, 2 …, for every kind of positions: the model has never seen more than `length`.
     """
     choice = Choice(temperature, top_k, top_p, generator)
-    tokens = list(_steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache))
+    with Evaluation(model):
+        steps = _steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache, alone=True)
+        tokens = list(steps)
     return torch.cat((input_ids, torch.stack(tokens, dim=1)), dim=1) if tokens else input_ids.clone()
 
 
@@ -73,7 +76,10 @@ def _steps(
     end: int | None,
     pad: int,
     use_cache: bool,
+    *,
+    alone: bool = False,
 ) -> Iterator[Tensor]:
+    """Between two tokens the model is as its owner left it, unless the caller is `alone` with it until the last one."""
     choice.check()
     if count < 0:
         raise OdeumError(f"max_new_tokens must be 0 or more, not {count}")
@@ -81,8 +87,8 @@ def _steps(
     use_cache = use_cache and cacheable(model)
     room = min(model.settings.length, window.ids.shape[1] + count) if window.mask is None else 0
     cache = Cache(room) if use_cache else None
-    run = FlatStack(model.stack) if use_cache and type(model) is LanguageModel else None
-    mode = Evaluation(model)
+    run = FlatStack(model.stack, model if alone else None) if use_cache and type(model) is LanguageModel else None
+    mode = nullcontext() if alone else Evaluation(model)
     fed = window.ids
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
     with folded(model):

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from odeum.decode.choice import largest
 from odeum.decode.common import cacheable, kept
 from odeum.decode.flat_stack import FlatStack
 from odeum.errors import OdeumError
@@ -36,14 +37,31 @@ class Target:
         cached = use_cache and cacheable(getattr(model, "decoder", model))
         self.caches = (Cache(), Cache()) if cached else None
         flat = cached and type(model) is TranslationModel
-        self.decode = partial(model.decode, run=FlatStack(model.decoder)) if flat else model.decode
+        self.decode = partial(model.decode, run=FlatStack(model.decoder, model)) if flat else model.decode
 
-    def log_probabilities(self, ids: Tensor) -> Tensor:
+    def logits(self, ids: Tensor) -> Tensor:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
         x = self.decode(fed, self.memory, self.mask, self.caches)
-        logits = self.model.embedding.logits(x[:, -1])
-        out = exact(logits).log_softmax(dim=-1)
+        return exact(self.model.embedding.logits(x[:, -1]))
+
+    def log_probabilities(self, ids: Tensor) -> Tensor:
+        """Of the next token of each row: [rows, vocabulary]."""
+        return self._forbid(self.logits(ids).log_softmax(dim=-1))
+
+    def candidates(self, ids: Tensor, count: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The `count` likeliest next tokens of each row, all if there are fewer: their log-probabilities [rows, count],
+        themselves, and the log-probability of the end [rows, 1].
+
+        Only those few are normalised, not the whole vocabulary.
+        """
+        logits = self.logits(ids)
+        total = logits.logsumexp(dim=-1, keepdim=True)
+        ends = logits[:, end : end + 1] - total if 0 <= end < logits.shape[-1] else torch.full_like(total, -torch.inf)
+        values, tokens = largest(self._forbid(logits), min(count, logits.shape[-1]))
+        return values - total, tokens, ends
+
+    def _forbid(self, out: Tensor) -> Tensor:
         for token in self.never:
             if 0 <= token < out.shape[-1]:  # padding may be no token at all
                 out[:, token] = -torch.inf

@@ -19,13 +19,14 @@ class Cache:
     forward pass, so a cursor is all that is needed to find the slot again. A pass that takes another way, since the
     solver or its steps were changed in mid-decode, is refused. A slot is a view of a buffer, which is made once if the
     cache knows how much `room` will be needed; one that is full is doubled, so that n tokens cost O(n) copies and not
-    O(n²).
+    O(n²). Tensors of one shape, keys and values as a rule, lie in one buffer, a `whole`, beside each other along axis 1.
     """
 
     def __init__(self, room: int = 0) -> None:
         self.room = room
         self.slots: list[tuple[Tensor, ...]] = []
         self.buffers: list[tuple[Tensor, ...]] = []
+        self.wholes: list[Tensor | None] = []
         self.cursor = 0
         self.length = 0
         self._solvers: list[object] = []
@@ -68,14 +69,29 @@ class Cache:
         if torch.is_grad_enabled() and any(x.requires_grad for x in new):
             # A buffer written in place could not be differentiated.
             buffers = slot = tuple(torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
+            self.wholes[index] = None
         else:
             length = past[0].shape[-2] + new[0].shape[-2]
             buffers = self.buffers[index]
             if buffers[0].shape[-2] < length:
                 room = self.room if length <= self.room else max(2 * length, 16)
-                buffers = tuple(_grow(x, room) for x in past)
+                self.wholes[index], buffers = _grow(past, room)
             slot = tuple(map(_write, buffers, past, new))
         self.buffers[index], self.slots[index] = buffers, slot
+        return slot
+
+    def extend_together(self, new: Tensor) -> tuple[Tensor, ...]:
+        """`extend` by tensors of one shape that lie beside each other along axis 1: one copy instead of one each."""
+        index = self.cursor
+        whole = self.wholes[index] if index < len(self.wholes) else None
+        if whole is None or torch.is_grad_enabled():
+            return self.extend(*new.unbind(1))
+        old, more = self.slots[index][0].shape[-2], new.shape[-2]
+        if whole.shape[-2] < old + more:
+            return self.extend(*new.unbind(1))
+        self.cursor += 1
+        whole.narrow(-2, old, more).copy_(new)
+        slot = self.slots[index] = whole.narrow(-2, 0, old + more).unbind(1)
         return slot
 
     def constant(self, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -89,6 +105,11 @@ class Cache:
     def reorder(self, rows: Tensor) -> None:
         """Keep these batch rows, in this order: beam search, finished sentences."""
         for i, (buffers, slot) in enumerate(zip(self.buffers, self.slots, strict=True)):
+            whole = self.wholes[i]
+            if whole is not None:
+                whole, past = _select(whole, whole.narrow(-2, 0, slot[0].shape[-2]), rows)
+                self.wholes[i], self.buffers[i], self.slots[i] = whole, whole.unbind(1), past.unbind(1)
+                continue
             moved = (_select(buffer, x, rows) for buffer, x in zip(buffers, slot, strict=True))
             self.buffers[i], self.slots[i] = zip(*moved, strict=True)
 
@@ -97,15 +118,22 @@ class Cache:
             raise OdeumError(f"this pass needs more than the {len(self.slots)} slots of its decoding cache; {REMEDY}")
         self.slots.append(new)
         self.buffers.append(new)
+        self.wholes.append(None)
         self.cursor += 1
         return new
 
 
-def _grow(past: Tensor, room: int) -> Tensor:
-    """A buffer with so much room, which begins with the past."""
-    buffer = past.new_empty(*past.shape[:-2], room, past.shape[-1])
-    buffer.narrow(-2, 0, past.shape[-2]).copy_(past)
-    return buffer
+def _grow(past: tuple[Tensor, ...], room: int) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+    """Buffers with so much room, which begin with the past; and the one tensor that they are parts of, if it can be."""
+    first, count = past[0], len(past)
+    if count > 1 and all(x.shape == first.shape and x.dtype == first.dtype for x in past):
+        whole = first.new_empty(first.shape[0], count, *first.shape[1:-2], room, first.shape[-1])
+        buffers = whole.unbind(1)
+    else:
+        whole, buffers = None, tuple(x.new_empty(*x.shape[:-2], room, x.shape[-1]) for x in past)
+    for buffer, x in zip(buffers, past, strict=True):
+        buffer.narrow(-2, 0, x.shape[-2]).copy_(x)
+    return whole, buffers
 
 
 def _write(buffer: Tensor, past: Tensor, new: Tensor) -> Tensor:
