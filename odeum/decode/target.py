@@ -39,33 +39,24 @@ class Target:
         flat = cached and type(model) is TranslationModel
         self.decode = partial(model.decode, run=FlatStack(model.decoder, model)) if flat else model.decode
 
-    def logits(self, ids: Tensor) -> Tensor:
+    def log_probabilities(self, ids: Tensor) -> Tensor:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
         x = self.decode(fed, self.memory, self.mask, self.caches)
-        return exact(self.model.embedding.logits(x[:, -1]))
-
-    def log_probabilities(self, ids: Tensor) -> Tensor:
-        """Of the next token of each row: [rows, vocabulary]."""
-        return self._forbid(self.logits(ids).log_softmax(dim=-1))
-
-    def candidates(self, ids: Tensor, count: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The `count` likeliest next tokens of each row, all if there are fewer: their log-probabilities [rows, count],
-        themselves, and the log-probability of the end [rows, 1].
-
-        Only those few are normalised, not the whole vocabulary.
-        """
-        logits = self.logits(ids)
-        total = logits.logsumexp(dim=-1, keepdim=True)
-        ends = logits[:, end : end + 1] - total if 0 <= end < logits.shape[-1] else torch.full_like(total, -torch.inf)
-        values, tokens = largest(self._forbid(logits), min(count, logits.shape[-1]))
-        return values - total, tokens, ends
-
-    def _forbid(self, out: Tensor) -> Tensor:
+        logits = self.model.embedding.logits(x[:, -1])
+        out = exact(logits).log_softmax(dim=-1)
         for token in self.never:
             if 0 <= token < out.shape[-1]:  # padding may be no token at all
                 out[:, token] = -torch.inf
         return out
+
+    def candidates(self, ids: Tensor, count: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The `count` likeliest next tokens of each row, all if there are fewer: their log-probabilities [rows, count],
+        themselves, and the log-probability of the end [rows, 1]."""
+        log_p = self.log_probabilities(ids)
+        known = 0 <= end < log_p.shape[-1]
+        ends = log_p[:, end : end + 1] if known else torch.full_like(log_p[:, :1], -torch.inf)
+        return *largest(log_p, min(count, log_p.shape[-1])), ends
 
     def select(self, rows: Tensor, same_sources: bool) -> None:
         """Go on with these rows; `same_sources` if each new row has the source of the row in its place."""

@@ -27,6 +27,7 @@ class Cache:
         self.slots: list[tuple[Tensor, ...]] = []
         self.buffers: list[tuple[Tensor, ...]] = []
         self.wholes: list[Tensor | None] = []
+        self._spares: dict[int, Tensor] = {}  # wholes of before the last reordering, to be written to in the next
         self.cursor = 0
         self.length = 0
         self._solvers: list[object] = []
@@ -107,8 +108,9 @@ class Cache:
         for i, (buffers, slot) in enumerate(zip(self.buffers, self.slots, strict=True)):
             whole = self.wholes[i]
             if whole is not None:
-                whole, past = _select(whole, whole.narrow(-2, 0, slot[0].shape[-2]), rows)
-                self.wholes[i], self.buffers[i], self.slots[i] = whole, whole.unbind(1), past.unbind(1)
+                moved, past = _select(whole, whole.narrow(-2, 0, slot[0].shape[-2]), rows, self._spares.get(i))
+                self._spares[i] = whole
+                self.wholes[i], self.buffers[i], self.slots[i] = moved, moved.unbind(1), past.unbind(1)
                 continue
             moved = (_select(buffer, x, rows) for buffer, x in zip(buffers, slot, strict=True))
             self.buffers[i], self.slots[i] = zip(*moved, strict=True)
@@ -143,12 +145,13 @@ def _write(buffer: Tensor, past: Tensor, new: Tensor) -> Tensor:
     return buffer.narrow(-2, 0, old + more)
 
 
-def _select(buffer: Tensor, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of x in a buffer with as much room as before."""
-    if buffer.shape == x.shape:
+def _select(buffer: Tensor, x: Tensor, rows: Tensor, spare: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Rows of x in a buffer with as much room as before: in the spare one, if it is of the right size."""
+    if buffer.shape == x.shape and spare is None:
         x = x.index_select(0, rows)
         return x, x
-    buffer = buffer.new_empty(rows.shape[0], *buffer.shape[1:])
+    size = (rows.shape[0], *buffer.shape[1:])
+    buffer = spare if spare is not None and spare.shape == size else buffer.new_empty(size)
     view = buffer.narrow(-2, 0, x.shape[-2])
     torch.index_select(x, 0, rows, out=view)
     return buffer, view
