@@ -39,7 +39,9 @@ def main() -> None:
     for length in LENGTHS:
         for layers in LAYERS:
             seconds = take_turns({name: step(words, layers, length) for name, words in forms.items()}, ROUNDS)
-            row = {f"{name} / shared": over(seconds[name], seconds["shared"])["ratio"] for name in ("fused", "parallel")}
+            row = {
+                f"{name} / shared": over(seconds[name], seconds["shared"])["ratio"] for name in ("fused", "parallel")
+            }
             ratios[f"{length} tokens, {layers} layers"] = row
             print(f"{length} tokens, {layers} layers", {name: round(ratio, 2) for name, ratio in row.items()})
     record("forms", {"ratios": ratios, "width": WIDTH, "heads": HEADS, "tokens": TOKENS, "rounds": ROUNDS, "seed": 0})

@@ -93,7 +93,9 @@ def show(title: str, table: Mapping[str, Mapping[str, float]]) -> None:
     """The rows, to read along."""
     print(title)
     for name, row in table.items():
-        print(f"  {name:34} {row['milliseconds']:10.3f} ms   × {row['ratio']:.2f} ({row['least']:.2f}–{row['most']:.2f})")
+        print(
+            f"  {name:34} {row['milliseconds']:10.3f} ms   × {row['ratio']:.2f} ({row['least']:.2f}–{row['most']:.2f})"
+        )
 
 
 def record(name: str, body: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ class Cache:
     forward pass, so a cursor is all that is needed to find the slot again. A pass that takes another way, since the
     solver or its steps were changed in mid-decode, is refused. A slot is a view of a buffer, which is made once if the
     cache knows how much `room` will be needed; one that is full is doubled, so that n tokens cost O(n) copies and not
-    O(n²). Tensors of one shape, keys and values as a rule, lie in one buffer, a `whole`, beside each other along axis 1.
+    O(n²). Tensors of one shape, keys and values as a rule, lie in one buffer, a `whole`, side by side along axis 1.
     """
 
     def __init__(self, room: int = 0) -> None:
