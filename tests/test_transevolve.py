@@ -16,7 +16,7 @@ from odeum.fields import Cache, Context, Source, Sum
 from odeum.fields.transevolve.block import Anchored
 from odeum.fields.transevolve.evolved_attention import EvolvedAttention, EvolvedCrossAttention
 from odeum.fields.transevolve.exponential import Ledger
-from odeum.fields.transevolve.forms import Anchor, Fused, Linear, Shared, Single
+from odeum.fields.transevolve.forms import Anchor, Flex, Fused, Linear, Shared, Single
 from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import RotationFeedForward
 from odeum.flow import Flow, Stack
@@ -119,6 +119,19 @@ def test_the_exact_forms_equal_the_published_polynomial(form: str, case: str, dt
         close(mine, theirs, TOLERANCE[dtype])
 
 
+@pytest.mark.slow  # flex attention loads torch's compiler
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_flex_attention_equals_the_published_polynomial(case: str) -> None:
+    """Called itself, and without gradients, of which it has none on a CPU: there the fused form stands in for it."""
+    s = Setting(case, "flex", torch.float64)
+    fused = s.anchor()
+    assert type(fused) is Fused
+    for t in (0.0, 2.5, 11.0):
+        close(s.ours(t, Flex(*fused)), s.defined(t), 1e-10)
+
+
 @pytest.mark.parametrize("case", ["self", "causal", "both"])
 def test_tiles_and_causal_blocks_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odeum.fields.transevolve.exponential.TILE", 4096)
@@ -203,7 +216,7 @@ def test_auto_shares_on_a_cpu_while_the_exponential_is_small() -> None:
     assert measure.form_at(512, device="cuda") == "fused"
     assert measure.form_at(16_384, batch=2) == "fused"
     assert Measure(WIDTH, 4, form="linear").form_at(512, device="cuda") == "linear"
-    with pytest.raises(OdeumError, match="known: auto, shared, fused, linear"):
+    with pytest.raises(OdeumError, match="known: auto, shared, fused, flex, linear"):
         Measure(WIDTH, 4, form="flash")
 
 

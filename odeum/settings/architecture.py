@@ -149,8 +149,8 @@ class Evolved(Stepped):
     """dense feed-forward, or random rotations with learned singular values"""
     rotation: Literal["orthogonal", "published"] = "orthogonal"
     """which random matrices: true rotations, or the formula of the released code"""
-    attention: Literal["auto", "shared", "fused", "linear"] = "auto"
-    """shared exponential and fused are exact; linear is a random-feature approximation"""
+    attention: Literal["auto", "shared", "fused", "flex", "linear"] = "auto"
+    """shared exponential, fused and flex are exact; linear is a random-feature approximation"""
     features: Annotated[int, COUNT] = 128
     """random features a head of the linear form"""
     time_width: Annotated[int | None, COUNT] = None

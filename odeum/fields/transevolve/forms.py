@@ -1,14 +1,15 @@
 """The forms in which A(t) acts: what a block measures once, and softmax(A0 + b(t)) v made of it at each depth.
 
-An anchor is one of `Shared | Fused | Linear | Single`, equal but for rounding (`Linear` approximates). They are tuples
-of tensors, so that an adjoint can differentiate what was measured like weights.
+An anchor is one of `Shared | Fused | Flex | Linear | Single`, equal but for rounding (`Linear` approximates). They are
+tuples of tensors, so that an adjoint can differentiate what was measured like weights.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +88,49 @@ class Fused(NamedTuple):
 
     def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
         return self.act(self.drift.of(field, t), v, source)
+
+
+class Flex(NamedTuple):
+    """The drift added to the scores inside torch's flex attention: no wider feature, no queries × keys tensor."""
+
+    q: Tensor
+    k: Tensor
+    drift: Drift
+
+    def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
+        mask, shape = source.mask, (*self.q.shape[:-1], self.k.shape[-2])
+        causal, ahead = source.causal and shape[2] > 1, shape[3] - shape[2]
+        seen = None if mask is None else mask.expand(shape)
+
+        def score(s: Tensor, i: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            s = s + b[i, head, key]
+            if seen is not None and seen.dtype != torch.bool:
+                s = s + seen[i, head, query, key]
+            elif seen is not None:
+                s = torch.where(seen[i, head, query, key], s, -torch.inf)
+            return torch.where(key <= query + ahead, s, -torch.inf) if causal else s
+
+        inputs = [self.q, self.k, v.to(self.q.dtype)]
+        if not torch.is_grad_enabled():  # on a CPU it asks its inputs, not whether a gradient is wanted
+            inputs = [x.detach() for x in inputs]
+        out = _flex_attention(self.q.device.type)(*inputs, score)
+        if mask is not None:
+            hidden = hides(mask)
+            if causal:
+                hidden = hidden | ~torch.ones(shape[2:], dtype=torch.bool, device=mask.device).tril(ahead)
+            out = out.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
+        return merge_heads(out)
+
+    def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
+        return self.act(self.drift.of(field, t), v, source)
+
+
+@functools.cache
+def _flex_attention(device: str) -> Any:
+    """Compiled on a GPU, where it is one kernel; as it is on a CPU. Importing it loads torch's compiler."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention) if device == "cuda" else flex_attention
 
 
 class Shared(NamedTuple):

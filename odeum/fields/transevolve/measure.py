@@ -14,10 +14,10 @@ from odeum.fields.base import Source
 from odeum.fields.derivatives import plain_autograd
 from odeum.fields.noise import drop
 from odeum.fields.transevolve.exponential import SharedExponential
-from odeum.fields.transevolve.forms import Anchor, Drift, Fused, Linear, Shared, Single
+from odeum.fields.transevolve.forms import Anchor, Drift, Flex, Fused, Linear, Shared, Single
 from odeum.fields.transevolve.linear import LinearFeatures
 
-FORMS = ("auto", "shared", "fused", "linear")
+FORMS = ("auto", "shared", "fused", "flex", "linear")
 LARGEST_SHARED = 1 << 30
 """bytes of P up to which `auto` shares the exponential on a CPU"""
 
@@ -85,10 +85,10 @@ class Measure(nn.Module):
         if form == "shared" and _shareable(q, k, source.mask):
             causal = source.causal and q.shape[-2] > 1
             return Shared(q, k, drift, SharedExponential.measure(q, k, source.mask, causal))
-        return Fused(q, k, drift)
+        return Flex(q, k, drift) if form == "flex" and _flexible(q) else Fused(q, k, drift)
 
     def form_at(self, queries: int, keys: int | None = None, batch: int = 1, device: str = "cpu") -> str:
-        """Which form runs: shared, fused or linear.
+        """Which form runs: shared, fused, flex or linear.
 
         A compiled graph cannot look at the range of the drift, so it always holds the fused form.
         """
@@ -96,8 +96,8 @@ class Measure(nn.Module):
             return "linear"
         if self.form == "fused" or torch.compiler.is_compiling():
             return "fused"
-        if self.form == "shared":
-            return "shared"
+        if self.form in ("shared", "flex"):
+            return self.form
         size = 4 * batch * self.heads * queries * (keys or queries)
         return "shared" if device in ("cpu", "meta") and size <= LARGEST_SHARED else "fused"
 
@@ -108,6 +108,11 @@ class Measure(nn.Module):
 
     def _dropped(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout) if self.dropout and self.training else x
+
+
+def _flexible(q: Tensor) -> bool:
+    """Whether torch's flex attention is one kernel here, with a gradient; it is no function for `torch.func`."""
+    return q.device.type == "cuda" and plain_autograd() and not isinstance(q, FakeTensor)
 
 
 def _shareable(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
