@@ -58,13 +58,13 @@ def greedy(
     return beam_search(model, input_ids, attention_mask, beam=1, **options)  # ty: ignore[invalid-argument-type]
 
 
-LOOK = 8
+BETWEEN_LOOKS = 8
 """positions between two looks at which sentences are over, where a look waits for a device's queue"""
 
 
 def looks_every(device: torch.device) -> int:
     """On a CPU a look costs nothing."""
-    return 1 if device.type == "cpu" else LOOK
+    return 1 if device.type == "cpu" else BETWEEN_LOOKS
 
 
 class _Search:

@@ -102,11 +102,11 @@ def _self_attention(field: SelfAttention) -> Evaluate:
     def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
         source, rows = context.own, x.shape[0]
         if shared == 1:
-            together = qkv(x).view(rows, 3, heads, 1, -1)
+            projected = qkv(x).view(rows, 3, heads, 1, -1)
             if norms is None and source.rotary is None and source.cache is not None:
-                k, v = source.cache.extend_together(together.narrow(1, 1, 2))
-                return out(_attend(together.select(1, 0), k, v, source).reshape(rows, 1, sizes[0]))
-            q, k, v = together.unbind(1)
+                k, v = source.cache.extend_together(projected.narrow(1, 1, 2))
+                return out(_attend(projected.select(1, 0), k, v, source).reshape(rows, 1, sizes[0]))
+            q, k, v = projected.unbind(1)
         else:
             parts = zip(qkv(x).split(sizes, dim=-1), field.counts, strict=True)
             q, k, v = (part.reshape(rows, count, 1, -1) for part, count in parts)
