@@ -35,6 +35,7 @@ class Kept:
 
 
 SEEN: list[Any] = []
+THEIRS = tracking.TRACKERS["trackio"]
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +86,19 @@ def test_workers_side_by_side_write_tensorboard(tmp_path: Path) -> None:
     assert main(["compare", "digits", *words, *SMALL, "--track", "tensorboard", "--out", str(out)]) == 0
     for name in ("sequential", "parallel"):
         assert list((out / name / "seed-0" / "tensorboard").iterdir())
+
+
+def test_trackio_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "kept"))
+    trackio = pytest.importorskip("trackio", reason="trackio is not installed")
+    monkeypatch.setitem(tracking.TRACKERS, "trackio", THEIRS)
+    out = tmp_path / "c" / "sequential" / "seed-0"
+    run(out, track="trackio", steps=3)
+    [found] = trackio.Api().runs("odeum")
+    assert found.name == "sequential/seed-0" and found.config["_Group"] == "c" and found.config["train.steps"] == 3
+    assert "Trackio" not in capsys.readouterr().out
 
 
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

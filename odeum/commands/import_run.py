@@ -37,9 +37,10 @@ def run(argv: list[str]) -> int:
     found = read_pretrained(given["source"], given.get("family"))
     notes = list(found.notes)
     vocabulary = getattr(found.model.settings, "vocabulary", None)
-    tokens = (
-        None if vocabulary is None else read_pretrained_tokens(found.source.folder, vocabulary, given.get("tokens"))
-    )
+    source = found.source
+    tokens = None
+    if vocabulary is not None:
+        tokens = read_pretrained_tokens(source.folder, vocabulary, given.get("tokens"))
     notes += [] if tokens is None else tokens.notes
     task = _task(found, tokens, notes)
     compared = _compared(found)
@@ -57,7 +58,8 @@ def run(argv: list[str]) -> int:
 
 def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
     """A task that can predict: the tokens, the names of the classes, the looks of images."""
-    from odeum.data.tokens import Framed
+    from odeum.data.framed_tokens import Delimited, Framed
+    from odeum.data.pretrained_tokens import text_ends
     from odeum.settings.data import ClassificationData, ImageData, LanguageData, MaskedData
     from odeum.settings.model import Classification, Language, Vision
     from odeum.tasks.classification import ClassificationTask
@@ -68,7 +70,8 @@ def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
     settings: Any = found.model.settings
     name, config = found.source.name, found.source.config
     if isinstance(settings, Language):
-        return LanguageTask(name, LanguageData(length=max(8, settings.length)), tokens.tokens, settings.length)
+        cut = Delimited(tokens.tokens, *text_ends(found.source.folder, config, tokens.tokens))
+        return LanguageTask(name, LanguageData(length=max(8, settings.length)), cut, settings.length)
     labels = {int(key): str(value) for key, value in (config.get("id2label") or {}).items()}
     classes = [labels.get(i, f"class {i}") for i in range(getattr(settings, "classes", 0))]
     if isinstance(settings, Classification):

@@ -129,7 +129,7 @@ def _plot(path: Path, found: list[Refined], best: Refined) -> None:
     first = found[0]
     for row in found:
         v, own = row.variant, first.variant
-        name = v.method
+        name = "as trained" if row is first else v.method
         if v.method == own.method and v.end != own.end:
             name = "unit steps, another interval"
         elif v.method == own.method and v.steps != own.steps:

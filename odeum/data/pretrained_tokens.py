@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odeum.data.files import read_text
 from odeum.data.tokens import Bpe, Listed, Tokens
@@ -46,6 +46,45 @@ def read_pretrained_tokens(folder: Path | None, vocabulary: int, form: str | Non
     return FoundTokens(tokens, special, notes)
 
 
+class TextEnds(NamedTuple):
+    """Where the texts of a language model begin and end."""
+
+    start: int | None
+    """the token before the first one (none: no file names one that the model has)"""
+    told: bool
+    """whether it stands before every prompt"""
+    ends: list[int]
+    """tokens after which a text is over"""
+
+
+def text_ends(folder: Path | None, config: dict[str, Any], tokens: Tokens) -> TextEnds:
+    """As the library that wrote the files would have it: the settings of generation before those of the model."""
+    generation = _beside(folder, "generation_config.json")
+
+    def named(key: str) -> list[int]:
+        value = generation.get(key, config.get(key))
+        numbers = value if isinstance(value, list) else [value]
+        return [int(n) for n in numbers if isinstance(n, int) and 0 <= n < tokens.size]
+
+    ends = named("eos_token_id")
+    before = _before_a_text(tokens)
+    told = bool(_beside(folder, "tokenizer_config.json").get("add_bos_token", before is not None))
+    start = next(iter([*([] if before is None else [before]), *named("bos_token_id"), *ends]), None)
+    return TextEnds(start, told and isinstance(tokens, Bpe), ends)
+
+
+def _beside(folder: Path | None, name: str) -> dict[str, Any]:
+    return read_json(folder / name) if folder is not None and (folder / name).exists() else {}
+
+
+def _before_a_text(tokens: Tokens) -> int | None:
+    """The token that the tokenizer itself puts before a text."""
+    if not isinstance(tokens, Bpe):
+        return None
+    whole, bare = (tokens.tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
+    return whole[0] if len(whole) > len(bare) and whole[0] != bare[0] else None
+
+
 def _read(folder: Path, form: str | None) -> Tokens | None:
     from tokenizers import Tokenizer
 
@@ -70,8 +109,7 @@ def _read(folder: Path, form: str | None) -> Tokens | None:
 def _word_pieces(folder: Path, entries: list[str]) -> Tokens:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    settings = folder / "tokenizer_config.json"
-    lower = bool(read_json(settings).get("do_lower_case", True)) if settings.exists() else True
+    lower = bool(_beside(folder, "tokenizer_config.json").get("do_lower_case", True))
     vocabulary = {entry: number for number, entry in enumerate(entries)}
     made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=lower)

@@ -95,9 +95,23 @@ class Tokens(ABC):
         """One token as it is written."""
 
     @property
-    def start(self) -> int:
-        """The token that stands before the first one of a text: the end of a line."""
-        return self.encode("\n")[0]
+    def start(self) -> int | None:
+        """The token that stands before the first one of a text: the end of a line (none: there is no such token)."""
+        return next(iter(self.encode("\n")), None)
+
+    @property
+    def prefix(self) -> list[int]:
+        """What stands before a prompt."""
+        return [] if self.start is None else [self.start]
+
+    @property
+    def ends(self) -> list[int]:
+        """Tokens after which a text is over."""
+        return []
+
+    def decode_after(self, told: list[int], ids: list[int]) -> str:
+        """The text of `ids`, which follow those of `told`."""
+        return self.decode(ids)
 
     def encode_some(self, texts: list[str]) -> list[list[int]]:
         """Several texts at once."""
@@ -235,30 +249,6 @@ class Bpe(Tokens):
         return self.tokenizer.to_str()
 
 
-class Framed(Tokens):
-    """Other tokens with one before and one after each text, as a pretrained classifier reads them."""
-
-    def __init__(self, inner: Tokens, first: int, last: int) -> None:
-        self.inner, self.first, self.last = inner, first, last
-        self.size, self.joiner = inner.size, inner.joiner
-
-    def encode(self, text: str) -> list[int]:
-        return [self.first, *self.inner.encode(text), self.last]
-
-    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
-        inner = self.inner.encode_all(texts, None if most is None else max(1, most - 2))
-        return [[self.first, *row, self.last][:most] for row in inner]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self.inner.decode(i for i in ids if i not in (self.first, self.last))
-
-    def token(self, number: int) -> str:
-        return self.inner.token(number)
-
-    def to_json(self) -> str:
-        return json.dumps({"odeum": "framed", "first": self.first, "last": self.last, "inner": self.inner.to_json()})
-
-
 def load_tokens(directory: Path) -> Tokens:
     """The inverse of `Tokens.files`, once they lie in that directory."""
     path = directory / "tokenizer.json"
@@ -273,9 +263,15 @@ def load_tokens(directory: Path) -> Tokens:
 
 
 def _tokens(text: str, path: Path) -> Tokens:
+    from odeum.data.framed_tokens import Delimited, Framed
+
     content = json.loads(text)
     if content.get("odeum") == "framed":
         return Framed(_tokens(content["inner"], path), int(content["first"]), int(content["last"]))
+    if content.get("odeum") == "delimited":
+        start, ends = content["start"], [int(end) for end in content["ends"]]
+        inner = _tokens(content["inner"], path)
+        return Delimited(inner, None if start is None else int(start), bool(content["told"]), ends)
     if content.get("odeum") == "bytes":
         return Bytes()
     if "odeum" in content:

@@ -7,12 +7,24 @@ Everything that takes a transformers model takes these: generate, pipeline, Trai
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from odeum.errors import OdeumError
 
 try:
     import transformers
-except ImportError:
-    raise OdeumError("odeum.hf needs transformers; `pip install odeum[hf]`") from None
+
+    transformers.PreTrainedModel  # noqa: B018 (transformers loads it, and what it needs, when asked)
+except ImportError as error:
+    if find_spec("transformers") is None:
+        raise OdeumError("odeum.hf needs transformers; `pip install odeum[hf]`") from None
+    reason: BaseException = error
+    while reason.__cause__ is not None:
+        reason = reason.__cause__
+    raise OdeumError(
+        f"transformers is here, but does not load ({reason}); a package beside it, such as torchvision, was built for "
+        "another torch"
+    ) from None
 
 from odeum.hf.card import model_card
 from odeum.hf.causal import OdeumForCausalLM

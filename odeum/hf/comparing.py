@@ -31,7 +31,9 @@ def difference(found: Imported) -> float | None:
     named = {} if classes is None else {"num_labels": classes}
     random = torch.Generator().manual_seed(0)
     try:
-        made = transformers.AutoConfig.for_model(**(config | {"model_type": found.family}), **named)
+        # by the type that the source gives itself: --family may say that a Gemma is a Llama, which it is not
+        own = config.get("model_type") in transformers.CONFIG_MAPPING
+        made = transformers.AutoConfig.for_model(**(config if own else config | {"model_type": found.family}), **named)
         theirs = AUTOS[type(model.settings).__name__].from_pretrained(folder, config=made, dtype=torch.float32).eval()
     except Exception:  # a source that transformers cannot read is no mistake of the user
         return None

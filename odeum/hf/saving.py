@@ -20,6 +20,7 @@ from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
 from odeum.tasks import Task, load_task
 from odeum.tasks.image_base import PictureTask
+from odeum.tasks.language import LanguageTask
 
 CLASSES: tuple[type[OdeumPreTrainedModel], ...] = (
     OdeumForCausalLM,
@@ -74,12 +75,16 @@ def _config(task: Task) -> dict[str, Any]:
         return {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     if task.kind in ("regression", "image-regression"):
         return {"num_labels": 1, "problem_type": "regression"}
+    if isinstance(task, LanguageTask):
+        return {"bos_token_id": task.tokens.start, "eos_token_id": task.tokens.ends or None}
     return {}
 
 
 def _generation(model: Any, task: Task) -> GenerationConfig:
     """Greedy unless asked otherwise; a translation never holds padding or a start, as in `odeum.decode`."""
     settings: dict[str, Any] = {"use_cache": model.config.use_cache}
+    if task.kind == "language":
+        settings |= {key: getattr(model.config, key) for key in ("bos_token_id", "eos_token_id")}
     if task.kind == "translation":
         special = {key: getattr(model.config, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
         settings |= {**special, "decoder_start_token_id": 1, "suppress_tokens": [0, 1]}

@@ -7,10 +7,13 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from odeum.data.framed_tokens import Delimited, Framed
 from odeum.data.tokens import END, PAD, Bpe, Bytes, Listed, Tokens
 from odeum.errors import OdeumError
 
 PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
+FRAME_WORDS = {"first": "cls_token", "last": "sep_token"}
+PAD_NAMES = ("<pad>", "[PAD]")
 LINE_ENDS = Regex(" ?<eos> ?")
 
 
@@ -26,21 +29,20 @@ def make_tokenizer(tokens: Tokens, kind: str, length: int, special_ids: Any = No
         special = {"pad_token": "<pad>", "bos_token": "<start>", "eos_token": "<end>", "unk_token": "<unk>"}
         made.post_processor = processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 2)])
     elif kind == "language":
-        start = tokens.start
-        name = made.id_to_token(start)
-        made.post_processor = processors.TemplateProcessing(
-            single="start $A",
-            special_tokens=[{"id": "start", "ids": [start], "tokens": [name]}],
-        )
+        made.post_processor = _frame(made, tokens.prefix, [])
         special = {"padding_side": "left"}  # without a pad token: every token of the vocabulary means something
+        special |= {key: name for key, name in _named_ends(made, tokens).items() if name is not None}
     elif special_ids is not None:  # of a masked model
         names = {key: made.id_to_token(number) for key, number in special_ids._asdict().items() if number is not None}
         special = {"mask_token": names["mask"], "pad_token": names["pad"]}
-        ends = [key for key in ("first", "last") if key in names]
-        special |= {{"first": "cls_token", "last": "sep_token"}[key]: names[key] for key in ends}
-        frame = " ".join(["first"] * ("first" in ends) + ["$A"] + ["last"] * ("last" in ends))
-        pieces = [{"id": key, "ids": [getattr(special_ids, key)], "tokens": [names[key]]} for key in ends]
-        made.post_processor = processors.TemplateProcessing(single=frame, special_tokens=pieces)
+        ends = {key: [getattr(special_ids, key)] if key in names else [] for key in ("first", "last")}
+        special |= {word: names[key] for key, word in FRAME_WORDS.items() if key in names}
+        made.post_processor = _frame(made, ends["first"], ends["last"])
+    elif isinstance(tokens, Framed):  # of a pretrained classifier
+        special = {"cls_token": made.id_to_token(tokens.first), "sep_token": made.id_to_token(tokens.last)}
+        padding = next((name for name in PAD_NAMES if made.token_to_id(name) is not None), None)
+        special |= {} if padding is None else {"pad_token": padding}
+        made.post_processor = _frame(made, [tokens.first], [tokens.last])
     elif made.token_to_id(PAD) == 0:
         special = {"pad_token": PAD}
     return PreTrainedTokenizerFast(
@@ -52,7 +54,23 @@ def make_tokenizer(tokens: Tokens, kind: str, length: int, special_ids: Any = No
     )
 
 
+def _frame(made: Tokenizer, first: list[int], last: list[int]) -> processors.TemplateProcessing:
+    """Tokens before and after a text."""
+    pieces = [{"id": f"at{n}", "ids": [n], "tokens": [made.id_to_token(n)]} for n in dict.fromkeys([*first, *last])]
+    parts = [*(f"at{n}" for n in first), "$A", *(f"at{n}" for n in last)]
+    return processors.TemplateProcessing(single=parts, special_tokens=pieces)
+
+
+def _named_ends(made: Tokenizer, tokens: Tokens) -> dict[str, str | None]:
+    """Names of the first and the last token of a text, where they mean nothing else: transformers cuts them out."""
+    known = {number for number, token in made.get_added_tokens_decoder().items() if token.special}
+    found = {"bos_token": tokens.start, "eos_token": next(iter(tokens.ends), None)}
+    return {key: made.id_to_token(n) if n is not None and n in known else None for key, n in found.items()}
+
+
 def _core(tokens: Tokens) -> Tokenizer:
+    if isinstance(tokens, Framed | Delimited):
+        return _core(tokens.inner)
     if isinstance(tokens, Bpe):
         return Tokenizer.from_str(tokens.to_json())
     if isinstance(tokens, Bytes):

@@ -83,6 +83,8 @@ def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], famil
     weights = NamedWeights(opened.tensors, PREFIXES)
     kind = _family(opened, weights, family)
     config = Config(opened.config, kind)
+    if (named := opened.config.get("model_type")) not in (None, kind):
+        config.notes.append(f"the configuration calls this a {named}; it is read as a {kind}, as was asked for")
     if not opened.config:
         config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
     converted = IMPORTS[kind](config, weights)

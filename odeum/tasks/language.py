@@ -136,7 +136,10 @@ class LanguageTask(Task):
     def windows(self, split: str, limit: int | None = None) -> Iterator[Batch]:
         """Each token of a part once as a label, with at least `context` tokens before it (Baevski & Auli 2019)."""
         labels = self.streams[split].long()
-        inputs = torch.cat([torch.tensor([self.tokens.start]), labels[:-1]])
+        if (start := self.tokens.start) is None:  # the first token follows nothing
+            inputs, labels = labels[:-1], labels[1:]
+        else:
+            inputs = torch.cat([torch.tensor([start]), labels[:-1]])
         stride = self.length - self.context
         begins = list(range(0, max(1, len(labels) - self.context), stride))[:limit]
         whole = [b for b in begins if b + self.length <= len(labels)]
@@ -270,15 +273,20 @@ class LanguageTask(Task):
         key = generator(seed, index, *([sample] if sample else [])).initial_seed()
         drawn = choice._replace(generator=torch.Generator(device=device).manual_seed(key))._asdict()
         ids = torch.tensor([self._prompt(prompt)], device=device)
-        for token in stream(model, ids, max_new_tokens=count, use_cache=use_cache, **drawn):
-            yield int(token)
+        for token in map(int, stream(model, ids, max_new_tokens=count, use_cache=use_cache, **drawn)):
+            if token in self.tokens.ends:
+                return
+            yield token
 
     def _prompt(self, text: str) -> list[int]:
         told = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
-        return [self.tokens.start, *told][-self.length :]
+        found = [*self.tokens.prefix, *told][-self.length :]
+        if not found and self.tokens.start is None:
+            raise OdeumError("this model knows no token that begins a text, so it cannot continue an empty prompt")
+        return found or [self.tokens.start]  # ty: ignore[invalid-return-type]
 
     def _joined(self, prompt: str, ids: list[int]) -> str:
-        text = self.tokens.decode(ids)
+        text = self.tokens.decode_after(self.tokens.encode(prompt[-LONGEST_PIECE:]), ids)
         apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
         return text if apart else self.tokens.joiner + text
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -79,7 +81,7 @@ class Initialised:
 
     def finish(self) -> None:
         """Wait until all is written."""
-        self.run.finish()
+        self.module.finish()  # the library's own, or trackio finishes a second time at the end of the process
 
 
 def _wandb(run: TrackedRun) -> Tracker:
@@ -138,7 +140,8 @@ class Careful:
         self.name = choose(name, TRACKERS, "tracker")
         self.tracker: Tracker | None = None
         try:
-            self.tracker = TRACKERS[name](run)
+            with redirect_stdout(sys.stderr):  # where answers stand, nobody else should talk
+                self.tracker = TRACKERS[name](run)
         except OdeumError:
             raise
         except Exception as error:  # of a library and of a service: anything
@@ -161,7 +164,8 @@ class Careful:
         if self.tracker is None:
             return
         try:
-            act(self.tracker)
+            with redirect_stdout(sys.stderr):
+                act(self.tracker)
         except Exception as error:  # a network, a full disk: no reason to lose a run
             self.tracker = None
             notice(f"--track {self.name} failed and is left out from here on: {type(error).__name__}: {_line(error)}")
