@@ -70,8 +70,10 @@ def test_an_adaptive_solver_reads_the_prefix_again() -> None:
     theirs = hf.OdeumForCausalLM.wrap(ours)
     ids, mask = prompts()
     right = generate(ours, ids, mask, max_new_tokens=3, temperature=0)
-    found = theirs.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0)
-    assert not theirs.config.use_cache and torch.equal(found, right)
+    assert not theirs.config.use_cache
+    for more in ({}, {"use_cache": True}, {"cache_implementation": "static"}):
+        found = theirs.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0, **more)
+        assert torch.equal(found, right)
     with pytest.raises(OdeumError, match="no decoding cache"):
         theirs(ids, past_key_values=transformers.DynamicCache())
 

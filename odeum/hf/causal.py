@@ -20,7 +20,18 @@ from odeum.models.base import check_ids, key_mask
 from odeum.models.language import token_positions
 
 
-class OdeumForCausalLM(OdeumPreTrainedModel, GenerationMixin):
+class OdeumGenerationMixin(GenerationMixin):
+    """`generate`, also for those who ask for a cache where there is none."""
+
+    def _prepare_generation_config(self, *given: Any, **options: Any) -> Any:
+        own: Any = self
+        config, rest = GenerationMixin._prepare_generation_config(own, *given, **options)
+        if not cacheable(own.odeum):
+            config.use_cache, config.cache_implementation = False, None  # reads the prefix again: the same tokens
+        return config, rest
+
+
+class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
     """Tokens in, the next token out."""
 
     kinds: ClassVar[tuple[str, ...]] = ("Language",)

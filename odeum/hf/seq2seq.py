@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache
-from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
@@ -15,7 +14,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
 from odeum.hf.cache_slots import CacheSlots
-from odeum.hf.causal import embedded, own_source, positions, prepared_cache
+from odeum.hf.causal import OdeumGenerationMixin, embedded, own_source, positions, prepared_cache
 from odeum.models.base import IGNORE, key_mask
 
 
@@ -49,7 +48,7 @@ class EncoderView(nn.Module):
         return BaseModelOutput(**found)
 
 
-class OdeumForSeq2SeqLM(OdeumPreTrainedModel, GenerationMixin):
+class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
     """A sentence in, its translation out."""
 
     kinds: ClassVar[tuple[str, ...]] = ("Translation",)
