@@ -154,13 +154,17 @@ class ManifoldHyperConnections(Streams):
 def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     """exp(logits) with rows and columns normalised in turn: columns sum to one, rows nearly.
 
-    By logarithms, so that no logit is too large. How near: rows of logits of standard deviation 1 miss one by less than
-    1e-4 after 20 iterations, of 8 by up to a quarter.
+    The first time by logarithms, so that no logit is too large; after it no sum is below 1/n², and dividing will do.
+    How near: rows of logits of standard deviation 1 miss one by less than 1e-4 after 20 iterations, of 8 by up to a
+    quarter.
     """
-    for _ in range(iterations):
-        logits = logits.log_softmax(-1)
-        logits = logits.log_softmax(-2)
-    return logits.exp()
+    mix = logits.movedim((-2, -1), (0, 1)).contiguous()  # sums over leading axes are several times as fast
+    mix = mix - mix.logsumexp(1, keepdim=True)
+    mix = (mix - mix.logsumexp(0, keepdim=True)).exp()
+    for _ in range(iterations - 1):
+        mix = mix / mix.sum(1, keepdim=True)
+        mix = mix / mix.sum(0, keepdim=True)
+    return mix.movedim((0, 1), (-2, -1)).contiguous()
 
 
 def _full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
