@@ -17,10 +17,60 @@ BUSY = 0.25
 """cores kept busy by other processes above which a measurement is to be made again"""
 
 
+WANTED: tuple[tuple[str, str, tuple[str, ...], str, float], ...] = (
+    ("a language model's step, 10,000 words: GPT-NeoX / `parallel`", "language",
+     ("tables", "10000 words", "rows", "parallel", "ratio"), "at least", 1.15),
+    ("… with 32,000 words", "language", ("tables", "32000 words", "rows", "parallel", "ratio"), "at least", 1.15),
+    ("its memory with 50,000 words, times less", "language",
+     ("memory", "parallel", "times less than the reference"), "at least", 4.0),
+    ("greedy decoding, batch 1: `generate` / `parallel`", "decode",
+     ("tables", "batch 1", "rows", "parallel", "ratio"), "at least", 2.3),
+    ("… batch 16", "decode", ("tables", "batch 16", "rows", "parallel", "ratio"), "at least", 1.6),
+    ("beam of 4: Marian / `post-norm`", "beam", ("rows", "post-norm", "ratio"), "at least", 1.6),
+    ("a ViT's step, 65 tokens: timm / `sequential`", "vision",
+     ("tables", "65 tokens", "rows", "sequential", "ratio"), "at least", 0.97),
+    ("… 197 tokens", "vision", ("tables", "197 tokens", "rows", "sequential", "ratio"), "at least", 0.97),
+    ("RK4 / Euler, training, the worst of the sizes", "solvers",
+     ("ratios", "*", "rk4 / euler, training"), "at most", 4.05),
+    ("recomputing / keeping, the worst", "solvers",
+     ("ratios", "*", "checkpointed / backprop, euler"), "at most", 1.4),
+    ("bare loop / `odeum train`, the worst of the sets", "loop",
+     ("ratios", "*", "bare loop / odeum train"), "at least", 0.97),
+    ("first step of digits, in `import torch`", "startup",
+     ("ratios", "first step of odeum train digits", "in `import torch`"), "at most", 2.1),
+)  # fmt: skip
+"""what is asked of each question: the file, where in it (* for the worst of all), and the bar"""
+
+
+def wanted(results: Path) -> Iterator[str]:
+    """Which bars hold, by the files."""
+    yield "| | asked | measured | |"
+    yield "|---|---|---|---|"
+    for what, name, path, side, bar in WANTED:
+        file = results / f"{name}.json"
+        if not file.exists():
+            yield f"| {what} | {side} {bar:g} | not yet | |"
+            continue
+        worst = min if side == "at least" else max
+        value = worst(_found(json.loads(file.read_text()), path))
+        holds = value >= bar if side == "at least" else value <= bar
+        yield f"| {what} | {side} {bar:g} | {value:.2f} | {'holds' if holds else '**does not hold**'} |"
+
+
+def _found(found: Any, path: tuple[str, ...]) -> list[float]:
+    for i, key in enumerate(path):
+        if key == "*":
+            return [value for part in found.values() for value in _found(part, path[i + 1 :])]
+        found = found[key]
+    return [found]
+
+
 def render(page: str, results: Path = HERE / "results") -> str:
     """The page with each block `<!-- NAME -->` … `<!-- end -->` made anew."""
 
     def block(found: re.Match[str]) -> str:
+        if found[1] == "wanted":
+            return "\n".join(("<!-- wanted -->", *wanted(results), "<!-- end -->"))
         file = results / f"{found[1]}.json"
         text = f"Not measured yet: `script/bench {found[1]}`."
         if file.exists():
