@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.decode import generate, stream
-from odeum.decode.choice import Choice, likeliest
+from odeum.decode.choice import Choice, largest, likeliest
 from odeum.decode.common import cacheable
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Field, PreNorm, Scaled, Sum
@@ -309,3 +309,13 @@ def test_the_likeliest_is_what_argmax_says(vocabulary: int) -> None:
     logits[4], logits[5], logits[6, -1], logits[7, -1] = -torch.inf, torch.nan, 9.0, torch.nan
     assert torch.equal(likeliest(logits), logits.argmax(dim=-1))
     assert torch.equal(likeliest(logits.T.contiguous().T), logits.argmax(dim=-1))
+
+
+@pytest.mark.parametrize("vocabulary", [9, 300, 8192, 10_000])
+def test_the_largest_are_those_of_topk(vocabulary: int) -> None:
+    logits = torch.randn(24, vocabulary)
+    logits[1, -3:], logits[2, :-2], logits[3] = 9.0, -torch.inf, -torch.inf
+    values, tokens = largest(logits, 8)
+    assert torch.equal(values, logits.topk(8).values)
+    assert torch.equal(logits.gather(1, tokens), values)
+    assert all(len(set(row)) == 8 for row in tokens[:2].tolist())

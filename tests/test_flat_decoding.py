@@ -224,3 +224,17 @@ def test_beams_are_those_of_the_layers() -> None:
         assert beam_search(model, ids, beam=3, max_length=8) == short  # ty: ignore[invalid-argument-type]
     finally:
         hook.remove()
+
+
+def test_a_hook_that_sets_another_one_is_heard_in_mid_text() -> None:
+    """In one call too, where otherwise a first look at the parts is enough."""
+    model, heard = language("parallel"), []
+    part = attention(model)
+
+    def listen(*_: object) -> None:
+        if len(heard) == 0 and not part._forward_hooks:
+            part.register_forward_hook(lambda *_: heard.append("attention"))
+
+    model.embedding.register_forward_hook(listen)
+    generate(model, torch.randint(0, 23, (1, 4)), max_new_tokens=4, temperature=0)
+    assert len(heard) == 4

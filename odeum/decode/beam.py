@@ -148,7 +148,7 @@ class _Search:
         self.over = self.over | over
 
     def look(self) -> Tensor | None:
-        """The sentences that are not over, None if none is; the answers of the others are taken down."""
+        """The sentences that go on, None if all do; the answers of those that are over are taken down."""
         over = self.over.tolist()
         if not any(over):
             return None
