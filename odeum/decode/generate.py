@@ -11,6 +11,7 @@ from torch import Tensor
 from odeum.decode.choice import Choice
 from odeum.decode.common import Evaluation, cacheable, folded, kept
 from odeum.decode.flat_stack import FlatStack
+from odeum.decode.output import output_of
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.language import LanguageModel
@@ -88,6 +89,9 @@ def _steps(
     room = min(model.settings.length, window.ids.shape[1] + count) if window.mask is None else 0
     cache = Cache(room) if use_cache else None
     run = FlatStack(model.stack, model if alone else None) if use_cache and type(model) is LanguageModel else None
+    logits = model.logits
+    if run is not None and run.alone and "logits" not in model.__dict__:
+        logits = output_of(model.embedding if model.output is None else model.output, logits, count)
     mode = nullcontext() if alone else Evaluation(model)
     fed = window.ids
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
@@ -95,7 +99,7 @@ def _steps(
         for i in range(count):
             with mode:
                 x = model.hidden(fed, window.mask, cache, run)
-                token = choice.pick(model.logits(x[:, -1]))
+                token = choice.pick(logits(x[:, -1]))
             if end is None:
                 yield token
             else:

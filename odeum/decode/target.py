@@ -10,6 +10,7 @@ from torch import Tensor
 from odeum.decode.choice import largest
 from odeum.decode.common import cacheable, kept
 from odeum.decode.flat_stack import FlatStack
+from odeum.decode.output import output_of
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.base import exact
@@ -36,15 +37,18 @@ class Target:
         self.never = never
         cached = use_cache and cacheable(getattr(model, "decoder", model))
         self.caches = (Cache(), Cache()) if cached else None
-        flat = cached and type(model) is TranslationModel
-        self.decode = partial(model.decode, run=FlatStack(model.decoder, model)) if flat else model.decode
+        self.decode, self.logits = model.decode, model.embedding.logits
+        if cached and type(model) is TranslationModel:
+            run = FlatStack(model.decoder, model)
+            self.decode = partial(model.decode, run=run)
+            if run.alone:
+                self.logits = output_of(model.embedding, self.logits, input_ids.shape[1])
 
     def log_probabilities(self, ids: Tensor) -> Tensor:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
         x = self.decode(fed, self.memory, self.mask, self.caches)
-        logits = self.model.embedding.logits(x[:, -1])
-        out = exact(logits).log_softmax(dim=-1)
+        out = exact(self.logits(x[:, -1])).log_softmax(dim=-1)
         for token in self.never:
             if 0 <= token < out.shape[-1]:  # padding may be no token at all
                 out[:, token] = -torch.inf
