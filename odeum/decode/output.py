@@ -27,7 +27,7 @@ def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -
     """What `ordinary` computes by the matrix of this part, which nobody changes until all the passes are made."""
     if type(part) not in (TiedEmbedding, OutputMatrix) or passes < LEAST_PASSES:
         return ordinary
-    weight, bias = part.weight, getattr(part, "bias", None)  # ty: ignore[unresolved-attribute]
+    weight, bias = part.weight, getattr(part, "bias", None)  # ty: ignore[missing-attribute]
     if weight.numel() < LEAST_SIZE or not _ordered_products(weight):
         return ordinary
     return _Ordered(weight, bias, ordinary)
