@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from odeum.cli import main
+from odeum.compare.comparison import _complaint
 from odeum.compare.plan import make_plan
 from odeum.compare.seeds import Seeds
 from odeum.errors import OdeumError
+from odeum.launch.worker import Event
 from odeum.settings.metric import METRICS, Margin
 
 TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "2", "--train.steps", "12"]
@@ -106,3 +108,11 @@ def test_without_a_baseline_every_two_are_the_family(tmp_path: Path) -> None:
     assert plan.pairs == [("a", "b")]
     plan.write(tmp_path)
     assert json.loads((tmp_path / "comparison.json").read_text())["baseline"] == "none"
+
+
+def test_a_failed_run_is_named_and_a_bug_is_told_in_full() -> None:
+    lost = Event("failed", {"sentence": "the process of this run ended by signal 9"})
+    assert _complaint("rk4 seed 1", lost) == ["rk4 seed 1: the process of this run ended by signal 9"]
+    bug = Event("failed", {"sentence": "KeyError: 'x'", "traceback": "Traceback …\nKeyError: 'x'\n"})
+    assert _complaint("rk4 seed 1", bug) == ["rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"]
+    assert _complaint("rk4 seed 1", Event("done", {"test": {}})) == []

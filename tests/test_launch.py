@@ -80,11 +80,11 @@ def test_two_processes_give_the_bits_of_one_and_die_with_nothing_lost(digits: An
     assert not any(worker.process.is_alive() for worker in two.workers)
 
 
-@pytest.mark.slow
-def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [Inline, pytest.param(lambda: Local(1), marks=pytest.mark.slow)])
+def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Path, make: Any) -> None:
     first, second, *_ = jobs(digits, tmp_path, 2)
     wrong = replace(first, architecture=Layered(independent=7), directory=tmp_path / "wrong")
-    with Local(1) as one:
+    with make() as one:
         events = one.run([wrong, second], ignore)
     assert [event.kind for event in events] == ["failed", "done"]
     assert "does not divide" in events[0].content["sentence"]

@@ -14,6 +14,8 @@ from odeum.train.progress import clock_time
 MARKS = {"done": "✓", "diverged": "diverged", "cut off": "cut off", "failed": "failed", "interrupted": "stopped"}
 EVERY = 15.0
 """seconds between two lines where nobody looks on"""
+NAME_ROOM = 16
+"""characters of a name that are worth more than a cell for each seed"""
 
 
 class Board:
@@ -23,9 +25,12 @@ class Board:
         self.metric, self.percent, self.quiet = metric, percent, quiet
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty() and not quiet
-        self.began = self.last = time.monotonic()
+        self.last = time.monotonic()
+        self.began: float | None = None  # when the first run told how far it is
         self.runs: list[tuple[str, int]] = []  # architecture and seed
         self.fractions: dict[int, float] = {}
+        self.places: dict[tuple[str, int], int] = {}  # of each in `runs`
+        self.there: dict[int, float] = {}  # how far runs were that an earlier call began
         self.cells: dict[int, str] = {}
         self._live: Any = None
 
@@ -33,6 +38,7 @@ class Board:
         """These architectures and seeds are next; those of an earlier look stay in the table."""
         self.offset = len(self.runs)
         self.runs += runs
+        self.places = {run: index for index, run in enumerate(self.runs)}
 
     def __enter__(self) -> Board:
         if self.live:
@@ -56,10 +62,13 @@ class Board:
         title = f"{name} seed {seed}"
         if event.kind == "progress":
             self.fractions[index] = float(content.get("fraction", self.fractions.get(index, 0.0)))
+            self.began = self.began or time.monotonic()
+            self.there.setdefault(index, self.fractions[index])
             self.cells[index] = f"{self.fractions[index]:.0%}"
             self._now_and_then()
         elif event.ends:
             self.fractions[index] = 1.0 if event.kind != "interrupted" else self.fractions.get(index, 0.0)
+            self.there.setdefault(index, 0.0 if self.began else 1.0)
             self.cells[index] = self._result(event)
             self._line(f"{title}  {self._ending(event)}")
         elif event.kind == "said":
@@ -78,10 +87,12 @@ class Board:
 
     @property
     def left(self) -> str:
-        """Time left for the whole, from how far all runs are."""
-        done = sum(self.fractions.values()) / max(len(self.runs), 1)
-        elapsed = time.monotonic() - self.began
-        return clock_time(elapsed * (1 - done) / done) if done > 0.01 else "?"
+        """Time left for the whole, from what was done since the first run began: what was there took no time."""
+        done = sum(self.fractions.values()) - sum(self.there.values())
+        left = len(self.runs) - sum(self.fractions.values())
+        if self.began is None or done <= 0.01 * (done + left):
+            return "?" if left else clock_time(0)
+        return clock_time((time.monotonic() - self.began) * left / done)
 
     @property
     def ended(self) -> int:
@@ -118,23 +129,37 @@ class Board:
             self.quiet = True
 
     def _table(self) -> Any:
-        """Fits the terminal: cells for each seed if there is room, else how many are done."""
+        """Fits the terminal: cells for each seed if there is room, else how many are done; names are cut first."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=SIMPLE_HEAD, caption=self._summary(), caption_justify="left")
-        table.add_column("architecture", no_wrap=True, overflow="ellipsis", ratio=None)
+        names = list(dict.fromkeys(name for name, _ in self.runs))
         seeds = sorted({seed for _, seed in self.runs})
+        rows = [[self._cell(name, seed) for seed in seeds] for name in names]
+        heads = [f"seed {seed}" for seed in seeds]
         width = self._live.console.width if self._live is not None else 80
-        wide = width >= 30 + 8 * len(seeds)
-        for seed in seeds if wide else ():
-            table.add_column(f"seed {seed}", justify="right", no_wrap=True)
-        if not wide:
-            table.add_column("done", justify="right", no_wrap=True)
-        for name in dict.fromkeys(name for name, _ in self.runs):
-            own = {seed: i for i, (other, seed) in enumerate(self.runs) if other == name}
-            done = f"{sum(self.fractions.get(i, 0.0) >= 1.0 for i in own.values())}/{len(own)}"
-            cells = [self.cells.get(own[seed], "·") if seed in own else "" for seed in seeds] if wide else [done]
-            table.add_row(Text(name), *(Text(cell) for cell in cells))
+        if self._room(heads, rows, width) < min(NAME_ROOM, max(map(len, names), default=0)):
+            heads, rows = ["done"], [[self._done(name)] for name in names]
+        table = Table(box=SIMPLE_HEAD, caption=self._summary(), caption_justify="left")
+        table.add_column(
+            "architecture", no_wrap=True, overflow="ellipsis", max_width=max(1, self._room(heads, rows, width))
+        )
+        for head in heads:
+            table.add_column(head, justify="right", no_wrap=True)
+        for name, cells in zip(names, rows, strict=True):
+            table.add_row(Text(name), *map(Text, cells))
         return table
+
+    def _room(self, heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+        """What is left for names beside such columns, each with three characters of air."""
+        columns = zip(heads, *rows, strict=True)
+        return width - 4 - sum(3 + max(map(len, column)) for column in columns)
+
+    def _cell(self, name: str, seed: int) -> str:
+        index = self.places.get((name, seed))
+        return "" if index is None else self.cells.get(index, "·")
+
+    def _done(self, name: str) -> str:
+        own = [index for (other, _), index in self.places.items() if other == name]
+        return f"{sum(self.fractions.get(index, 0.0) >= 1.0 for index in own)}/{len(own)}"

@@ -90,7 +90,7 @@ def compare(
     after_look: Callable[[], None] | None = None,
     before: Callable[[Forecast], None] | None = None,
 ) -> list[str]:
-    """Plan, train what is not there yet, look at the results when it was planned; a sentence for each failed run.
+    """Plan, train what is not there yet, look at the results when it was planned; what each failed run complains of.
 
     `before` is told what the runs will cost, and `after_look` is called between two looks.
 
@@ -200,7 +200,7 @@ def _train_all(
         for (name, seed), event in zip(keys, ended, strict=True):
             if event.kind in ("done", "diverged", "cut off"):
                 results[name][seed] = event.content
-            failures += filter(None, [event.content.get("failed") or event.content.get("sentence")])
+            failures += _complaint(f"{name} seed {seed}", event)
         if stopped := [event for event in ended if event.kind == "interrupted"]:
             raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
         if not plan.seeds.auto:
@@ -216,6 +216,12 @@ def _train_all(
         if after_look is not None and look.seeds < job.seeds.limit:
             after_look()
     return failures
+
+
+def _complaint(title: str, event: Event) -> list[str]:
+    """What went wrong, if anything did; of what is no mistake of the user's, also where in the code."""
+    sentence = event.content.get("failed") or event.content.get("sentence")
+    return ["\n".join([f"{title}: {sentence}", *filter(None, [event.content.get("traceback")])])] if sentence else []
 
 
 def _carry_out(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:

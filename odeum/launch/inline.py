@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from odeum.launch.worker import Event, Tell, attempt
+from odeum.distributed import ranks
+from odeum.launch.worker import Event, Tell, attempt, finish
 
 if TYPE_CHECKING:
     from odeum.train import Job
 
 
 class Inline:
-    """The launcher without processes: what stops a run stops the call, as a command of one run does."""
+    """The launcher without processes: a run that fails does not stop the others, Ctrl-C does.
+
+    Under torchrun all processes work on one run, so what stops it stops the call: no process goes on alone.
+    """
 
     def __enter__(self) -> Inline:
         return self
@@ -22,9 +26,15 @@ class Inline:
 
     def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
         """Carry out these runs; how each ended, in their order."""
-        ended = []
+        ended: list[Event] = []
         for number, job in enumerate(jobs):
-            event = attempt(job, lambda event, number=number: tell(number, event))
+
+            def listen(event: Event, number: int = number) -> None:
+                tell(number, event)
+
+            event = attempt(job, listen) if ranks.size() > 1 else finish(lambda job=job: job, listen)
             tell(number, event)
             ended.append(event)
+            if event.kind == "interrupted":
+                return [*ended, *[event] * (len(jobs) - len(ended))]
         return ended
