@@ -178,8 +178,16 @@ def test_the_metric_that_decides_is_the_declared_one(tmp_path: Path) -> None:
     assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "1 %"
     assert rows[1].other is not None and rows[1].other[0] == "accuracy"
     assert "accuracy difference (not judged)" in report.table(rows, "md") and "+5.07 [" in report.table(rows, "md")
-    assert "accuracy +5.07 [+4.92, +5.21],<br>not judged" in report.write(tmp_path / "b").page.read_text()
+    assert "accuracy +5.07 [+4.89, +5.24],<br>not judged" in report.write(tmp_path / "b").page.read_text()
     assert "Accuracy is shown with its interval" in " ".join(notes(report.read(tmp_path / "b"), rows))
+
+
+@pytest.mark.parametrize("width", [42, 60, 80, 120])
+def test_a_terminal_of_any_width_shows_the_verdicts(tmp_path: Path, width: int) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05), ("parallel", (0.902, 0.923, 0.909), 0.02))
+    shown = report.table(rows, "text", width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert "better" in shown and "practically" in shown and ("difference" in shown) == (width >= 60)
 
 
 def test_without_a_baseline_rows_are_ranked_with_letters(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FORMATS = ("text", "md", "csv", "json")
+VERDICT = "verdict"
+"""the head of the column that nobody should miss"""
 
 
 class Column(NamedTuple):
@@ -68,7 +70,7 @@ def _compared(rows: Sequence[Row], scale: Scale) -> list[Column]:
     unit = f" ({scale.points.strip()})" if scale.points else ""
     return [
         Column(f"difference to {base or 'baseline'}{unit}", scale.difference),
-        Column("verdict", verdict, numeric=False),
+        Column(VERDICT, verdict, numeric=False),
     ]
 
 
@@ -115,20 +117,28 @@ def table(rows: Sequence[Row], format: str = "text", width: int | None = None) -
 
 
 def rich_table(rows: Sequence[Row], width: int = 120) -> Table:
-    """The table for `rich.print`: as much as a terminal of this width can hold, verdicts coloured."""
+    """The table for `rich.print`: as much as a terminal of this width can hold, verdicts coloured.
+
+    A verdict is what the table is for: it is broken into lines, and stands there even if the difference has no room.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    room, shown = width, []
+    room, shown, full = width, [], False
     for column in columns(rows):
         cells = [column.write(row) for row in rows]
         needed = max(map(len, [*cells, *column.head.split()]))
         needed = min(needed, max(width // 4, 12)) if column.head == "architecture" else needed
+        if column.head == VERDICT:
+            needed = min(needed, max(room - 2, max(len(word) for cell in cells for word in cell.split())))
+        elif full:
+            continue
+        if room < needed + 2 and len(shown) > 1:
+            full = True
+            continue
         room -= needed + 2
-        if room < 0 and len(shown) > 1:
-            break
         shown.append(cells)
         justify = "right" if column.numeric else "left"
         made.add_column(Text(column.head), justify=justify, overflow="fold", width=needed)

@@ -73,13 +73,16 @@ def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:
     leaders = [row for row in ranked if set(row.group) & set(best.group)]
     behind = [row.architecture for row in ranked if row not in leaders]
     told = f"{best.split} {best.metric} {scale.value(best.score)}"
+    left = [row.architecture for row in rows if not row.group]
+    unsaid = f" Of {listing(left)} nothing can be said yet." if left else ""
     if len(leaders) == 1:
-        return f"`{best.architecture}` leads on {data} ({told}), ahead of all others."
+        others = listing(behind) if left else "all others"
+        return f"`{best.architecture}` leads on {data} ({told}), ahead of {others}.{unsaid}"
     tail = (
         f"; {listing(behind)} {'is' if len(behind) == 1 else 'are'} worse than `{best.architecture}`" if behind else ""
     )
-    names = [row.architecture for row in leaders if row is not best]
-    return f"`{best.architecture}` leads on {data} ({told}), but cannot be told apart from {listing(names)}{tail}."
+    names = listing([row.architecture for row in leaders if row is not best])
+    return f"`{best.architecture}` leads on {data} ({told}), but cannot be told apart from {names}{tail}.{unsaid}"
 
 
 def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:

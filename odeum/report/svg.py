@@ -113,10 +113,6 @@ def points(
     assert figure is not None
     _scale_axis(axes, "x", [item.x[0] for item in series])
     _scale_axis(axes, "y", [item.mean[0] for item in series])
-    if higher_is_better is not None:
-        best = front(series, higher_is_better)
-        edge = [item.x[0] for item in best], [item.mean[0] for item in best]
-        axes.step(*edge, where="post", color=INK, linewidth=1.0, linestyle=(0, (2, 2)), alpha=0.55, zorder=1)
     for item in series:
         x, mean, spread = item.x[0], item.mean[0], item.spread[0] or 0.0
         near = [other.name for other in series if abs(other.x[0] / x - 1) < 0.02]
@@ -127,7 +123,17 @@ def points(
         axes.update_datalim([(x, mean - spread), (x, mean + spread)])
     axes.margins(0.12)
     axes.autoscale_view()
+    if higher_is_better is not None:
+        _draw_front(axes, front(series, higher_is_better))
     _name(axes, series, look)
+
+
+def _draw_front(axes: Axes, best: Sequence[Series]) -> None:
+    """Stairs from the cheapest to the edge: what was bought once is had at every higher cost."""
+    end = axes.get_xlim()[1]
+    steps = [*(item.x[0] for item in best), end], [*(item.mean[0] for item in best), best[-1].mean[0]]
+    axes.step(*steps, where="post", color=INK, linewidth=1.2, linestyle=(0, (2, 2)), alpha=0.7, zorder=1)
+    axes.set_xlim(right=end)
 
 
 def _marker(style: PlotStyle) -> dict[str, Any]:
