@@ -66,7 +66,8 @@ def test_plain_lines_where_nobody_looks_on_and_none_when_quiet() -> None:
         stream = io.StringIO()
         with Board("perplexity", False, quiet=quiet, stream=stream) as board:
             board.show([("rk4", 0)])
-            board.tell(0, Event("said", {"text": "step 5"}))
+            board.tell(0, Event("progress", {"fraction": 1.0}))  # trained, not yet evaluated
+            board.tell(0, Event("said", {"text": "evaluating"}))
             board.tell(0, Event("done", {"test": {"perplexity": 12.345678}}))
-        told = "[0/1] rk4 seed 0  step 5\n[1/1] rk4 seed 0  done: test perplexity 12.35\n"
+        told = "[0/1] rk4 seed 0  evaluating\n[1/1] rk4 seed 0  done: test perplexity 12.35\n"
         assert stream.getvalue() == ("" if quiet else told)

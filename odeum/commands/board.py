@@ -30,6 +30,7 @@ class Board:
         self.runs: list[tuple[str, int]] = []  # architecture and seed
         self.fractions: dict[int, float] = {}
         self.places: dict[tuple[str, int], int] = {}  # of each in `runs`
+        self.over: set[int] = set()  # those that ended
         self.there: dict[int, float] = {}  # how far runs were that an earlier call began
         self.cells: dict[int, str] = {}
         self._live: Any = None
@@ -67,6 +68,7 @@ class Board:
             self.cells[index] = f"{self.fractions[index]:.0%}"
             self._now_and_then()
         elif event.ends:
+            self.over |= {index} if event.kind != "interrupted" else set()
             self.fractions[index] = 1.0 if event.kind != "interrupted" else self.fractions.get(index, 0.0)
             self.there.setdefault(index, 0.0 if self.began else 1.0)
             self.cells[index] = self._result(event)
@@ -96,7 +98,7 @@ class Board:
 
     @property
     def ended(self) -> int:
-        return sum(fraction >= 1.0 for fraction in self.fractions.values())
+        return len(self.over)
 
     def _summary(self) -> str:
         return f"{self.ended} of {len(self.runs)} runs, {self.left} left"
@@ -108,7 +110,7 @@ class Board:
             going = [
                 f"{name} seed {seed} {self.cells[i]}"
                 for i, (name, seed) in enumerate(self.runs)
-                if 0 < self.fractions.get(i, 0) < 1
+                if self.fractions.get(i, 0) > 0 and i not in self.over
             ]
             self._write(f"{self._summary()}: {', '.join(going)}")
 
@@ -162,4 +164,4 @@ class Board:
 
     def _done(self, name: str) -> str:
         own = [index for (other, _), index in self.places.items() if other == name]
-        return f"{sum(self.fractions.get(index, 0.0) >= 1.0 for index in own)}/{len(own)}"
+        return f"{len(self.over & set(own))}/{len(own)}"
