@@ -11,6 +11,7 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from small_runs import digits, run
 
+from odeum.commands.evaluate import _within
 from odeum.models.base import IGNORE
 from odeum.storage import Damaged
 from odeum.tasks import open_task
@@ -140,3 +141,10 @@ def test_windows_of_text_and_sentences_have_losses_of_their_own(tmp_path: Path) 
         evidence.save(tmp_path)
         kept = read_losses(tmp_path)
         assert kept is not None and torch.equal(kept, evidence.losses)
+
+
+def test_columns_that_do_not_fit_stand_below() -> None:
+    lines = [["run", "a/seed-0", "b/seed-0", "c/seed-0"], ["loss", "0.25", "0.5", "1"]]
+    one, two = "run   a/seed-0  b/seed-0\nloss  0.25      0.5", "run   c/seed-0\nloss  1"
+    assert _within(lines, 24) == f"{one}\n\n{two}"
+    assert _within(lines, 80) == "run   a/seed-0  b/seed-0  c/seed-0\nloss  0.25      0.5       1"

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -135,8 +136,25 @@ def _shown(found: list[Measured], split: str, form: str) -> str:
     if form == "md":
         rule = ["---"] * len(lines[0])
         return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+    if len(found) > 1:
+        lines.insert(0, ["column", *(str(number) for number in range(1, len(found) + 1))])
+    return _within(lines, shutil.get_terminal_size((120, 24)).columns)
+
+
+def _within(lines: list[list[str]], width: int) -> str:
+    """Columns side by side as far as they fit, the others below, each time with the names at the left."""
     widths = [max(len(line[i]) for line in lines) + 2 for i in range(len(lines[0]))]
-    return "\n".join("".join(f"{cell:{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    groups, room = [[0]], width - widths[0]
+    for i in range(1, len(widths)):
+        if widths[i] - 2 > room and len(groups[-1]) > 1:
+            groups.append([0])
+            room = width - widths[0]
+        groups[-1].append(i)
+        room -= widths[i]
+    blocks = [
+        "\n".join("".join(f"{line[i]:{widths[i]}}" for i in group).rstrip() for line in lines) for group in groups
+    ]
+    return "\n\n".join(blocks)
 
 
 def _short(directory: str) -> str:
@@ -160,7 +178,7 @@ def _differences(found: list[Measured]) -> list[str]:
         low, high = summary.mean - half, summary.mean + half
         out.append(
             f"loss of column {index} minus column 1, paired by example: {summary.mean:+.4g} [{low:+.4g}, {high:+.4g}] "
-            f"(95 %, {summary.n} examples)"
+            f"(95 %{' each' if len(others) > 1 else ''}, {summary.n} examples)"
         )
     if out:
         out.append("(these trained models on examples like these; other seeds of their architectures may differ)")
