@@ -24,7 +24,7 @@ import numpy as np
 import scipy
 from scipy.special import stdtrit
 
-from odeum.compare.intervals import ERROR, FROM, LENT, MOST_BORROWED, all_pairs, to_baseline
+from odeum.compare.intervals import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
 from odeum.compare.seeds import Criterion, Seeds, decide
 from odeum.settings.metric import Margin
 
@@ -32,6 +32,7 @@ RESULT = Path(__file__).parent / "results" / "intervals.json"
 TABLES = 40_000
 SYMMETRIC = ("normal", "laplace", "t3")
 OTHERS = ("skewed", "collapsing")
+WITHOUT_MIDDLE = ("flat", "two-valued")
 SPREADS = ("equal", "unequal", "one row 10 ×", "half 10 ×", "baseline 3 ×", "baseline 10 ×")
 ROWS = (2, 3, 4, 5, 8, 12, 20)
 SEEDS = (2, 3, 4, 6, 12)
@@ -49,6 +50,10 @@ def noise(kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Arr
         return np.sqrt(np.e) - random.lognormal(size=shape)
     if kind == "collapsing":  # one run in twenty ends far below the others; the mean is taken out
         return random.standard_normal(shape) - 20 * ((random.random(shape) < 0.05) - 0.05)
+    if kind == "flat":
+        return random.uniform(-2, 2, shape)
+    if kind == "two-valued":  # a run finds it or does not
+        return np.where(random.random(shape) < 0.5, -1.0, 1.0) + 0.1 * random.standard_normal(shape)
     return random.standard_normal(shape)
 
 
@@ -69,13 +74,18 @@ def spreads(kind: str, rows: int) -> Array:
 def tables(kind: str, spread: str, rows: int, seeds: int, count: int, random: np.random.Generator) -> Array:
     """(count, rows, seeds); what seeds share is taken out by pairing, so it is left out here."""
     values = noise(kind, (count, rows, seeds), random)
-    if kind in OTHERS:  # of noise that all share the difference would be symmetric again
+    if kind in (*OTHERS, *WITHOUT_MIDDLE):  # of noise that all share the difference would be symmetric again
         values[:, 0] = 0.3 * noise("normal", (count, seeds), random)
     return values * spreads(spread, rows)[:, None]
 
 
-def intervals(values: Array, pairs: Sequence[tuple[int, int]], error: float = ERROR, lend: bool = True) -> Array:
-    """Low and high, (2, tables, pairs); what is missing is NaN, and so is the interval of fewer than two seeds."""
+def intervals(
+    values: Array, pairs: Sequence[tuple[int, int]], error: float = ERROR, lend: bool = True, steps: Array = 0.0
+) -> Array:
+    """Low and high, (2, tables, pairs); what is missing is NaN, and so is the interval of fewer than two seeds.
+
+    `steps`: in which the values of each table lie; 0 where they have many digits.
+    """
     first, second = (list(side) for side in zip(*pairs, strict=True))
     difference = values[:, first] - values[:, second]
     there = np.isfinite(difference)
@@ -84,6 +94,7 @@ def intervals(values: Array, pairs: Sequence[tuple[int, int]], error: float = ER
     mean = filled.sum(-1) / np.maximum(count, 1)
     degrees = np.maximum(count - 1.0, 1.0)
     own = (np.where(there, difference - mean[..., None], 0.0) ** 2).sum(-1) / degrees
+    own = np.maximum(own, LEAST_VARIANCE * np.broadcast_to(steps, len(values))[:, None] ** 2)
     lends = np.where((count >= FROM) & lend, degrees, 0.0)
     total = lends.sum(-1, keepdims=True)
     shared = (lends * own).sum(-1, keepdims=True) / np.maximum(total, 1.0)
@@ -101,6 +112,25 @@ def error_of(values: Array, pairs: Sequence[tuple[int, int]], lend: bool = True)
     """The share of tables in which any interval leaves out its truth, zero."""
     low, high = intervals(values, pairs, lend=lend)
     return float(((low > 0) | (high < 0)).any(-1).mean())
+
+
+def counts(
+    kind: str, spread: str, rows: int, seeds: int, size: float, count: int, random: np.random.Generator
+) -> dict[str, Any]:
+    """Whole examples of a small test set: each row has its own mean, and `size` is the spread of a run in examples."""
+    means = random.uniform(-0.5, 0.5, (rows, 1))
+
+    def draw(tables_: int, seeds_: int) -> Array:
+        return np.rint(means + size * tables(kind, spread, rows, seeds_, tables_, random)).astype(int)
+
+    expected = draw(5 * count, 1).mean((0, 2))
+    values, pairs = draw(count, seeds), to_baseline(range(rows), 0)
+    flat = values.reshape(count, -1)
+    steps = np.gcd.reduce(flat - flat[:, :1], axis=-1)
+    low, high = intervals(values.astype(float), pairs, steps=steps)
+    truth = expected[1:] - expected[0]
+    outside = ((low > truth) | (high < truth)) & (steps > 0)[:, None]  # values that are all one have no interval
+    return {**_cell("counts", kind, spread, rows, seeds, float(outside.any(-1).mean())), "spread_of_a_run": size}
 
 
 def missing(values: Array, random: np.random.Generator) -> Array:
@@ -158,14 +188,7 @@ def measure(count: int, seed: int) -> dict[str, Any]:
                         cells.append(_cell("all pairs", kind, spread, rows, seeds, error))
     return {
         "symmetric": cells,
-        "others": [
-            _cell("baseline", kind, "equal", rows, seeds, error_of(values, pairs), error_of(values, pairs, lend=False))
-            for kind in OTHERS
-            for rows in (2, 5, 20)
-            for seeds in (3, 6, 12)
-            for pairs in [to_baseline(range(rows), 0)]
-            for values in [tables(kind, "equal", rows, seeds, count, random)]
-        ],
+        "others": others(OTHERS, count, random),
         "power": [power(rows, seeds, size, count, random) for rows, seeds, size in POWER],
         "looks": [
             looks(kind, spread, rows, truth, margin, count, random)
@@ -177,6 +200,34 @@ def measure(count: int, seed: int) -> dict[str, Any]:
         "thrift": [thrift(size, count, random) for size in (0.35, 0.7)],
         "estimate": estimate(count, random),
     }
+
+
+def measure_more(count: int, seed: int) -> dict[str, Any]:
+    """The same of whole examples and of noise without a middle, with random numbers of their own."""
+    random = np.random.default_rng(seed + 1)
+    return {
+        "counts": [
+            counts(kind, spread, rows, seeds, size, count, random)
+            for kind in SYMMETRIC
+            for spread in ("equal", "one row 10 ×", "baseline 3 ×")
+            for rows in (2, 3, 5, 8)
+            for seeds in (3, 6, 12)
+            for size in (0.15, 0.3, 0.6)
+        ],
+        "without_middle": others(WITHOUT_MIDDLE, count, random),
+    }
+
+
+def others(kinds: Sequence[str], count: int, random: np.random.Generator) -> list[dict[str, Any]]:
+    """What is too much for such intervals, and for those without lending."""
+    return [
+        _cell("baseline", kind, "equal", rows, seeds, error_of(values, pairs), error_of(values, pairs, lend=False))
+        for kind in kinds
+        for rows in (2, 5, 20)
+        for seeds in (3, 6, 12)
+        for pairs in [to_baseline(range(rows), 0)]
+        for values in [tables(kind, "equal", rows, seeds, count, random)]
+    ]
 
 
 POWER = ((5, 3, 3.0), (2, 3, 3.0), (3, 3, 3.0), (8, 3, 3.0), (20, 3, 3.0), (5, 6, 1.5), (5, 12, 1.0))
@@ -251,9 +302,10 @@ def show(found: dict[str, Any]) -> str:
             _line([spread, *(_worst(c for c in three if (c["spreads"], c["rows"]) == (spread, r)) for r in ROWS)])
         )
     families: dict[str, list[dict[str, Any]]] = {}
-    for cell in [c for c in found["symmetric"] if c["seeds"] >= FROM] + found["looks"]:
+    for cell in [c for c in found["symmetric"] if c["seeds"] >= FROM] + found["counts"] + found["looks"]:
         families.setdefault(cell["family"], []).append(cell)
     names = {"baseline": "each against a baseline", "looks": "`--seeds auto`, any wrong word over all looks"}
+    names |= {"counts": "whole examples, a run's spread 0.15 to 0.6 of one"}
     lines += ["", _line(["family, 3 seeds or more", "cells", "largest error"]), _line([":--", "--:", "--:"])]
     lines += [_line([names.get(name, name), str(len(group)), _worst(group)]) for name, group in families.items()]
     lines += ["", _line(["rows", "seeds", "true difference", "power", "without lending"]), _line(["--:"] * 5)]
@@ -268,7 +320,7 @@ def show(found: dict[str, Any]) -> str:
     for c in found["thrift"]:
         lines.append(_line([f"{c['spread']:g}", f"{c['runs']:.0f}", *map(_percent, c["decided"].values())]))
     lines += ["", _line(["noise", "rows", "seeds", "error", "without lending"]), _line([":--", *["--:"] * 4])]
-    for c in found["others"]:
+    for c in found["others"] + found["without_middle"]:
         lines.append(_line([c["noise"], str(c["rows"]), str(c["seeds"]), _percent(c["error"]), _percent(c["plain"])]))
     return "\n".join(lines) + "\n"
 
@@ -285,15 +337,26 @@ def _worst(cells: Any) -> str:
     return _percent(max(cell["error"] for cell in cells))
 
 
+def write(content: dict[str, Any]) -> None:
+    """To the committed file."""
+    RESULT.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=TABLES, help="simulated for each cell")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", action="store_true", help="print the tables of the committed file")
+    parser.add_argument(
+        "--more", action="store_true", help="make whole examples and noise without a middle again, alone"
+    )
     asked = parser.parse_args()
-    if not asked.show:
+    if asked.more:  # their random numbers are their own, so the rest of the file stays what it was
+        kept = json.loads(RESULT.read_text(encoding="utf-8"))
+        write(kept | measure_more(kept["tables"], kept["seed"]))
+    elif not asked.show:
         start = time.process_time()
-        found = measure(asked.tables, asked.seed)
+        found = measure(asked.tables, asked.seed) | measure_more(asked.tables, asked.seed)
         facts = {
             "command": " ".join(["python", "benchmarks/intervals.py", *sys.argv[1:]]),
             "date": datetime.date.today().isoformat(),
@@ -302,7 +365,7 @@ def main() -> None:
             "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
             "cpu_seconds": round(time.process_time() - start),
         }
-        RESULT.write_text(json.dumps({**facts, **found}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write({**facts, **found})
     print(show(json.loads(RESULT.read_text(encoding="utf-8"))), end="")
 
 

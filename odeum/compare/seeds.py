@@ -8,7 +8,6 @@ later, look at what was there at each look and find the same words.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from odeum.compare.intervals import ERROR, Difference, Name, Scores, differences
-from odeum.compare.statistics import summarise
+from odeum.compare.statistics import is_measurement, summarise
 from odeum.compare.verdicts import Verdict, judge
 from odeum.errors import OdeumError
 from odeum.settings.metric import Margin
@@ -135,7 +134,7 @@ def _decisions(
 ) -> dict[tuple[Name, Name], Decision]:
     at = look.seeds if criterion.seeds and criterion.seeds.auto else None
     found = differences(scores, pairs, look.error, criterion.overlap)
-    means = {name: summarise(filter(math.isfinite, row.values())) for name, row in scores.items()}
+    means = {name: summarise(filter(is_measurement, row.values())) for name, row in scores.items()}
     out = {}
     for pair, difference in found.items():
         mean = means[pair[1]]

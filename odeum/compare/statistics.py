@@ -6,6 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+LARGEST_NUMBER = 1e100
+"""numbers above this are no measurement, and sums of their squares would be no numbers"""
+
+
+def is_measurement(x: float) -> bool:
+    """Whether it is a number that a run can have: neither NaN nor beyond all bounds."""
+    return abs(x) <= LARGEST_NUMBER
+
 
 @dataclass(frozen=True)
 class Summary:

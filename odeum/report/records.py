@@ -14,11 +14,9 @@ from odeum import storage
 from odeum.compare.intervals import all_pairs, to_baseline
 from odeum.compare.pace import Pace, read_paces
 from odeum.compare.seeds import NO_BASELINE, Seeds
+from odeum.compare.statistics import LARGEST_NUMBER
 from odeum.errors import OdeumError
 from odeum.settings.metric import Margin, Metric, metric_named, read_margin
-
-LARGEST_NUMBER = 1e300
-"""numbers above this are no measurement, and their sums would be no numbers"""
 
 
 @dataclass(frozen=True)
