@@ -24,7 +24,7 @@ from odeum.train.progress import Progress
 SMALL = {"width": 16, "heads": 2, "depth": 2, "hidden": 24}
 FAMILY = [
     *("sequential", "parallel", "parallel:independent=1", "rk4", "macaron", "strang", "ode-transformer", "transevolve"),
-    *("transevolve:random-1", "adams-bashforth", "hyper"),
+    *("transevolve:random-1", "adams-bashforth", "hyper", "mhc:mixing=permutations"),
 ]
 
 

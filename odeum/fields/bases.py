@@ -129,7 +129,13 @@ class HyperNetwork(Basis):
         return time_features(self.share(t), self.inner.weight)
 
     def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        made = self.outer(nn.functional.silu(self.inner(self.features(t)))).unflatten(0, (len(versions), self.rank))
+        made = self.outer(nn.functional.silu(self.inner(self.features(t))))
+        if len(made) != len(versions) * self.rank:
+            raise OdeumError(
+                f"weights=hyper was made for {len(made) // self.rank} weights and meets {len(versions)}: adapters "
+                "cannot be put on maps whose weights depend on time by a network"
+            )
+        made = made.unflatten(0, (len(versions), self.rank))
         out = []
         for (first, *rest), numbers in zip(versions, made.to(versions[0][0].dtype), strict=True):
             for number, other in zip(numbers, rest, strict=True):

@@ -59,6 +59,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
         """As for every model of transformers; what is drawn from a stored seed is drawn again."""
         out = super().from_pretrained(*args, **kwargs)
         model = out[0] if isinstance(out, tuple) else out
+        _restore_buffers(model.odeum)
         for module in model.modules():
             if isinstance(module, Rotation):
                 module.draw(int(module.seed))
@@ -146,6 +147,16 @@ class OdeumPreTrainedModel(PreTrainedModel):
         *states, x = stack.trajectory(x, context)
         x = x if stack.norm is None else stack.norm(x)
         return x, (*states, x)
+
+
+@torch.no_grad()
+def _restore_buffers(model: OdeumModel) -> None:
+    """Buffers that no file holds have no numbers after a load by transformers; they get those of a new model."""
+    lost = [(path, name) for path, part in model.named_modules() for name in part._non_persistent_buffers_set]
+    if lost:
+        new = assemble(model.architecture, model.settings)
+        for path, name in lost:
+            model.get_submodule(path).get_buffer(name).copy_(new.get_submodule(path).get_buffer(name))
 
 
 def refuse_attentions(wanted: bool | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -44,11 +45,10 @@ SIGNS: tuple[tuple[str, str], ...] = (
     ("layers.0.mlp.gate_proj.", "llama"),
 )
 """by what names of weights a family is known, the most telling first"""
-UNTAKEN = (
-    r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions|"
-    r"cls\.seq_relationship|sop_classifier)"
-)
-"""buffers of others, and heads of tasks that nobody asks for"""
+UNTAKEN = r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions)"
+"""buffers of others"""
+MORE_HEADS = re.compile(r"(cls\.(?!predictions\.)\w+|sop_classifier)\..*")
+"""heads beside the one that tells hidden tokens: they change neither its logits nor any state"""
 
 
 class Imported(NamedTuple):
@@ -89,7 +89,10 @@ def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], famil
         config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
     converted = IMPORTS[kind](config, weights)
     config.finish()
-    if left := weights.left(UNTAKEN):
+    left = weights.left(UNTAKEN)
+    if heads := sorted({found[1] for name in left if (found := MORE_HEADS.fullmatch(name))}):
+        config.notes.append(f"heads that are left out: {', '.join(heads)}")
+    if left := [name for name in left if not MORE_HEADS.fullmatch(name)]:
         raise OdeumError(
             f"{len(left)} tensors of this {kind} have no place here, such as '{left[0]}': it is a model that cannot be "
             "imported without changing it"
