@@ -200,6 +200,24 @@ def test_nothing_in_a_pickle_runs(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_damage_is_a_sentence(tmp_path: Path) -> None:
+    theirs = scrambled(CAUSAL["llama"])
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_text("hello")
+    with pytest.raises(OdeumError, match="torch cannot open it"):
+        load(tmp_path / "pytorch_model.bin")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "layer_types": 5}))
+    with pytest.raises(OdeumError, match="layers of the kind 5"):
+        load(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": [1]}')
+    with pytest.raises(OdeumError, match="its weight_map should say"):
+        load(tmp_path)
+    state = {name: value for name, value in theirs.state_dict().items() if "layers.0." not in name}
+    with pytest.raises(OdeumError, match=r"hold no 'layers\.0\.self_attn\.q_proj\.weight'"):
+        load(state, "llama")
+
+
 REFUSED = {
     "rope": (
         lambda: T.LlamaConfig(**TEXT, rope_parameters={**ROPE, "rope_type": "linear", "factor": 2.0}),

@@ -183,8 +183,9 @@ def llama(config: Config, weights: NamedWeights) -> Converted:
     width, depth = table.shape[1], weights.count(r"layers\.(\d+)\.")
     heads = heads_of(config, width, "num_attention_heads")
     size = int(config.number("head_dim", default=width // heads))
-    groups = weights.tensors["layers.0.self_attn.k_proj.weight"].shape[0] // size
-    if heads * size != weights.tensors["layers.0.self_attn.q_proj.weight"].shape[0] or groups < 1:
+    queries, keys = (weights.take(f"layers.0.self_attn.{name}_proj.weight").shape[0] for name in "qk")
+    groups = keys // size
+    if heads * size != queries or groups < 1:
         raise OdeumError(f"{heads} heads of {size} features do not fit the weights of this {config.family}")
     length = int(config.number("max_position_embeddings", default=2048))
     window = config.number("sliding_window", default=0)
@@ -195,7 +196,8 @@ def llama(config: Config, weights: NamedWeights) -> Converted:
         )
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"):
         config.must(name, why="scores or logits would be bounded or scaled")
-    kinds = set(config.values.get("layer_types") or ())
+    named = config.values.get("layer_types") or []
+    kinds = set(named if isinstance(named, list) else [str(named)])
     if kinds - {"full_attention"} and config.values.get("use_sliding_window", True):
         raise OdeumError(
             f"layers of the kind {min(kinds - {'full_attention'})} cannot be imported: only full attention is known"

@@ -99,7 +99,8 @@ class NamedWeights:
         """How many layers there are: one more than the largest number in that place."""
         found = [int(m[1]) for name in self.tensors if (m := re.match(pattern, name))]
         if not found:
-            raise OdeumError(f"the weights hold no layers by the name of {pattern}")
+            first = pattern.replace(r"(\d+)", "0").replace("\\", "")
+            raise OdeumError(f"the weights hold no layers by the name of '{first}'")
         return max(found) + 1
 
     def left(self, ignored: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -108,7 +109,10 @@ def _folder(path: Path) -> Pretrain:
 
 
 def _shards(index: Path) -> list[str]:
-    names = [str(name) for name in read_json(index).get("weight_map", {}).values()]
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise OdeumError(f"'{index}' is damaged: its weight_map should say in which file each weight is")
+    names = [str(name) for name in places.values()]
     for name in names:
         if Path(name).name != name:
             raise OdeumError(f"'{index}' names the file '{name}' outside of its folder")
@@ -121,7 +125,7 @@ def _file(path: Path) -> dict[str, Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever the pickle holds: nothing in it is executed
-        reason = str(error).split(".")[0]
+        reason = str(error).split(".")[0] if isinstance(error, pickle.UnpicklingError) else "torch cannot open it"
         raise OdeumError(
             f"'{path}' is no file of weights that can be read without running what it holds: {reason}"
         ) from None
