@@ -35,13 +35,15 @@ class Layer(Protocol):
 class Flow(nn.Module):
     """x(t0) ↦ x(t1) under dx/dt = field, as the solver computes it."""
 
-    def __init__(self, field: Field, solver: Solver, t0: float = 0.0, t1: float = 1.0) -> None:
+    def __init__(self, field: Field, solver: Solver, t0: float = 0.0, t1: float = 1.0, layer: float = 1.0) -> None:
         super().__init__()
         solver.check(field)
         self.field = field
         self.solver = solver
         self.t0 = t0
         self.t1 = t1
+        self.layer = layer
+        """how long a layer is in time: `set_steps` counts by layers, of which a flow may be one or many"""
 
     @property
     def duration(self) -> float:
@@ -232,28 +234,29 @@ def _solver_for(flow: Flow, solver: Solver, keep_gradient: bool) -> Solver:
 
 
 def set_steps(model: nn.Module, steps: float) -> None:
-    """Refine or coarsen a trained model: `steps` steps for each unit of time in every flow.
+    """Refine or coarsen a trained model: `steps` steps for each layer.
 
-    Less than one, or a fraction, is for flows that are longer than one unit (weights that depend on time): 12 layers
-    become 6 by steps = 0.5.
+    A layer is one unit of time, or as long as `interval` made it. Less than one, or a fraction, is for flows of many
+    layers (weights that depend on time): 12 layers become 6 by steps = 0.5.
     """
-    wrong = f"steps a unit of time must be a whole number, at least 1, not {steps!r}"
+    wrong = f"steps a layer must be a whole number, at least 1, not {steps!r}"
     if isinstance(steps, bool) or not isinstance(steps, int | float) or not 0.0 < steps < math.inf:
         raise OdeumError(wrong)
-    for length in {module.duration for module in model.modules() if isinstance(module, Flow)}:
-        count = length * steps
+    flows = [module for module in model.modules() if isinstance(module, Flow)]
+    for layers in {flow.duration / flow.layer for flow in flows}:
+        count = layers * steps
         if count < 0.5 or abs(count - round(count)) > 1e-6:
-            there = f"{steps:g} steps a unit of time are {count:g} in an interval of {length:g}"
-            raise OdeumError(wrong if length == 1.0 else f"{there}; they should be a whole number, at least 1")
-    solvers = [module for module in model.modules() if isinstance(module, FixedSteps)]
+            there = f"{steps:g} steps a layer are {count:g} in an interval of {layers:g}"
+            raise OdeumError(wrong if layers == 1.0 else f"{there}; they should be a whole number, at least 1")
+    solvers = [(flow, part) for flow in flows for part in flow.solver.modules() if isinstance(part, FixedSteps)]
     if not solvers:
         raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")
-    for solver in solvers:
-        if not solver.method.divides and steps != solver.steps:
+    for flow, solver in solvers:
+        if not solver.method.divides and steps / flow.layer != solver.steps:
             raise OdeumError(
                 f"{solver.method.history} has coefficients for one step in each of its layers, so its steps stay as "
-                f"they were built: {solver.steps:g} a unit of time, not {steps:g}"
+                f"they were built: {solver.steps * flow.layer:g} a layer, not {steps:g}"
             )
-    steps = int(steps) if steps == int(steps) else steps
-    for solver in solvers:
-        solver.steps = steps
+    for flow, solver in solvers:
+        rate = steps if flow.layer == 1.0 else steps / flow.layer
+        solver.steps = int(rate) if rate == int(rate) else rate

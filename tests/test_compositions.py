@@ -16,6 +16,7 @@ from odeum.architectures import stack
 from odeum.decode.common import cacheable
 from odeum.errors import Diverged, OdeumError
 from odeum.fields import Cache, Context, Source
+from odeum.flow import Flow
 from odeum.integrators import Adaptive, FixedSteps
 from odeum.settings.model import Shape
 from odeum.testing import stirred
@@ -129,8 +130,9 @@ def test_precisions_sizes_and_steps(spelling: str) -> None:
     whole = model(x)
     torch.testing.assert_close(model(x[1:2]), whole[1:2], rtol=0, atol=1e-11)
     assert model(x[:1, :1]).shape == (1, 1, 8) and model(x[:0]).shape == (0, 5, 8)
-    solvers = [part for part in model.modules() if isinstance(part, FixedSteps)]
-    before = {part.steps for part in solvers}
+    flows = [part for part in model.modules() if isinstance(part, Flow)]
+    solvers = [(flow, part) for flow in flows for part in flow.solver.modules() if isinstance(part, FixedSteps)]
+    before = {part.steps * flow.layer for flow, part in solvers}
     try:
         set_steps(model, 4)
         assert not torch.allclose(model(x), whole)

@@ -159,7 +159,7 @@ def test_a_trained_model_has_another_number_of_layers() -> None:
         count.clear()
         model(x)
         assert len(count) == layers
-    with pytest.raises(OdeumError, match=r"0\.3 steps a unit of time are 1\.2 in an interval of 4"):
+    with pytest.raises(OdeumError, match=r"0\.3 steps a layer are 1\.2 in an interval of 4"):
         set_steps(model, 0.3)
     with pytest.raises(OdeumError, match=r"whole number, at least 1, not 0\.5"):
         set_steps(stack("parallel", SHAPE), 0.5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from odeum import build, set_solver
+from odeum import build, set_solver, set_steps
 from odeum.architectures import stack
 from odeum.errors import Diverged, OdeumError
 from odeum.fields import Context, Field, Source
@@ -162,6 +162,18 @@ def test_a_layer_of_half_the_length_moves_half_as_far() -> None:
         y = y + 0.5 * flow.field(0.0, y, Context())
     torch.testing.assert_close(model(x), plain.norm(y), rtol=0, atol=1e-12)  # ty: ignore
     assert [t for _, t in model.timed()] == [0.0, 0.5, 1.0, 1.5]  # ty: ignore
+
+
+@pytest.mark.parametrize("interval", [0.3, 0.5, 2])
+def test_steps_are_counted_by_layers_of_any_length(interval: float) -> None:
+    model, x = stack(f"parallel:interval={interval}", SHAPE), unlike()
+    built = stack(f"parallel:interval={interval},steps=3", SHAPE)
+    built.load_state_dict(model.state_dict())
+    before = model(x)
+    set_steps(model, 3)
+    assert torch.equal(model(x), built(x)) and not torch.allclose(model(x), before)
+    set_steps(model, 1)
+    assert torch.equal(model(x), before)
 
 
 @pytest.mark.parametrize("name", ["sequential", "rk4", "post-norm", "parallel:norm=shared", "adams-bashforth"])

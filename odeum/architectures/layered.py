@@ -33,7 +33,8 @@ def layered_flows(settings: Layered, shape: Shape, cross: bool, order: tuple[int
         field = _paced(settings, place_norms(_branches(settings, shape, cross), settings.norm, shape, rate))
         layers = tuple(layer for layer, own in enumerate(order) if own == index)
         step = make_step(settings, Place(field, layers, shape))
-        flows.append(Flow(field, fixed_solver(settings, step, settings.interval), 0.0, settings.interval))
+        solver = fixed_solver(settings, step, settings.interval)
+        flows.append(Flow(field, solver, 0.0, settings.interval, layer=settings.interval))
     return flows
 
 

@@ -61,8 +61,8 @@ class Run:
             steps = int(steps) if float(steps).is_integer() else steps
             check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))
         if solver is not None:
-            own = FixedSteps(make_method(solver), 1 if steps is None else steps)
-            set_solver(self.model, own, keep_gradient=False)  # a run is used, not trained
+            set_solver(self.model, FixedSteps(make_method(solver)), keep_gradient=False)  # a run is used, not trained
+            steps = 1 if steps is None else steps
         if steps is not None:
             set_steps(self.model, steps)
         return self
