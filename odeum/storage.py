@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -57,6 +58,36 @@ def make_directory(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def new_directory(given: str | Path) -> Generator[Path]:
+    """Where to write what is to become this directory: it must be new or empty, and is filled whole or not at all.
+
+    It is made and locked first, so that a name that cannot be, and a second process, are refused before any work.
+    """
+    if not str(given).strip() or "\0" in str(given):
+        raise OdeumError(f"{str(given)!r} names no directory; give a path")
+    place = Path(given).expanduser().absolute()
+    if os.path.exists(place) and not (os.path.isdir(place) and not any(place.iterdir())):
+        raise OdeumError(f"'{given}' is there already; name a new or an empty directory")
+    missing = [path for path in (place, *place.parents) if not os.path.lexists(path)]
+    make_directory(place)
+    part = place.parent / f".{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}"
+    try:
+        with alone_in(place):
+            part.mkdir()
+            yield part
+            if any(place.iterdir()):
+                raise OdeumError(f"another process has filled '{given}' meanwhile; name another directory")
+            part.rename(place.resolve())  # an empty directory gives way to it, at once
+        sync(place.parent)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for made in missing:
+                made.rmdir()
+        raise
+
+
+@contextlib.contextmanager
 def alone_in(directory: Path) -> Generator[None]:
     """Two trainings must not write the same states: the second is refused. Where there are no locks, nothing is."""
     try:
@@ -72,7 +103,7 @@ def alone_in(directory: Path) -> Generator[None]:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(number)
-        raise OdeumError(f"another process is training in '{directory}'; wait for it, or give another --out") from None
+        raise OdeumError(f"another process is writing to '{directory}'; wait for it, or give another --out") from None
     except OSError:  # a file system without locks
         pass
     try:

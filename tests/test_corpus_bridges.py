@@ -108,6 +108,17 @@ CASES = [
     Case(("import", "theirs"), "layer_norm_eps='x'", configured(layer_norm_eps="x"), "a norm in words"),
     Case(("import", "theirs"), "image_size=13", configured(image_size=13), "another image size"),
     Case(("import", "theirs"), "image_size='big'", configured(image_size="big"), "an image size in words"),
+    Case(
+        ("import", "theirs"), "num_hidden_layers=1000000", configured(num_hidden_layers=10**6), "layers by the million"
+    ),
+    Case(("import", "theirs"), "weights, which are of width 8", configured(hidden_size=20_000), "another width"),
+    Case(("import", "theirs"), "intermediate_size=0", configured(intermediate_size=0), "no feed-forward"),
+    Case(("import", "theirs"), "one or more heads", configured(num_attention_heads=0), "no heads"),
+    Case(("import", "theirs"), "one or more heads", configured(num_attention_heads=-2), "fewer heads"),
+    Case(("import", "theirs", "--out", ""), "--out '' names no directory", theirs, "no name"),
+    Case(("import", "theirs", "--out", "a\0b"), "names no directory", theirs, "a zero"),
+    words("import theirs --out /proc/none", "cannot make the directory '/proc/none'", theirs),
+    words("import theirs --out theirs/config.json/x", "is a file", theirs),
     words("convert", "missing: "),
     words("convert run", "missing: --architecture", run),
     words("convert run --architecture parallel", "missing: --out", run),
@@ -117,6 +128,9 @@ CASES = [
     words("convert run --architecture parallel --out new --layers middle", "middle", run),
     words("convert nowhere --architecture parallel --out new", "nowhere"),
     words("convert theirs --architecture parallel --out new", "theirs", theirs),
+    words("convert run --architecture parallel --out=", "names no directory", run),
+    words("convert run --architecture parallel:interval=1e308 --out a/b", "logits are not finite", run),
+    words("convert run --architecture transevolve:time_width=1000000 --out a/b", "takes about", run),
     words("refine", "missing: "),
     words("refine nowhere", "nowhere"),
     words("refine run", "run", run),
@@ -133,6 +147,8 @@ CASES = [
     words("export run new --to hf --steps 2", "not kept by --to hf", run),
     words("export run new --solver nonsense --to torch", "nonsense", run),
     words("export run new --steps 0 --to torch", "steps", run),
+    words("export run new --steps 0 --to hf", "not kept by --to hf", run),
+    words("export run /dev/null/new --to hf", "'/dev/null' is a file", run),
     words("export run new --steps x --to torch", "--steps is 'x' but should be", run),
 ]
 

@@ -15,7 +15,16 @@ from test_training import files_up_to
 
 from odeum.errors import OdeumError
 from odeum.models.tensors import TensorFile, write_tensors
-from odeum.storage import Damaged, make_directory, out_directory, read_json, sweep, write_bytes, write_json
+from odeum.storage import (
+    Damaged,
+    make_directory,
+    new_directory,
+    out_directory,
+    read_json,
+    sweep,
+    write_bytes,
+    write_json,
+)
 
 CONTENT = {"name": "résumé", "values": [1, 2.5, None], "zeros": "0" * 40}
 TENSORS = {
@@ -136,3 +145,28 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"data": [name]})
     assert read_json(tmp_path / "a.json")["data"] == [name]
     json.loads((tmp_path / "a.json").read_text())
+
+
+def test_a_new_directory_is_filled_whole_or_not_at_all(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "b"
+    with pytest.raises(KeyError), new_directory(place) as part:
+        (part / "half").write_text("x")
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+    with new_directory(place) as part:
+        (part / "sub").mkdir()
+        (part / "whole").write_text("x")
+        assert not list(place.iterdir())
+        with pytest.raises(OdeumError, match="another process is writing to"), new_directory(place):
+            pass
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "sub", "whole"]
+    with pytest.raises(OdeumError, match="is there already; name a new or an empty directory"), new_directory(place):
+        pass
+    with pytest.raises(OdeumError, match="has filled"), new_directory(tmp_path / "c") as part:
+        (tmp_path / "c" / "theirs").write_text("x")
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["theirs"]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    with new_directory(tmp_path / "link") as part:
+        (part / "whole").write_text("x")
+    assert (tmp_path / "empty" / "whole").exists() and not list(tmp_path.glob(".*"))

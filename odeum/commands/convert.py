@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from pathlib import Path
 
 from odeum.commands.options import Parser
 from odeum.commands.request import command_line
 from odeum.errors import OdeumError
 from odeum.settings.spelling import parse, spell
+from odeum.storage import new_directory
 
 
 def run(argv: list[str]) -> int:
@@ -31,15 +34,18 @@ def run(argv: list[str]) -> int:
     from odeum.models.base import OdeumModel
     from odeum.tasks.run import load
     from odeum.train.conversion import convert, moved
-    from odeum.train.origin import new_run, write_run
+    from odeum.train.origin import write_run
 
-    out = new_run(given["out"])
-    own = load(given["run"])
-    assert isinstance(own.model, OdeumModel)
-    found = convert(own.model, architecture, given.get("layers", "mean"))
-    far = moved(own.model, found.model)
-    origin = {"converted": given["run"], "kept": len(found.kept), "made": found.made, "new": found.new}
-    write_run(out, found.model, own.task, origin, command_line())
+    out = Path(given["out"])
+    with new_directory(given["out"]) as part:
+        own = load(given["run"])
+        assert isinstance(own.model, OdeumModel)
+        found = convert(own.model, architecture, given.get("layers", "mean"))
+        far = moved(own.model, found.model)
+        if not math.isfinite(far.logits):
+            raise OdeumError(f"the logits are not finite under {spell(architecture)}, so it was not kept")
+        origin = {"converted": given["run"], "kept": len(found.kept), "made": found.made, "new": found.new}
+        write_run(part, found.model, own.task, origin, command_line())
     print(f"{spell(own.model.architecture)} → {spell(architecture)}")
     for title, names in (("kept", found.kept), ("made of others", found.made), ("new", found.new)):
         if names:

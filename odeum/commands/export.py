@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from odeum.commands.options import Parser
 from odeum.errors import OdeumError, choose
-from odeum.storage import read_json, write_json
+from odeum.storage import new_directory, read_json, write_json
 
 TARGETS = ("onnx", "torch", "hf")
 
@@ -26,38 +27,39 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
     given = parser.read(argv)
     to, out = choose(given.get("to", "onnx"), TARGETS, "target"), Path(given["directory"]).expanduser()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OdeumError(f"'{out}' is there already; name a new or an empty directory")
-    if to == "hf":
-        return _to_transformers(Path(given["run"]), out, bool(given.get("solver") or given.get("steps")))
+    changes = {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}
+    if to == "hf" and changes:
+        raise OdeumError("--solver and --steps are not kept by --to hf, which writes the run as it was trained")
+    with new_directory(given["directory"]) as part:
+        if to == "hf":
+            from safetensors import SafetensorError
 
+            from odeum import hf
+            from odeum.hf.comparing import quietly
+
+            try:
+                with quietly():
+                    hf.save(given["run"], part)
+            except SafetensorError as error:  # of a disk that is full
+                raise OdeumError(f"cannot write '{out}': {error}") from None
+            sentence = f"{out}: `import odeum.hf`, then from_pretrained('{out}') of an Auto class"
+        else:
+            sentence = _graph(given["run"], part, out, to, changes)
+    print(sentence)
+    return 0
+
+
+def _graph(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:
+    """Write a graph and what goes with it; a sentence about it, by the name that it will have."""
     from odeum.interop.graphs import write_graph
     from odeum.tasks.run import load
 
-    found = load(given["run"]).solve_by(given.get("solver"), given.get("steps"))
-    empty = out.exists()
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        written = write_graph(found.model, out, to)  # ty: ignore[invalid-argument-type]
-    except BaseException:
-        if not empty:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+    found = load(run).solve_by(**changes)
+    written = write_graph(found.model, part, to)  # ty: ignore[invalid-argument-type]
     for name in ("config.json", "task.json", *read_json(found.directory / "task.json").get("files", {})):
-        shutil.copyfile(found.directory / name, out / name)
-    about = {"inputs": written.inputs, "outputs": ["logits"], "difference": written.difference}
-    about |= {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}
-    write_json(out / "export.json", {"format": to, "file": written.path.name, **about})
+        shutil.copyfile(found.directory / name, part / name)
+    about = {"inputs": written.inputs, "outputs": ["logits"], "difference": written.difference, **changes}
+    write_json(part / "export.json", {"format": to, "file": written.path.name, **about})
     shapes = ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in written.inputs.items())
-    print(f"{written.path}: {shapes} → logits; differs from the model by at most {written.difference:.1e} of a logit")
-    return 0
-
-
-def _to_transformers(directory: Path, out: Path, changed: bool) -> int:
-    if changed:
-        raise OdeumError("--solver and --steps are not kept by --to hf, which writes the run as it was trained")
-    from odeum import hf
-
-    hf.save(directory, out)
-    print(f"{out}: `import odeum.hf`, then from_pretrained('{out}') of an Auto class")
-    return 0
+    near = f"differs from the model by at most {written.difference:.1e} of a logit"
+    return f"{out / written.path.name}: {shapes} → logits; {near}"

@@ -28,24 +28,16 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--tokens", type=str, default=None, help="of vocab.txt: wordpiece, symbols (none: recognised)")
     given = parser.read(argv)
 
-    from odeum.data.pretrained_tokens import read_pretrained_tokens
-    from odeum.interop import read_pretrained
     from odeum.settings.spelling import spell
-    from odeum.train.origin import new_run, write_run
+    from odeum.storage import new_directory, out_directory
+    from odeum.train.origin import write_run
 
-    out = new_run(given.get("out") or Path("runs") / Path(given["source"]).name)
-    found = read_pretrained(given["source"], given.get("family"))
-    notes = list(found.notes)
-    vocabulary = getattr(found.model.settings, "vocabulary", None)
-    source = found.source
-    tokens = None
-    if vocabulary is not None:
-        tokens = read_pretrained_tokens(source.folder, vocabulary, given.get("tokens"))
-    notes += [] if tokens is None else tokens.notes
-    task = _task(found, tokens, notes)
-    compared = _compared(found)
-    origin = {"imported": str(given["source"]), "family": found.family, "config": found.source.config}
-    write_run(out, found.model, task, origin, command_line())
+    out = out_directory(given.get("out"), Path("runs") / Path(given["source"]).name)
+    with new_directory(out) as part:
+        found, task, notes = _read(given)
+        compared = _compared(found)
+        origin = {"imported": str(given["source"]), "family": found.family, "config": found.source.config}
+        write_run(part, found.model, task, origin, command_line())
     settings = found.model.settings
     sizes = f"width {settings.width}, {settings.heads} heads, depth {settings.depth}"
     print(f"{found.family}: {spell(found.model.architecture)}, {sizes}")
@@ -54,6 +46,21 @@ def run(argv: list[str]) -> int:
     print(compared)
     print(f"run: {out}")
     return 0
+
+
+def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
+    """The model, the task that it can do, and what a user should know of both."""
+    from odeum.data.pretrained_tokens import read_pretrained_tokens
+    from odeum.interop import read_pretrained
+
+    found = read_pretrained(given["source"], given.get("family"))
+    notes = list(found.notes)
+    vocabulary = getattr(found.model.settings, "vocabulary", None)
+    tokens = (
+        None if vocabulary is None else read_pretrained_tokens(found.source.folder, vocabulary, given.get("tokens"))
+    )
+    notes += [] if tokens is None else tokens.notes
+    return found, _task(found, tokens, notes), notes
 
 
 def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odeum.commands.options import Parser
 from odeum.commands.request import command_line
 from odeum.errors import OdeumError
+from odeum.storage import make_directory, new_directory, write_bytes
 
 if TYPE_CHECKING:
-    from odeum.compare.refining import Refined, Sweep
+    from odeum.compare.refining import Refined, Sweep, Variant
     from odeum.tasks import Task
+    from odeum.tasks.run import Run
 
 POST_NORM = (
     "post-norm has no small-step limit: a step of length dt ends in a norm of x + dt f, so more steps are not a finer "
@@ -39,43 +43,54 @@ def run(argv: list[str]) -> int:
         raise OdeumError("--variant says which one --save writes; name a directory with --save")
 
     from odeum.compare.refining import Sweep, cheapest
-    from odeum.models.base import OdeumModel
     from odeum.tasks.run import load
-    from odeum.train.origin import new_run, write_run
 
-    target = None if given.get("save") is None else new_run(given["save"])
-    own = load(given["run"])
-    assert isinstance(own.model, OdeumModel)
-    task = _opened(own, given.get("data") or [])
-    sweep = Sweep(own.model, task)
-    found = sweep.run()
-    best = cheapest(found, task.metric, task.higher_is_better)
-    text = _table(found, task, sweep, best)
+    with contextlib.ExitStack() as places:
+        target = None if given.get("save") is None else places.enter_context(new_directory(given["save"]))
+        if given.get("out") is not None:
+            make_directory(Path(given["out"]))
+        own = load(given["run"])
+        task = _opened(own, given.get("data") or [])
+        sweep = Sweep(own.model, task)  # ty: ignore[invalid-argument-type]
+        variants, number = sweep.variants(), given.get("variant")
+        if number is not None:
+            if not 1 <= number <= len(variants):
+                raise OdeumError(f"--variant {number} is none of the {len(variants)} rows of the table")
+            _refuse_nameless(variants[number - 1])
+        found = sweep.run()
+        best = cheapest(found, task.metric, task.higher_is_better)
+        text = _table(found, task, sweep, best)
+        if given.get("out") is not None:
+            _write(Path(given["out"]), found, best, text, given["run"])
+        if target is not None:
+            _save(target, own, best.variant if number is None else variants[number - 1])
     print(text)
-    if given.get("out") is not None:
-        _write(Path(given["out"]), found, best, text, given["run"])
     if target is not None:
-        number = given.get("variant")
-        if number is not None and not 1 <= number <= len(found):
-            raise OdeumError(f"--variant {number} is none of the {len(found)} rows of the table")
-        chosen = best if number is None else found[number - 1]
-        if chosen.variant.saved is None:
-            raise OdeumError(
-                f"'{chosen.variant.label}' has no name as an architecture, so it cannot be a run of its own"
-            )
-        from odeum.models import assemble
-        from odeum.train.origin import begin_with
-
-        model = assemble(*chosen.variant.saved)
-        assert isinstance(model, OdeumModel)
-        begin_with(model, Path(given["run"]))
-        origin = {"refined": given["run"], "variant": chosen.variant.label}
-        write_run(target, model.eval(), own.task, origin, command_line())
-        print(f"run: {target}")
+        print(f"run: {given['save']}")
     return 0
 
 
-def _opened(own: Any, data: list[str]) -> Task:
+def _refuse_nameless(variant: Variant) -> None:
+    if variant.saved is None:
+        raise OdeumError(f"'{variant.label}' has no name as an architecture, so it cannot be a run of its own")
+
+
+def _save(target: Path, own: Run, variant: Variant) -> None:
+    """The variant as a run, with the weights that were trained."""
+    from odeum.models import assemble
+    from odeum.models.base import OdeumModel
+    from odeum.train.origin import begin_with, write_run
+
+    _refuse_nameless(variant)
+    assert variant.saved is not None
+    model = assemble(*variant.saved)
+    assert isinstance(model, OdeumModel)
+    begin_with(model, own.directory)
+    origin = {"refined": str(own.directory), "variant": variant.label}
+    write_run(target, model.eval(), own.task, origin, command_line())
+
+
+def _opened(own: Run, data: list[str]) -> Task:
     from odeum.tasks import open_task
 
     if not data:
@@ -104,21 +119,19 @@ def _table(found: list[Refined], task: Task, sweep: Sweep, best: Refined) -> str
 
 
 def _write(directory: Path, found: list[Refined], best: Refined, text: str, run: str) -> None:
-    from odeum.storage import make_directory
     from odeum.train.provenance import versions
 
-    make_directory(directory)
     rows = [
         {"variant": r.variant.label, "evaluations": r.evaluations, **r.scores, "change": r.change, "verdict": r.verdict}
         for r in found
     ]
     about = {"command": command_line(), "run": run, "cheapest": best.variant.label, "versions": versions()}
-    (directory / "refine.json").write_text(json.dumps({**about, "rows": rows}, indent=1), encoding="utf-8")
-    (directory / "refine.md").write_text(f"`{command_line()}`\n\n{text}\n", encoding="utf-8")
-    _plot(directory / "refine.svg", found, best)
+    write_bytes(directory / "refine.json", json.dumps({**about, "rows": rows}, indent=1).encode())
+    write_bytes(directory / "refine.md", f"`{command_line()}`\n\n{text}\n".encode())
+    write_bytes(directory / "refine.svg", _plot(found, best))
 
 
-def _plot(path: Path, found: list[Refined], best: Refined) -> None:
+def _plot(found: list[Refined], best: Refined) -> bytes:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -145,5 +158,7 @@ def _plot(path: Path, found: list[Refined], best: Refined) -> None:
     axes.set(xlabel="evaluations of attention", ylabel="loss", yscale="log")
     axes.legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    picture = io.BytesIO()
+    figure.savefig(picture, format="svg", metadata={"Date": None})
     plt.close(figure)
+    return picture.getvalue()

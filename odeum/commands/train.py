@@ -69,7 +69,7 @@ def run(argv: list[str]) -> int:
 
     from odeum.storage import out_directory, slug
     from odeum.train import Interrupted, Job, holds, train
-    from odeum.train.job import check_seed
+    from odeum.train.job import check_seed, first_model
     from odeum.train.resume import find_state
 
     seed = request.given.get("seed", 0)
@@ -101,6 +101,8 @@ def run(argv: list[str]) -> int:
         pace = measure({name: job}, name, join(training), lambda steps: run_seconds(job, steps[name]))
         tell_before(task, forecast({(name, seed): job}, pace, 1, overwrite))
         return 0
+    if begin is not None:
+        job.built.append(first_model(job))  # weights that have no place in it are refused before there is a directory
     try:
         result = train(job, opened=lambda: print(task.summary(), file=sys.stderr))
     except Interrupted as stop:

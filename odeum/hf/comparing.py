@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -19,6 +21,22 @@ AUTOS = {
 LENGTH = 24
 
 
+@contextlib.contextmanager
+def quietly() -> Generator[None]:
+    """Without the progress bars and remarks of transformers, which a verb's own words stand for."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
 def difference(found: Imported) -> float | None:
     """On random input; None where transformers cannot read the source, or the head is new."""
     folder, model = found.source.folder, found.model
@@ -33,8 +51,11 @@ def difference(found: Imported) -> float | None:
     try:
         # by the type that the source gives itself: --family may say that a Gemma is a Llama, which it is not
         own = config.get("model_type") in transformers.CONFIG_MAPPING
-        made = transformers.AutoConfig.for_model(**(config if own else config | {"model_type": found.family}), **named)
-        theirs = AUTOS[type(model.settings).__name__].from_pretrained(folder, config=made, dtype=torch.float32).eval()
+        with quietly():
+            called = config if own else config | {"model_type": found.family}
+            made = transformers.AutoConfig.for_model(**called, **named)
+            auto = AUTOS[type(model.settings).__name__]
+            theirs = auto.from_pretrained(folder, config=made, dtype=torch.float32).eval()
     except Exception:  # a source that transformers cannot read is no mistake of the user
         return None
     if isinstance(model, ImageModel):

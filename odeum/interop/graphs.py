@@ -22,6 +22,7 @@ from odeum.errors import OdeumError
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
 from odeum.models.base import OdeumModel
+from odeum.storage import write_bytes
 
 TRIED_SIZES = ((2, 7, 5), (3, 11, 4), (1, 4, 8))
 """batch, length and length of the target: what is traced, and what the graph is tried at"""
@@ -136,7 +137,9 @@ def write_graph(model: OdeumModel, directory: Path, to: str) -> Written:
                 program, (), path, input_names=graph.names, output_names=["logits"], external_data=False, dynamo=True
             )
         else:
-            torch.export.save(program, path)
+            packed = io.BytesIO()  # a full disk would end the process within torch's own writer
+            torch.export.save(program, packed)
+            write_bytes(path, packed.getvalue())
         run = _onnx_runner(path, graph.names) if to == "onnx" else torch.export.load(path).module()
     difference = compare_graph(Graph(model), run)
     if not difference <= NEAR_ENOUGH:

@@ -88,6 +88,7 @@ def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], famil
     if not opened.config:
         config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
     converted = IMPORTS[kind](config, weights)
+    config.refuse_other_sizes(converted.settings)
     config.finish()
     left = weights.left(UNTAKEN)
     if heads := sorted({found[1] for name in left if (found := MORE_HEADS.fullmatch(name))}):

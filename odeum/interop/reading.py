@@ -30,6 +30,15 @@ HARMLESS = re.compile(
 """what changes no logits, or is read apart"""
 
 
+SIZES_OF_WEIGHTS = {
+    "width": ("hidden_size", "n_embd"),
+    "depth": ("num_hidden_layers", "n_layer"),
+    "hidden": ("intermediate_size", "n_inner"),
+    "vocabulary": ("vocab_size",),
+}
+"""our settings that weights show, and what configurations call them"""
+
+
 class Config:
     """A configuration that notes what was read of it."""
 
@@ -57,6 +66,17 @@ class Config:
         value = self.values.get(name)
         if value is not None and value not in allowed:
             raise OdeumError(f"{name}={value!r} of this {self.family} cannot be imported: {why}")
+
+    def refuse_other_sizes(self, settings: Model) -> None:
+        """Sizes are read off the weights; a configuration that says others belongs to other weights."""
+        for ours, theirs in SIZES_OF_WEIGHTS.items():
+            own = getattr(settings, ours, None)
+            for name in theirs:
+                if own is not None and self.values.get(name) not in (None, own):
+                    raise OdeumError(
+                        f"{name}={self.values[name]!r} in the configuration of this {self.family} does not fit its "
+                        f"weights, which are of {ours} {own}"
+                    )
 
     def finish(self) -> None:
         """Tell of what is not known."""
@@ -175,6 +195,8 @@ def activation(config: Config, *names: str, default: str, gated: bool = False) -
 def heads_of(config: Config, width: int, *names: str) -> int:
     """How many heads there are; 64 features each, which is told, where no configuration says it."""
     found = int(config.number(*names, default=0))
+    if found < 1 and config.get(*names) is not None:
+        raise OdeumError(f"{names[0]}={config.get(*names)} of this {config.family} should be one or more heads")
     if not found:
         found = max(1, width // 64)
         config.notes.append(f"no configuration says how many heads there are; {found} of 64 features are assumed")

@@ -151,9 +151,9 @@ class Evolved(Stepped):
     """which random matrices: true rotations, or the formula of the released code"""
     attention: Literal["auto", "shared", "fused", "flex", "linear"] = "auto"
     """shared exponential, fused and flex are exact; linear is a random-feature approximation"""
-    features: Annotated[int, COUNT] = 128
+    features: Annotated[int, Range(above=0, most=1_000_000)] = 128
     """random features a head of the linear form"""
-    time_width: Annotated[int | None, COUNT] = None
+    time_width: Annotated[int | None, Range(above=0, most=1_000_000)] = None
     """width of the depth vector a head (none: width / heads)"""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """of the random matrices"""

@@ -15,7 +15,10 @@ from odeum.fields.roles import by_role, role_names
 from odeum.flow import Flow, Stack
 from odeum.models import assemble
 from odeum.models.base import OdeumModel
+from odeum.models.description import describe
 from odeum.settings.architecture import Architecture
+from odeum.settings.limits import check_memory, machine_memory
+from odeum.settings.spelling import spell
 
 LAYER = re.compile(r"(stack|encoder|decoder)\.layers\.(\d+)\.(.+)")
 KNOT = re.compile(r"(.*?)knots\.(\d+)\.(.+)")
@@ -42,6 +45,8 @@ def convert(source: OdeumModel, architecture: Architecture, choice: str = "mean"
     as they are at their own time.
     """
     choose(choice, CHOICES, "choice of layers")
+    needed = 4.0 * describe(architecture, source.settings, detail=False)["parameters"]
+    check_memory(needed, machine_memory(), source.settings, f"a model of {spell(architecture)}")
     target = assemble(architecture, source.settings)
     assert isinstance(target, OdeumModel)
     theirs = {name: value.detach() for name, value in by_role(source).items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.fields.roles import by_role, find, role_names
 from odeum.models.base import OdeumModel
 from odeum.models.description import describe
@@ -19,13 +19,8 @@ from odeum.storage import checksum, make_directory, read_bytes, write_json
 from odeum.tasks import Task
 from odeum.train.provenance import git_revision, versions
 
-
-def new_run(given: str | Path) -> Path:
-    """A directory for a run, which must be new or empty."""
-    path = Path(given).expanduser()
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise OdeumError(f"'{path}' is there already; name a new or an empty directory with --out")
-    return path
+HEADS = ("head.", "output.", "bias")
+"""how the names of weights begin that belong to what is told apart, which another task may have more or fewer of"""
 
 
 def write_run(directory: Path, model: OdeumModel, task: Task, origin: dict[str, Any], command: str) -> None:
@@ -63,16 +58,19 @@ def begin_mark(run: Path) -> str:
 
 
 def begin_with(model: nn.Module, run: Path) -> tuple[list[str], list[str]]:
-    """Put the weights of a run into a model by their roles; what was kept, and what is new.
+    """Put the weights of a run into a model by their roles; what was kept, and what is new, which is told.
 
     Learned positions beyond the model's length are left out; a head of another size is new.
     """
-    source = by_role(load_model(run))
-    return take_weights(model, source)
+    kept, new = take_weights(model, by_role(load_model(run)))
+    if new:
+        names = ", ".join(new[:3]) + (" …" if len(new) > 3 else "")
+        notice(f"{len(new)} of {len(kept) + len(new)} weights do not come from '{run}' and are new: {names}")
+    return kept, new
 
 
 def take_weights(model: nn.Module, source: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-    """The same from weights by role."""
+    """The same from weights by role; one of another size has a place only where it is a head's."""
     own = model.state_dict()
     names = role_names(model)
     kept: dict[str, Tensor] = {}
@@ -80,8 +78,15 @@ def take_weights(model: nn.Module, source: dict[str, Tensor]) -> tuple[list[str]
         value = source[name]
         if path in own and name.endswith("positions.table.weight"):
             value = value[: own[path].shape[0]]
-        if path in own and own[path].shape == value.shape:
+        if path not in own:
+            continue
+        if own[path].shape == value.shape:
             kept[path] = value
+        elif not name.startswith(HEADS):
+            raise OdeumError(
+                f"{name} is {list(value.shape)} in the run and {list(own[path].shape)} in this model; the sizes of a "
+                "model that begins with a run's weights are that run's: leave out what changes them"
+            )
     if not kept:
         raise OdeumError("no weight has a place in this model: its sizes are others")
     model.load_state_dict({**own, **kept})
