@@ -10,8 +10,8 @@ from typing import Any
 
 from odeum.distributed.ranks import complain, is_main, leave
 from odeum.errors import Notice, OdeumError, choose
-from odeum.plugins import load_installed, load_named
-from odeum.terminal import beneath, guarded, mute
+from odeum.plugins import fault, load_installed, load_named
+from odeum.terminal import beneath, guarded, held_lines, mute, tell_held_lines
 
 VERBS = {
     "compare": ("odeum.commands.compare", "train architectures side by side on your data and say which is worth it"),
@@ -50,9 +50,12 @@ examples:
 
 
 def _remark(message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """What Odeum has to remark is a line; what libraries warn of is for their users, and seen with --debug."""
+    """What Odeum has to remark is a line; what libraries warn of is for their users, and seen with --debug.
+
+    It waits until something else is said, so that a refusal is one sentence alone.
+    """
     if issubclass(category, Notice) and is_main():
-        print(f"odeum: {message}", file=sys.stderr)
+        held_lines.append(f"odeum: {message}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,11 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         code = _act(arguments)
+        tell_held_lines()
         sys.stdout.flush()
         return code
     except OdeumError as error:
         if debug:
             raise
+        held_lines.clear()
         complain(error)
         return leave(2)
     except BrokenPipeError:  # who read the answers has read enough
@@ -81,7 +86,21 @@ def _run(arguments: list[str], debug: bool) -> int:
     except OSError as error:  # what no place below has a better sentence for: a disk that fails, a name too long
         if debug:
             raise
+        held_lines.clear()
         complain(OdeumError(_of_system(error)))
+        return leave(2)
+    except MemoryError:
+        if debug:
+            raise
+        held_lines.clear()
+        complain(OdeumError("the memory here is not enough for this; give less data, or a smaller model or batch"))
+        return leave(2)
+    except Exception as error:
+        sentence = None if debug else fault(error)
+        if sentence is None:
+            raise
+        held_lines.clear()
+        complain(OdeumError(sentence))
         return leave(2)
     except KeyboardInterrupt:
         print("\nodeum: interrupted", file=sys.stderr)

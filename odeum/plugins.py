@@ -144,6 +144,16 @@ def _reason(error: BaseException, home: Path | None) -> str:
     return f" at line {lines[-1]}: {what}" if lines else f": {what}"
 
 
+def fault(error: BaseException) -> str | None:
+    """A sentence for an error that the code of a plugin file raised while it was used; None for any other's."""
+    files = {m.__file__ for m in list(sys.modules.values()) if "__odeum_sha256__" in getattr(m, "__dict__", {})}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    if not frames:
+        return None
+    where, what = frames[-1], f"{type(error).__name__}: {error}"
+    return f"the plugin '{where.filename}' fails at line {where.lineno}: {what} (--debug shows how it came to that)"
+
+
 # ------------------------------------------------------------------------------------- what a run needs
 
 

@@ -93,6 +93,17 @@ def beneath(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, Guarded) else stream
 
 
+held_lines: list[str] = []
+"""lines for standard error that wait until anything else is written"""
+
+
+def tell_held_lines() -> None:
+    """Write the lines that wait."""
+    waiting, held_lines[:] = list(held_lines), []
+    for line in waiting:
+        print(line, file=sys.stderr)
+
+
 class LiveLine:
     """A line that is written over in a terminal, as wide as that is; elsewhere every line stays."""
 
@@ -105,6 +116,7 @@ class LiveLine:
         """Write over what was there; `stay` ends the line."""
         if self.quiet:
             return
+        tell_held_lines()
         try:
             stream = beneath(self.stream)
             line = readable(line, stream)
@@ -129,6 +141,8 @@ class Guarded:
 
     def write(self, text: str) -> int:
         """Write what is readable of the text."""
+        if held_lines:
+            tell_held_lines()
         with self._told():
             self.stream.write(readable(text, self.stream))
         return len(text)

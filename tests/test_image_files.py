@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +146,29 @@ def test_a_bomb_and_a_broken_file_are_sentences(tmp_path: Path, monkeypatch: pyt
         read_image(tmp_path, 3, 16)
     with pytest.raises(OdeumError, match="there is no file"):
         read_image(tmp_path / "nothing.png", 3, 16)
+
+
+def test_numbers_of_32_bits_are_bytes_or_a_sentence(tmp_path: Path) -> None:
+    """Pillow cuts fractions to black and large numbers to white, and says nothing."""
+    steps = np.arange(64).reshape(8, 8)
+    for name, array in (("bytes", steps.astype(np.float32)), ("whole", steps.astype(np.int32))):
+        Image.fromarray(array).save(tmp_path / f"{name}.tif")
+        assert torch.equal(read_image(tmp_path / f"{name}.tif", 1, 8)[0], torch.from_numpy(steps).byte())
+    for name, array in (("fractions", steps.astype(np.float32) / 64), ("large", steps.astype(np.int32) * 70000)):
+        Image.fromarray(array).save(tmp_path / f"{name}.tif")
+        with pytest.raises(OdeumError, match=f"{name}.tif': the image has numbers of 32 bits from 0 to"):
+            read_image(tmp_path / f"{name}.tif", 1, 8)
+
+
+@pytest.mark.parametrize("how", ["symlink", "hard link", "copies"])
+def test_a_picture_is_not_trained_on_and_tested(tmp_path: Path, how: str) -> None:
+    for part in ("train", "test"):
+        photos(tmp_path / "pics" / part)
+    for kind in ("bright", "dark"):
+        for file in (tmp_path / "pics" / "test" / kind).iterdir():
+            known = tmp_path / "pics" / "train" / kind / file.name
+            file.unlink()
+            {"symlink": os.symlink, "hard link": os.link, "copies": shutil.copy}[how](known, file)
+    sentence = "all images of the test part" if how == "copies" else "is the same file as"
+    with pytest.raises(OdeumError, match=sentence):
+        open_task(tmp_path / "pics")

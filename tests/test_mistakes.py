@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import pytest
 
 import odeum
 from odeum.cli import main
+from odeum.distributed.world import join
+from odeum.errors import OdeumError
+from odeum.settings.training import Training
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1"]
 Complaint = Callable[[], str]
@@ -173,7 +177,7 @@ def test_words_and_options_in_any_order(run: Path, tmp_path: Path, capsys: pytes
         ("RUN --top 0 --text a", "top should be at least one class, not 0"),
         ("RUN --text a lines.txt", "give either --text or files, not both"),
         ("RUN latin.txt", "line 2 of 'latin.txt' is not UTF-8: byte 0xe9 at offset 3"),
-        ("RUN --solver rk4 --steps 0 --text a", "must be at least 1, not 0"),
+        ("RUN --solver rk4 --steps 0 --text a", "must be a whole number, at least 1, not 0"),
         ("RUN/.. --text a", "there are runs inside, such as"),
         ("begun --text a", "the run 'begun' is not finished; `odeum train x` continues it"),
         (". --text a", "is no run of Odeum: it holds no model.safetensors"),
@@ -303,3 +307,29 @@ def test_damaged_descriptions_are_a_sentence(
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / name).write_text(content)
     assert main(["predict", str(copy), "--text", "a film"]) == 2 and sentence in complaint()
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"WORLD_SIZE": "x"}, "the environment says WORLD_SIZE='x', which is no number of processes"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE='0'"),
+        ({"RANK": "-1"}, "RANK='-1'"),
+        ({"WORLD_SIZE": "2"}, "says WORLD_SIZE=2 but not RANK; start several processes by torchrun"),
+    ],
+)
+def test_half_a_launcher_is_a_sentence(
+    environment: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OdeumError, match=re.escape(sentence)):
+        join(Training(device="cpu"))
+
+
+def test_a_closed_standard_input_is_a_sentence(
+    run: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["predict", str(run)]) == 2
+    assert "standard input is closed" in complaint()

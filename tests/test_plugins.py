@@ -105,7 +105,8 @@ def test_its_names_are_listed_described_guessed_and_in_the_help(capsys: pytest.C
     listed = capsys.readouterr().out
     assert "Every particle is drawn to the mean (nobody, 2026)" in listed
     assert "ralston" in listed and "a convolution" in listed
-    assert "options of pull: method, steps, independent, sharing, schedule, gradient, strength" in listed
+    options = "options of pull: method, steps, independent, sharing, schedule, gradient, strength"
+    assert options in " ".join(listed.split())
     assert main(["describe", "pull:method=ralston", "--model", "vit_8"]) == 0  # loaded once is loaded
     assert "2/3 k1" in capsys.readouterr().out
     assert main(["describe", "pul"]) == 2
@@ -234,3 +235,13 @@ def test_what_other_processes_would_find(tmp_path: Path) -> None:
     assert only_here([*brought, parse("parallel:method=at-home")], "images") == ["the method 'at-home'"]
     load_named([])
     assert only_here(brought[:1], "images") == ["the architecture 'pull'"]
+
+
+def test_code_that_fails_when_it_is_used_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "late.py").write_text("import odeum\n\nodeum.register.method('late', lambda: 1 / 0)\n")
+    words = ["describe", "parallel:method=late", "--plugin", "late.py"]
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert "late.py' fails at line 3: ZeroDivisionError: division by zero" in err and err.count("\n") == 1
+    with pytest.raises(ZeroDivisionError):
+        main([*words, "--debug"])

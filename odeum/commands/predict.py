@@ -149,6 +149,8 @@ def _with_lines(files: list[str], read: Any) -> Iterable[PredictInput]:
     """What the files hold, with the lines of standard input where - stands."""
     if "-" not in files:
         return read(files)
+    if sys.stdin is None:
+        raise OdeumError("standard input is closed; give files, or texts with --text")
     if sys.stdin.isatty():
         print("type a line and press Enter; Ctrl-D ends", file=sys.stderr)
     parts = (line_inputs(sys.stdin.buffer) if name == "-" else read([name]) for name in files)

@@ -68,8 +68,10 @@ def squared(image: Image.Image, channels: int, size: int, fit: Fit = "crop") -> 
 def _flat(image: Image.Image, channels: int) -> Image.Image:
     """Grey or RGB; what is transparent becomes white paper. The EXIF data goes with it."""
     exif = image.getexif()
-    if image.mode.startswith("I;16"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):  # their 16 bits
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        image = _of_wide_numbers(np.asarray(image))
     if image.mode in ("P", "PA", "LA") or "transparency" in image.info:
         image = image.convert("RGBA")
     if image.mode == "RGBA":
@@ -77,6 +79,16 @@ def _flat(image: Image.Image, channels: int) -> Image.Image:
     out = image.convert("L" if channels == 1 else "RGB")
     out.info["exif"] = exif.tobytes()
     return out
+
+
+def _of_wide_numbers(numbers: np.ndarray) -> Image.Image:
+    """Numbers of 32 bits that are bytes all the same; Pillow would cut fractions to black and others to white."""
+    if not (numbers >= 0).all() or numbers.max() > 255 or (numbers % 1 != 0).any():
+        raise OdeumError(
+            f"the image has numbers of 32 bits from {numbers.min():g} to {numbers.max():g}, which are no bytes; save "
+            "it with 8 or 16 bits"
+        )
+    return Image.fromarray(numbers.astype(np.uint8))
 
 
 class _Reading:
@@ -96,7 +108,11 @@ class _Reading:
         if isinstance(error, PermissionError):
             raise OdeumError(f"'{self.path}' cannot be read: {error.strerror}") from None
         wrong = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, MemoryError, OverflowError)
-        if isinstance(error, wrong) and not isinstance(error, OdeumError):
+        if isinstance(error, OdeumError):
+            raise OdeumError(
+                str(error) if str(self.path) in str(error) else f"cannot take '{self.path}': {error}"
+            ) from None
+        if isinstance(error, wrong):
             raise OdeumError(f"'{self.path}' is not a readable image; repair it or take it out") from None
 
 
@@ -129,6 +145,7 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
     given = {split: _readable(found, lost) for split, found in given.items()}
     classes = list(given["train"])
     _check(path, given, classes)
+    refuse_twice([file for found in given.values() for group in found.values() for file in group])
     channels, side = common(given["train"], size, fit)
     shapes = [header(file).size for found in given.values() for group in found.values() for file in group]
     index = {name: i for i, name in enumerate(classes)}
@@ -140,6 +157,7 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
         parts[split] = images, labels[kept]
         if lost and split == "train" and len(parts[split][1].unique()) < len(classes):
             raise lost[-1]
+    refuse_known(path, {split: images for split, (images, _) in parts.items()})
     parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path), fold), fold)
     return Pictures(parts, classes, notes=fitted(shapes, fit) + left_out(lost, total))
 
@@ -184,6 +202,25 @@ def _check(path: Path, given: dict[str, Groups], classes: list[str]) -> None:
         if unseen := sorted(set(found) - set(classes)):
             raise OdeumError(
                 f"the class '{unseen[0]}' of the {split} part of '{path}' never occurs in its training part"
+            )
+
+
+def refuse_twice(files: list[Path]) -> None:
+    """One file under two names would be of two classes, or both trained on and tested."""
+    seen: dict[tuple[int, int], Path] = {}
+    for file in files:
+        status = file.stat()
+        if (first := seen.setdefault((status.st_dev, status.st_ino), file)) != file:
+            raise OdeumError(f"'{file}' is the same file as '{first}'; each image counts once, so take one of them out")
+
+
+def refuse_known(path: Path, parts: dict[str, Tensor]) -> None:
+    """A part whose pictures were all trained on tests nothing."""
+    known = {image.numpy().tobytes() for image in parts["train"]} if len(parts) > 1 else set()
+    for split, images in parts.items():
+        if split != "train" and all(image.numpy().tobytes() in known for image in images):
+            raise OdeumError(
+                f"all images of the {split} part of '{path}' are in its training part too, so they can test nothing"
             )
 
 

@@ -49,5 +49,5 @@ def _columns(path: Path) -> tuple[Table, int, int]:
     usual = [i for i, name in enumerate(table.head) if name.strip().lower() in FILE_NAMES_USUAL]
     file = usual[0] if usual else 0
     named = find_label(table.head, None)
-    label = table.head.index(named) if named is not None else len(table.head) - 1
+    label = table.places([named])[0] if named is not None else len(table.head) - 1
     return table, file, label if label != file else 1 - file if len(table.head) == 2 else len(table.head) - 1

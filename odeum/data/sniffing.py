@@ -6,6 +6,7 @@ later.
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import os
 import re
@@ -118,6 +119,9 @@ def _refuse_mixture(found: Sniffed) -> None:
             f"'{texts[0]}' and '{rest[0]}' are of two kinds; give texts that all end in .txt, or the two sides of a "
             "translation with endings such as .en and .de"
         )
+    for first, second in itertools.combinations([] if found.folder else texts, 2):
+        if filecmp.cmp(first, second, shallow=False):
+            raise OdeumError(f"'{second}' holds the same as '{first}', byte for byte; give each text once")
     if len(found.files) > 2 and len({p.suffix for p in rest}) > 1:
         names = ", ".join(f"'{p}'" for p in found.files)
         raise OdeumError(

@@ -48,6 +48,8 @@ class Table:
         for name in names:
             if name not in self.head:
                 raise OdeumError(f"'{self.path}' has no column '{name}'; its columns are {self.columns()}")
+            if self.headed and (times := self.head.count(name)) > 1:
+                raise OdeumError(f"'{self.path}' has {times} columns named '{name}'; give each a name of its own")
         return [self.head.index(name) for name in names]
 
     def columns(self) -> str:

@@ -36,7 +36,7 @@ def plain_files(path: Path, encoding: str | None = None) -> Path:
         return path
     try:
         "".encode(encoding)
-    except LookupError:
+    except (LookupError, UnicodeError):  # Python's `undefined` knows no letter at all
         raise OdeumError(
             f"unknown encoding '{encoding}'; give one that Python knows, such as latin-1 or utf-16"
         ) from None

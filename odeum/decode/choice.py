@@ -45,7 +45,7 @@ class Choice(NamedTuple):
             if tokens is None:
                 probabilities, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
             before = probabilities.cumsum(dim=-1) - probabilities
-            probabilities = probabilities.masked_fill(before >= self.top_p, 0.0)
+            probabilities = probabilities.masked_fill(before >= max(self.top_p, 1e-30), 0.0)
         drawn = torch.multinomial(probabilities, 1, generator=self.generator)
         return (drawn if tokens is None else tokens.gather(-1, drawn)).squeeze(-1)
 

@@ -21,11 +21,32 @@ class Lost(OdeumError):
 
 
 def rank() -> int:
-    return int(os.environ.get("RANK", "0"))
+    return _number("RANK", 0)
 
 
 def size() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return max(1, _number("WORLD_SIZE", 1))
+
+
+def _number(name: str, default: int) -> int:
+    """What a launcher says; what is no number is no launcher's."""
+    try:
+        return int(os.environ.get(name, default))
+    except ValueError:
+        return default
+
+
+def check_launcher() -> None:
+    """Refuse an environment that says half of what torchrun says."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        value = os.environ.get(name, "1")
+        if not value.isdecimal() or (name == "WORLD_SIZE" and not int(value)):
+            raise OdeumError(f"the environment says {name}={value!r}, which is no number of processes; unset it")
+    if size() > 1 and (missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]):
+        raise OdeumError(
+            f"the environment says WORLD_SIZE={size()} but not {missing[0]}; start several processes by torchrun, or "
+            "unset it"
+        )
 
 
 def is_main() -> bool:

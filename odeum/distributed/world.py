@@ -107,6 +107,7 @@ def pick_device(name: str, index: int | None = None) -> torch.device:
 
 def join(training: Training) -> World:
     """The world that this process was started in."""
+    ranks.check_launcher()
     if ranks.size() == 1:
         return World(pick_device(training.device))
     from odeum.distributed.parallel import meet

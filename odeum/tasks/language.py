@@ -212,8 +212,8 @@ class LanguageTask(Task):
         A continuation ends before the first `stop` string in it. `first` is the place of the first prompt among all
         that a seed is for.
         """
-        _check_samples(samples, temperature, stop)
-        how = (max_new_tokens, Choice(temperature, top_k, top_p), seed, use_cache)
+        _check_samples(samples, max_new_tokens, temperature, stop)
+        how = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
         return [
             self._whole(model, prompt, (index, sample), how, stop)
             for index, prompt in enumerate(inputs, first)
@@ -235,8 +235,8 @@ class LanguageTask(Task):
         first: int = 0,
     ) -> Iterator[str]:
         """The same continuation of one prompt piece by piece, as it is made; pieces are whole letters."""
-        _check_samples(1, temperature, stop)
-        how = (max_new_tokens, Choice(temperature, top_k, top_p), seed, use_cache)
+        _check_samples(1, max_new_tokens, temperature, stop)
+        how = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
         shown, text = "", ""
         for text in self._growing(model, prompt, (first, sample), how, stop):
             ready = settled(text, stop)
@@ -306,9 +306,15 @@ class LanguageTask(Task):
         return cls(name, options, load_tokens(directory), record["length"])
 
 
-def _check_samples(samples: int, temperature: float, stop: Sequence[str]) -> None:
-    if samples < 1:
-        raise OdeumError(f"samples should be at least 1, not {samples}")
+MOST_GENERATED = 1_000_000
+"""samples, and tokens of one: beyond that nobody waits for the end"""
+
+
+def _check_samples(samples: int, tokens: int, temperature: float, stop: Sequence[str]) -> None:
+    if not 1 <= samples <= MOST_GENERATED:
+        raise OdeumError(f"samples should be at least 1 and at most {MOST_GENERATED:,}, not {samples}")
+    if not 0 <= tokens <= MOST_GENERATED:
+        raise OdeumError(f"max_new_tokens should be 0 or more and at most {MOST_GENERATED:,}, not {tokens}")
     if samples > 1 and temperature == 0:
         raise OdeumError(f"{samples} samples at temperature 0 would all be the same; give a temperature above 0")
     if isinstance(stop, str) or not all(isinstance(word, str) and word for word in stop):

@@ -183,6 +183,7 @@ class ImageRegressionTask(NumberTask, PictureTask):
         if not given:
             raise OdeumError(f"'{data}' should be a folder of images with a {numbers.LABELS} of file names and numbers")
         found = {part: numbers.read_labels(sub, options.label_column) for part, sub in given.items()}
+        image_files.refuse_twice([file for files, _ in found.values() for file in files])
         channels, side = image_files.common({"": found["train"][0]}, options.size, options.fit)
         parts = {
             part: (
@@ -191,6 +192,7 @@ class ImageRegressionTask(NumberTask, PictureTask):
             )
             for part, (files, values) in found.items()
         }
+        image_files.refuse_known(folder, {part: images for part, (images, _) in parts.items()})
         parts = hold_out(parts, lambda train, count: _picked(train, count, str(data), options.fold), options.fold)
         mean, std = statistics(parts["train"][0])
         task = cls(folder.resolve().name, options, side, mean, std, True, parts, [str(data)])

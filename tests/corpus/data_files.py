@@ -58,6 +58,7 @@ FILES: list[tuple[str, bytes, str]] = [
     ("ragged.csv", b"text,label\n" + b"a,b,c,d\n" * 30 + b"x\n" * 30, "ragged.csv"),
     ("quote.csv", b'text,label\n"never closed,p\n' + b"film,p\n" * 60, "quote.csv"),
     ("same.csv", b"text,text\n" + b"film,p\n" * 60, "same.csv"),
+    ("twice.csv", b"text,label,label\n" + b"film a,p,x\nfilm b,n,y\n" * 30, "twice.csv' has 2 columns named 'label'"),
     ("strange.csv", b"alpha,beta\n" + b"1,2\n3,4\n" * 30, "strange.csv"),
     ("ids.csv", b"text,label\n" + b"".join(b"t %d,label %d\n" % (i, i) for i in range(300)), "ids.csv"),
     ("notext.csv", b"text,label\n" + b",p\n,n\n" * 30, "notext.csv"),
@@ -93,6 +94,16 @@ def files() -> Iterator[Case]:
     yield Case(("train", "rows.csv", "--data.text_column", "text+nothing"), "nothing", rows)
     yield Case(("train", "rows.csv", "--data.label_column", "text"), "holds 60 different values", rows)
     yield Case(("train", "rows.csv", "rows.csv"), "'rows.csv' is given twice", rows)
+    yield Case(("train", "rows.csv", "--data.encoding", "undefined"), "unknown encoding 'undefined'", rows)
+    yield Case(("train", "a.txt", "b.txt"), "'b.txt' holds the same as 'a.txt'", tree(a_dot_txt=PROSE, b_dot_txt=PROSE))
+    labels = b"file,label\n" + b"".join(b"%d.png,%d.5\n" % (i, i) for i in range(30)) + b"gone.png,1\n"
+    pictures = {f"p__{i}_dot_png": PNG for i in range(30)}
+    yield Case(
+        ("train", "p"),
+        "names 'gone.png', but there is no",
+        tree(p__labels_dot_csv=labels, **pictures),
+        "after a notice:",
+    )
     yield Case(("train", "rows.csv", "--data.vocabulary", "1"), "vocabulary", rows)
     yield Case(("train", "rows.csv", "--data.length", "0"), "length", rows)
     yield Case(("train", "rows.csv", "--data.test_examples", "0"), "test_examples", rows)
