@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -61,6 +62,8 @@ def test_onnx_is_the_model_at_other_sizes(model: str, tmp_path: Path) -> None:
     needs_onnx()
     written = write_graph(built("parallel", model), tmp_path, "onnx")
     assert written.difference < 1e-4 and next(iter(written.inputs.values()))[0] == "batch"
+    operators = {node.op_type for node in importlib.import_module("onnx").load(written.path).graph.node}
+    assert "LayerNormalization" in operators and "Sqrt" not in operators  # a norm is one, its gain and shift included
 
 
 @pytest.mark.slow
