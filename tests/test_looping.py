@@ -290,7 +290,10 @@ def test_what_cannot_be_set_is_a_sentence() -> None:
         build("looped:core=1000000000", "vit_8")
 
 
-def test_a_run_is_evaluated_with_other_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_evaluated_with_other_repeats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # both models in one line each
     torch.set_default_dtype(torch.float32)
     run(tmp_path, "looped:repeats=2,random=true,through=1", steps=3)
     assert main(["evaluate", str(tmp_path), "--repeats", "6", "--exit", "0.5"]) == 0

@@ -102,7 +102,7 @@ def test_a_refused_training_changes_nothing(tmp_path: Path) -> None:
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with alone_in(tmp_path):
         for settings in ({"learning_rate": 0.5}, {"overwrite": True}, {}):
-            with pytest.raises(OdeumError, match="another process is training in"):
+            with pytest.raises(OdeumError, match="another process is writing to"):
                 run(tmp_path, steps=9, **settings)
     with pytest.raises(OdeumError, match="--overwrite"):
         run(tmp_path, steps=9, learning_rate=0.5)

@@ -295,7 +295,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, name: str) -> No
 
 
 def test_two_at_once_in_one_place_are_refused(tmp_path: Path) -> None:
-    with alone_in(tmp_path), pytest.raises(OdeumError, match="another process is training in"):
+    with alone_in(tmp_path), pytest.raises(OdeumError, match="another process is writing to"):
         run(tmp_path, steps=1)
     assert run(tmp_path, steps=1)["steps"] == 1
 

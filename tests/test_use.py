@@ -165,7 +165,7 @@ def test_a_continuation_ends_before_a_stop_string(language: str) -> None:
         ({"stop": "a"}, "stop should be a list of texts"),
         ({"stop": [""]}, "none of them empty"),
         ({"samples": 2, "temperature": 0}, "would all be the same"),
-        ({"samples": 0}, "at least 1, not 0"),
+        ({"samples": 0}, "at least 1 and at most 1,000,000, not 0"),
         ({"temprature": 1.0}, "unknown option of predict for a language run 'temprature'; did you mean 'temperature'?"),
     ):
         with pytest.raises(OdeumError, match=sentence.replace("?", r"\?")):
