@@ -123,6 +123,8 @@ class Looped(Stack):
                 f"through={through} cuts the gradient of the layers before the loop unless each repeat is told of "
                 "them; use inject=add, concat or stable"
             )
+        if through is not None and through > repeats and not random:
+            raise OdeumError(f"through={through} is more than the {repeats} repeats; leave it out to pass through all")
         self.repeat(repeats)
 
     def check(self) -> None:

@@ -253,6 +253,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
         ("looped:repeats=0", "repeats of looped should be positive, not 0"),
         ("looped:inject=sum", "unknown inject of looped 'sum'"),
         ("looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop"),
+        ("looped:repeats=4,through=9", "through=9 is more than the 4 repeats; leave it out to pass through all"),
         ("looped:method=leapfrog", "leapfrog remembers states that an injection or an exit would change"),
         ("looped:method=leapfrog,inject=none,exit=0.1", "use inject=none and exit=0, or a method without memory"),
         ("looped:weights=knots", "looped repeats layers with weights of their own, but weights=knots is one field"),

@@ -217,6 +217,8 @@ def test_a_part_of_a_name_stands_for_its_rows() -> None:
     assert names == ["sequential-0", "sequential-0.1", "parallel-0", "parallel-0.1"]
     assert [row.name for row in table_named("zhong2022/table1").select("sequential")] == ["sequential"]
     assert len(table_named("dutta2021/classification").select("transformer")) == 2
+    assert {row.architecture for row in table_named("dutta2021/classification").select("sequential")} == {"sequential"}
+    assert [row.name for row in table_named("zhong2022/figure2").select("parallel")] == ["separate"]
     assert {row.name for row in table_named("dutta2021/long").select("claims")} == {
         "listops-transformer",
         "listops-full-1",

@@ -152,6 +152,7 @@ def mhc(settings: ManifoldLayers, place: Place) -> Method:
         )
     if settings.mixing == "permutations" and settings.iterations is not None:
         raise OdeumError(f"iterations={settings.iterations} are for mixing=sinkhorn, and the mixing is permutations")
+    ManifoldHyperConnections.check_length(settings.interval / settings.steps)
     iterations = None if settings.mixing == "permutations" else settings.iterations or 20
     sizes = (place.shape.width, settings.streams, iterations)
     return _with_own_weights(

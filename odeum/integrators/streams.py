@@ -130,12 +130,17 @@ class ManifoldHyperConnections(Streams):
         self.map = nn.Parameter(1e-4 * torch.randn(count * width, self.bias.numel()))
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        self.check_length(dt)
+        return super().step(field, t, dt, x, context)
+
+    @staticmethod
+    def check_length(dt: float) -> None:
+        """Refuse a step after which streams would not be mixed by a doubly stochastic matrix."""
         if not 0.0 < dt <= 1.0:
             raise OdeumError(
                 f"a step of mhc mixes by I + dt (A − I), doubly stochastic for dt from 0 to 1, not for {dt:g}; give "
                 "more steps a layer or a shorter interval"
             )
-        return super().step(field, t, dt, x, context)
 
     def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         n = self.count

@@ -148,7 +148,7 @@ class PaperTable:
         """`claims`, `all`, or names with commas between; those that carry a claim come first.
 
         A name that is no row's own stands for those that begin or end with it: `sequential` of sequential-0 and
-        sequential-0.1, `transformer` of imdb-transformer and ag-transformer.
+        sequential-0.1, `transformer` of imdb-transformer and ag-transformer; or else for those of that architecture.
         """
         known = [row.name for row in self.rows]
         claimed = {name for claim in self.claims for name in claim.pair}
@@ -164,8 +164,10 @@ class PaperTable:
         return tuple({row.name: row for row in found}.values())
 
     def _like(self, name: str) -> list[TableRow]:
+        if any(row.name == name for row in self.rows):
+            return [self.row(name)]
         near = [row for row in self.rows if row.name.startswith(f"{name}-") or row.name.endswith(f"-{name}")]
-        return near if near and all(row.name != name for row in self.rows) else [self.row(name)]
+        return near or [row for row in self.rows if row.architecture == name] or [self.row(name)]
 
     def published(self, claim: Claim) -> float | None:
         """The difference that the paper prints."""
