@@ -35,7 +35,8 @@ def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -
 
 def _ordered_products(weight: Tensor) -> bool:
     """Whether oneDNN is there and computes as exactly as MKL."""
-    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    asked = ("_linear_pointwise", "_reorder_linear_weight")  # not public: another torch may lack either
+    known = torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in asked)
     single = weight.device.type == "cpu" and weight.dtype == torch.float32 and type(weight) is nn.Parameter
     exactly = torch.get_float32_matmul_precision() == "highest"
     return bool(known and single and exactly and torch.backends.mkldnn.enabled)
