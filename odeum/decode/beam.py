@@ -37,8 +37,8 @@ def beam_search(
     if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
     with Evaluation(model), folded(model):
-        target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache)
         most = limits(model, input_ids, attention_mask, max_length)
+        target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache, most)
         return _Search(target, most, beam, length_penalty, start, end).run()
 
 
@@ -80,7 +80,7 @@ class _Search:
         self.every = looks_every(device)
         self.answers: list[list[int]] = [[] for _ in range(batch)]
         self.sentences = list(range(batch))
-        self.most = most
+        self.most, self.longest_penalty = most, self.lengths_penalty(most + 1.0)
         self.least, self.longest = (int(most.min()), int(most.max())) if batch else (0, -1)
         self.width = 1
         self.ids = torch.full((batch, 1), start, dtype=torch.long, device=device)  # [batch · width, length]
@@ -120,10 +120,17 @@ class _Search:
         tokens, ended = (x.view(batch, -1).gather(1, index) for x in (tokens, ended))
         return scores, index // count, tokens, ended
 
+    def any(self, which: Tensor) -> bool:
+        """Whether there are some; where an answer would wait for the device's queue, there may be."""
+        return self.every > 1 or bool(which.any())
+
     def finish(self, scores: Tensor, parents: Tensor, ended: Tensor, length: int) -> None:
         """Keep the best ended translation of each sentence. To end, it must have made it into the beam."""
+        scores, ended = scores[:, : self.beam], ended[:, : self.beam]
+        if not self.any(ended):
+            return
         penalised = scores / self.lengths_penalty(torch.tensor(length + 1.0))
-        best, rank = penalised[:, : self.beam].masked_fill(~ended[:, : self.beam], -torch.inf).max(dim=1)
+        best, rank = penalised.masked_fill(~ended, -torch.inf).max(dim=1)
         better = (best > self.best) & ~self.over
         self.best = torch.where(better, best, self.best)
         self.keep(better, parents.gather(1, rank.unsqueeze(1)).squeeze(1), length)
@@ -138,10 +145,12 @@ class _Search:
     def judge(self, scores: Tensor, length: int) -> None:
         """Which sentences are over, by the scores of their open translations."""
         # log p only falls, and the penalty divides it by the more the longer: so this is the best still possible.
-        hope = scores[:, 0] / self.lengths_penalty(self.most + 1.0)
+        hope = scores[:, 0] / self.longest_penalty
         over = (hope <= self.best) | (scores[:, 0] == -torch.inf)
         if self.beam == 1:
             over |= self.best > -torch.inf
+        if not self.any(over):
+            return
         # One may end nowhere (the end has no probability at all): its best open translation is all there is.
         nowhere = over & ~self.over & (self.best == -torch.inf)
         self.keep(nowhere, torch.zeros_like(self.lengths), length)
@@ -160,14 +169,17 @@ class _Search:
     def go_on(self, stay: Tensor | None, scores: Tensor, parents: Tensor, tokens: Tensor) -> None:
         """Extend the open translations of the sentences that stay: all, if it is not said which."""
         batch, same = len(self.sentences), scores.shape[1] == self.width and stay is None
-        places = torch.arange(batch, device=scores.device) if stay is None else stay
-        rows = (places.unsqueeze(1) * self.width + parents[places]).flatten()
+        places = torch.arange(batch, device=scores.device)
+        if stay is not None:
+            places, scores, parents, tokens = stay, scores[stay], parents[stay], tokens[stay]
+        rows = (places.unsqueeze(1) * self.width + parents).flatten()
         in_place = same and self.every == 1 and torch.equal(rows, torch.arange(len(rows), device=rows.device))
         if not in_place:
-            self.target.select(rows, same)
-        self.ids = torch.cat((self.ids[rows], tokens[places].view(-1, 1)), dim=1)
-        self.scores, self.width = scores[places], scores.shape[1]
+            self.target.select(rows, same, scores.shape[1])
+        self.ids = torch.cat((self.ids[rows], tokens.view(-1, 1)), dim=1)
+        self.scores, self.width = scores, scores.shape[1]
         if stay is not None:
             self.sentences = [self.sentences[i] for i in stay.tolist()]
             kept = (x[stay] for x in (self.most, self.best, self.found, self.lengths, self.over))
             self.most, self.best, self.found, self.lengths, self.over = kept
+            self.longest_penalty = self.lengths_penalty(self.most + 1.0)

@@ -31,13 +31,13 @@ def sample(
     choice = Choice(temperature, top_k, top_p, generator).check()
     answers: list[list[int]] = [[] for _ in range(input_ids.shape[0])]
     with Evaluation(model), folded(model):
-        target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache)
         most = limits(model, input_ids, attention_mask, max_length)
+        target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache, most)
         sentences = torch.arange(len(answers), device=input_ids.device)
         ids = torch.full((len(answers), 1), start, dtype=torch.long, device=input_ids.device)
         while len(sentences):
             open_rows = most >= ids.shape[1]
-            token = choice.pick(target.log_probabilities(ids)) if bool(open_rows.any()) else ids[:, -1]
+            token = choice.pick(target.forbid(target.next_logits(ids))) if bool(open_rows.any()) else ids[:, -1]
             open_rows &= token != end
             for row in (~open_rows).nonzero().flatten().tolist():
                 answers[int(sentences[row])] = ids[row, 1:].tolist()

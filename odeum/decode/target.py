@@ -20,6 +20,10 @@ SLACK = 50
 """how much longer than its source a translation may become, if nothing else is said"""
 
 
+MOST_ROOM = 256
+"""positions that a cache of translations makes room for at once, however long they may become"""
+
+
 class Target:
     """The encoded sources and the caches of their decoder; rows may be repeated, reordered and dropped."""
 
@@ -30,13 +34,15 @@ class Target:
         attention_mask: Tensor | None,
         never: set[int],
         use_cache: bool,
+        most: Tensor,
     ) -> None:
         self.model = model
         self.mask = kept(input_ids, attention_mask)
         self.memory = model.encode(input_ids, self.mask)
         self.never = never
         cached = use_cache and cacheable(getattr(model, "decoder", model))
-        self.caches = (Cache(), Cache()) if cached else None
+        room = min(int(most.max()) + 1, MOST_ROOM) if len(most) else 0
+        self.caches = (Cache(room), Cache()) if cached else None
         self.decode, self.logits = model.decode, model.embedding.logits
         if cached and type(model) is TranslationModel:
             run = FlatStack(model.decoder, model)
@@ -44,28 +50,34 @@ class Target:
             if run.alone:
                 self.logits = output_of(model.embedding, self.logits, input_ids.shape[1])
 
-    def log_probabilities(self, ids: Tensor) -> Tensor:
+    def next_logits(self, ids: Tensor) -> Tensor:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
-        x = self.decode(fed, self.memory, self.mask, self.caches)
-        out = exact(self.logits(x[:, -1])).log_softmax(dim=-1)
+        return exact(self.logits(self.decode(fed, self.memory, self.mask, self.caches)[:, -1]))
+
+    def forbid(self, logits: Tensor) -> Tensor:
+        """The same logits, in which what never follows has no probability."""
         for token in self.never:
-            if 0 <= token < out.shape[-1]:  # padding may be no token at all
-                out[:, token] = -torch.inf
-        return out
+            if 0 <= token < logits.shape[-1]:  # padding may be no token at all
+                logits[:, token] = -torch.inf
+        return logits
 
     def candidates(self, ids: Tensor, count: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """The `count` likeliest next tokens of each row, all if there are fewer: their log-probabilities [rows, count],
         themselves, and the log-probability of the end [rows, 1]."""
-        log_p = self.log_probabilities(ids)
-        known = 0 <= end < log_p.shape[-1]
-        ends = log_p[:, end : end + 1] if known else torch.full_like(log_p[:, :1], -torch.inf)
-        return *largest(log_p, min(count, log_p.shape[-1])), ends
+        logits = self.next_logits(ids)
+        total = logits.logsumexp(dim=-1, keepdim=True)  # a probability is one among all, what never follows included
+        logits, words = self.forbid(logits), logits.shape[-1]
+        ends = logits[:, end : end + 1] - total if 0 <= end < words else torch.full_like(total, -torch.inf)
+        best, tokens = largest(logits, min(count, words))
+        return best - total, tokens, ends
 
-    def select(self, rows: Tensor, same_sources: bool) -> None:
-        """Go on with these rows; `same_sources` if each new row has the source of the row in its place."""
+    def select(self, rows: Tensor, same_sources: bool, together: int = 1) -> None:
+        """Go on with these rows; `same_sources` if each new row has the source of the row in its place, of which
+        always so many rows `together` have the same one."""
         if self.caches is not None:
             self.caches[0].reorder(rows)
+            self.caches[1].together = together
         if same_sources:
             return
         if self.caches is not None:
@@ -77,15 +89,16 @@ class Target:
 
 def limits(model: TranslationModel, input_ids: Tensor, attention_mask: Tensor | None, max_length: int | None) -> Tensor:
     """The most tokens a translation may have, for each source by itself: [batch]."""
+    mask = kept(input_ids, attention_mask)
     batch, length = input_ids.shape
     if max_length is not None and max_length < 0:
         raise OdeumError(f"max_length must be a number of tokens, not {max_length}")
     if max_length is not None:
         out = torch.full((batch,), max_length, device=input_ids.device)
-    elif attention_mask is None:
+    elif mask is None:
         out = torch.full((batch,), length + SLACK, device=input_ids.device)
     else:
-        out = attention_mask.long().sum(dim=1) + SLACK
+        out = mask.sum(dim=1) + SLACK
     settings = getattr(model, "settings", None)
     if settings is not None and settings.positions == "learned":
         out = out.clamp(max=settings.length - 1)  # the start takes a position too
