@@ -4,7 +4,8 @@
 
 `rk4` is the time of a Runge–Kutta step over that of an Euler step of the same field: four evaluations, so 4.0 would be
 free of overhead. `checkpointed` is over backpropagation through the same layers: a forward pass more, so 4/3 at most.
-`torchdiffeq` integrates the same field by the same tableau.
+`torchdiffeq` integrates the same field by the same tableau. Freed memory is kept, for all of them: what is asked is what
+the integrator costs, and not whose turn it was to have its pages mapped anew.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from turns import installed, record, take_turns
+from turns import installed, keep_freed_memory, record, take_turns
 
 from odeum.architectures import stack
 from odeum.fields import Context
@@ -56,6 +57,7 @@ def peer(width: int, activation: str) -> tuple[Callable[[Tensor], Tensor], list[
 
 def main() -> None:
     torch.set_num_threads(1)
+    kept = keep_freed_memory()
     found: dict[str, dict[str, float]] = {}
     for size, (batch, tokens, width) in SIZES.items():
         for activation in ("relu", "gelu"):
@@ -90,7 +92,7 @@ def main() -> None:
             print(f"{size}, {activation}")
             for name, ratio in row.items():
                 print(f"  {name:34} {ratio:.3f}")
-    record("solvers", {"ratios": found, "depth": DEPTH, "sizes": SIZES})
+    record("solvers", {"ratios": found, "depth": DEPTH, "sizes": SIZES, "freed memory is kept": kept})
 
 
 if __name__ == "__main__":

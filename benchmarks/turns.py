@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import importlib.metadata
 import importlib.util
@@ -59,6 +60,20 @@ def installed(package: str) -> bool:
     if not found:
         print(f"{package} is not installed: its rows are left out")
     return found
+
+
+def keep_freed_memory() -> bool:
+    """Let the C library keep what is freed, for every contestant; whether it can (glibc).
+
+    By itself glibc gives memory back once enough of it is free at the heap's end, which one contestant does after every
+    call and another never, by the luck of who allocated what before: up to 9,000 pages to be mapped anew, 7 % of a step.
+    """
+    trim_threshold, map_threshold, much = -1, -3, 1 << 30
+    try:
+        ask = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(ask(trim_threshold, much) and ask(map_threshold, much))
 
 
 def take_turns(
