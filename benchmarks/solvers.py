@@ -4,8 +4,8 @@
 
 `rk4` is the time of a Runge–Kutta step over that of an Euler step of the same field: four evaluations, so 4.0 would be
 free of overhead. `checkpointed` is over backpropagation through the same layers: a forward pass more, so 4/3 at most.
-`torchdiffeq` integrates the same field by the same tableau. Freed memory is kept, for all of them: what is asked is what
-the integrator costs, and not whose turn it was to have its pages mapped anew.
+`torchdiffeq` integrates the same field by the same tableau. Freed memory is kept, for all of them: what is asked is
+what the integrator costs, and not whose turn it was to have its pages mapped anew.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def installed(package: str) -> bool:
 def keep_freed_memory() -> bool:
     """Let the C library keep what is freed, for every contestant; whether it can (glibc).
 
-    By itself glibc gives memory back once enough of it is free at the heap's end, which one contestant does after every
-    call and another never, by the luck of who allocated what before: up to 9,000 pages to be mapped anew, 7 % of a step.
+    By itself glibc gives memory back once enough of it is free at the heap's end, which happens to one contestant after
+    every call and to another never, by the luck of who allocated what before: thousands of pages to be mapped anew.
     """
     trim_threshold, map_threshold, much = -1, -3, 1 << 30
     try:
