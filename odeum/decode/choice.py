@@ -50,7 +50,7 @@ class Choice(NamedTuple):
         return (drawn if tokens is None else tokens.gather(-1, drawn)).squeeze(-1)
 
 
-BLOCK = 128
+BLOCK = 64
 """tokens whose largest logit is found at once"""
 
 
