@@ -94,10 +94,11 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     if "memory" in found:
         yield ""
         yield from _grid(list(next(iter(found["memory"].values()))), found["memory"], 0)
-    others = found.get("machine", {}).get("others")
+    machine = found.get("machine", {})
+    others, vectors = machine.get("others"), f", {machine['vectors']}" if "vectors" in machine else ""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     busy = "" if others is None else f", others kept {others:g} cores busy"
-    yield f"\n`{found['command']}`, {found['date']}, {found.get('threads', 1)} thread{busy}; {versions}."
+    yield f"\n`{found['command']}`, {found['date']}, {found.get('threads', 1)} thread{vectors}{busy}; {versions}."
     if others is not None and others > BUSY:
         yield "\n**To be measured again**: the machine was busy with other work."
 

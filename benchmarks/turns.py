@@ -124,7 +124,12 @@ def record(name: str, body: Mapping[str, Any]) -> None:
     found = {
         **body,
         "threads": torch.get_num_threads(),
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "others": others()},
+        "machine": {
+            "processor": platform.machine(),
+            "vectors": torch.backends.cpu.get_cpu_capability(),
+            "cores": os.cpu_count(),
+            "others": others(),
+        },
         "versions": versions,
         "date": datetime.date.today().isoformat(),
         "command": " ".join(["script/bench", name, *sys.argv[1:]]),
