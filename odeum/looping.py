@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -157,15 +157,20 @@ class Looped(Stack):
         for state, flow, here in self._walk(x, context or Context(), leave=False):
             yield finished(state, flow, here)
 
-    def _walk(self, x: Tensor, context: Context, leave: bool) -> Iterator[tuple[Tensor, Any, Context]]:
-        """The state after each layer, its flow and its context; `leave`: samples that rest are left out on the way."""
-        count = self._count(x)
+    def _walk(
+        self, x: Tensor, context: Context, leave: bool, call: Callable[..., Tensor] | None = None
+    ) -> Iterator[tuple[Tensor, Any, Context]]:
+        """The state after each layer, its flow and its context; `leave`: samples that rest are left out on the way.
+
+        `call` calls a layer in another way: with the flow, the state, the context and the time.
+        """
+        count, call = self._count(x), call or self._call
         steps = self._carrying(context, self.order(count))
         for flow, time, here in itertools.islice(steps, self.core.start):
-            x = self._call(flow, x, here, time)
+            x = call(flow, x, here, time)
             yield x, flow, here
         if self.exit and not self.training and not x.is_meta:
-            for state, flow, here in self._until_rest(x, context, steps, leave):
+            for state, flow, here in self._until_rest(x, context, steps, leave, call):
                 x = state
                 yield x, flow, here
         else:
@@ -174,15 +179,15 @@ class Looped(Stack):
                 wanted = self.through is None or repeat >= count - self.through
                 for place, (flow, time, here) in enumerate(itertools.islice(steps, len(self.core))):
                     with torch.set_grad_enabled(torch.is_grad_enabled() and wanted):
-                        x = self._call(flow, self.injection(s, e) if place == 0 else x, here, time)
+                        x = call(flow, self.injection(s, e) if place == 0 else x, here, time)
                     yield x, flow, here
                 s = x
         for flow, time, here in steps:
-            x = self._call(flow, x, here, time)
+            x = call(flow, x, here, time)
             yield x, flow, here
 
     def _until_rest(
-        self, e: Tensor, context: Context, steps: Iterator[Any], leave: bool
+        self, e: Tensor, context: Context, steps: Iterator[Any], leave: bool, call: Callable[..., Tensor]
     ) -> Iterator[tuple[Tensor, Any, Context]]:
         """The repeats, in which positions come to rest one by one."""
         everything = torch.arange(e.shape[0], device=e.device)
@@ -201,7 +206,7 @@ class Looped(Stack):
             before = None if s is None else s[rows]
             x = self.injection(before, e[rows])
             for place, (flow, time, here) in enumerate(repeat):
-                x = self._call(flow, x, _select_rows(here, rows, len(everything)), time)
+                x = call(flow, x, _select_rows(here, rows, len(everything)), time)
                 if not leave and place < len(self.core) - 1:
                     yield x, flow, here
             if s is None or before is None:

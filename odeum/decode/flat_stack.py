@@ -15,6 +15,7 @@ from odeum.fields.derivatives import plain_autograd
 from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow, Stack
 from odeum.integrators import FixedSteps, LieTrotter, RungeKutta
+from odeum.looping import Looped
 
 Pass = Callable[[Tensor, Context], Tensor]
 FlatLayer = Callable[[Tensor, Context, float], Tensor]
@@ -71,10 +72,21 @@ def _all_hooks(module: nn.Module) -> list[Any]:
 
 def _flat_stack(stack: nn.Module) -> Pass | None:
     """The layers one after the other; None for a kind of stack that walks in a way of its own."""
-    if type(stack) is not Stack:
+    if not isinstance(stack, Stack) or type(stack) not in (Stack, Looped):
         return None
     flats = {flow: _flat_layer(flow) for flow in stack.flows}
     norm = (lambda x: x) if stack.norm is None else flat_map(stack.norm)
+    if isinstance(stack, Looped):
+
+        def call(flow: nn.Module, x: Tensor, context: Context, time: float) -> Tensor:
+            return flats[flow](x, context, time)
+
+        def looping(x: Tensor, context: Context) -> Tensor:
+            for state, _, _ in stack._walk(x, context, leave=True, call=call):
+                x = state
+            return norm(x)
+
+        return looping
     if any(getattr(flow, "remembering", None) for flow in flats):
 
         def carrying(x: Tensor, context: Context) -> Tensor:
