@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,9 +26,11 @@ class Held:
         self.field = field
         if torch.compiler.is_compiling():  # a graph has the weights as its inputs
             return
-        self.tensors = _tensors(field)
-        compiling = torch.compiler.is_compiling()  # a graph cannot look at versions, and keeps what it needs
-        self.versions = {} if compiling else {name: _version(x) for name, x in field.named_parameters()}
+        weights, buffers = list(_places(field, "_parameters")), list(_places(field, "_buffers"))
+        first = {id(place.held): place for place in reversed(weights + buffers)}  # one in several places is held once
+        self.tensors = {place.name: place.held for place in weights + buffers if first[id(place.held)] is place}
+        self.versions = {place.name: _version(place.held) for place in weights if place.name in self.tensors}
+        self.places = [*weights, *buffers, *_places(field, "_modules")]
 
     @property
     def wanted(self) -> dict[str, Tensor]:
@@ -36,9 +38,8 @@ class Held:
         return {name: x for name, x in self.tensors.items() if x.requires_grad}
 
     def swapped(self) -> bool:
-        """Whether the field has other weights by now."""
-        now = _tensors(self.field)
-        return now.keys() != self.tensors.keys() or any(x is not self.tensors[name] for name, x in now.items())
+        """Whether the field has other weights or parts by now."""
+        return any(place.part.get(place.key) is not place.held for place in self.places)
 
     def refuse_changed(self) -> None:
         """A weight that was written to since is not the one of the forward pass."""
@@ -98,8 +99,21 @@ def refuse_other_tensors(who: str, out: Tensor, inputs: Sequence[Tensor]) -> Non
             )
 
 
-def _tensors(field: Field) -> dict[str, Tensor]:
-    return {**dict(field.named_parameters()), **dict(field.named_buffers())}
+class _Place(NamedTuple):
+    """Where something stands: a module is slow to be asked for all it has, and is held in each layer of each step."""
+
+    name: str
+    part: dict[str, Any]
+    key: str
+    held: Any
+
+
+def _places(field: Field, kind: str) -> Iterator[_Place]:
+    for path, module in field.named_modules():
+        part = module.__dict__[kind]
+        for key, x in part.items():
+            if x is not None:
+                yield _Place(f"{path}.{key}" if path else key, part, key, x)
 
 
 def _version(x: Tensor) -> int:
