@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import nn
 
+import odeum.settings.model
 from odeum import OdeumError, build, hf, load
 from odeum.data.tokens import Bpe, Bytes, Listed
 from odeum.decode import beam_search, generate
@@ -296,6 +297,26 @@ def test_trainer_lowers_the_loss(tmp_path: Path) -> None:
     )  # fmt: skip
     transformers.Trainer(model=model, args=settings, train_dataset=rows).train()
     assert model(batch, labels=batch).loss < before
+
+
+@pytest.mark.parametrize("kind", ["Language", "Classification", "MaskedLanguage", "Translation", "Vision"])
+def test_batches_of_one_step_add_up(kind: str) -> None:
+    """Trainer tells each of the batches that make one step how many labels all of them have."""
+    image = {"image_size": 8, "patch_size": 4, "channels": 1, "classes": 3}
+    settings = getattr(odeum.settings.model, kind)(
+        **SMALL, **(image if kind == "Vision" else {"vocabulary": 23, "length": 40})
+    )
+    wrapped = next(c for c in vars(hf).values() if kind in getattr(c, "kinds", ()))
+    special = {"decoder_start_token_id": 1, "pad_token_id": 0} if kind == "Translation" else {}
+    model = wrapped.wrap(scrambled(build("parallel", settings)), **special)
+    labels = torch.randint(2, (6, 9)) if kind in ("Language", "MaskedLanguage", "Translation") else torch.arange(6) % 2
+    labels[0] = -100
+    ids = torch.randn(6, 1, 8, 8) if kind == "Vision" else torch.randint(23, (6, 9))
+    whole = model(ids, labels=labels).loss
+    shift = 5 if kind == "Language" else 0  # its first labels are told by nothing
+    count = int((labels != -100).sum()) - shift
+    parts = [model(ids[rows], labels=labels[rows], num_items_in_batch=count).loss for rows in ([0, 1, 2, 3], [4, 5])]
+    torch.testing.assert_close(torch.stack(parts).sum(), whole)
 
 
 def test_lora_trains_adapters_alone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import Stack
 from odeum.hf.configuration import OdeumConfig, refuse_kind
 from odeum.models import OdeumModel, assemble
+from odeum.models.base import IGNORE
 from odeum.settings.spelling import parse
 
 CARD = "README.md"
@@ -128,6 +129,14 @@ class OdeumPreTrainedModel(PreTrainedModel):
         self.odeum.settings = replace(self.odeum.settings, vocabulary=vocabulary)
         self.config.settings = {**self.config.settings, "vocabulary": vocabulary}
         return out
+
+    def _criterion(self, logits: Tensor, labels: Tensor, items: Any) -> Tensor:
+        """The mean loss of a batch; where `items` are said, its share of the mean over so many labels.
+
+        Trainer says them where several batches make one step, and adds up what it gets.
+        """
+        loss = self.odeum.criterion(logits, labels)
+        return loss if items is None else loss * ((labels != IGNORE).sum() / items)
 
     # running the layers
 

@@ -25,6 +25,7 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """`labels` are numbers of classes; −100 is ignored."""
@@ -33,7 +34,7 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         x, context = self.odeum.embed(input_ids, attention_mask, **types)
         x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
         logits = self.odeum.read_off(x, context)
-        loss = None if labels is None else self.odeum.criterion(logits, labels)
+        loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
         found: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": states}
         return SequenceClassifierOutput(**found)
 
@@ -52,6 +53,7 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """`labels` are the tokens where one is hidden, −100 elsewhere."""
@@ -59,7 +61,7 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         x, context = self.odeum.embed(input_ids, attention_mask, token_type_ids)
         x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
         logits = self.odeum.read_off(x, context)
-        loss = None if labels is None else self.odeum.criterion(logits, labels)
+        loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
         found: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": states}
         return MaskedLMOutput(**found)
 
@@ -88,6 +90,7 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> ImageClassifierOutput:
         """`pixel_values` are [batch, channels, height, width], normalised as by the image processor."""
@@ -95,6 +98,6 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         x = self.odeum.embed(pixel_values)
         x, states = self._states(self.odeum.stack, x, None, output_hidden_states)
         logits = self.odeum.read_off(x)
-        loss = None if labels is None else self.odeum.criterion(logits, labels)
+        loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
         found: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": states}
         return ImageClassifierOutput(**found)

@@ -71,6 +71,7 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """`labels` are the target and its end; they are shifted to the right for the decoder, −100 is ignored."""
@@ -96,7 +97,7 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         logits = ours.embedding.logits(x)
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten().long())
+            loss = self._criterion(logits, labels, num_items_in_batch)
         found: dict[str, Any] = {
             "loss": loss,
             "logits": logits,
