@@ -122,6 +122,14 @@ class OdeumPreTrainedModel(PreTrainedModel):
     def get_output_embeddings(self) -> nn.Module | None:
         return None
 
+    def set_output_embeddings(self, new_embeddings: Any) -> None:
+        """An output matrix of its own gets the weights of another; a tied one is the embedding."""
+        output: Any = self.get_output_embeddings()
+        if output is None:
+            raise OdeumError(f"{type(self).__name__} has no output matrix of its own: it is the embedding's")
+        output.weight, output.bias = new_embeddings.weight, new_embeddings.bias
+        output.out_features = output.weight.shape[0]
+
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """As for every model of transformers: rows are added, or cut off."""
         out = super().resize_token_embeddings(*args, **kwargs)

@@ -192,7 +192,7 @@ def _read_h5(path: Path) -> dict[str, Any]:
         import h5py
     except ImportError:
         raise OdeumError(
-            "reading an .h5 needs h5py: pip install h5py, or give an .npz or a mapping of arrays"
+            "reading an .h5 needs h5py; `pip install odeum[h5]`, or give an .npz or a mapping of arrays"
         ) from None
     items: dict[str, Any] = {}
 

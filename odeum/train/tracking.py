@@ -54,7 +54,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise OdeumError(
-                "TensorBoard is not installed; `pip install odeum[track]`, or leave --train.tensorboard out"
+                "TensorBoard is not installed; `pip install odeum[track]`, or track the run without it"
             ) from None
         self.writer = SummaryWriter(str(run.directory / "tensorboard"))
 
