@@ -222,8 +222,39 @@ def test_looks_are_told_and_a_stopped_row_is_no_gap(tmp_path: Path) -> None:
     assert rows[2].answer is not None and rows[2].answer.look == 3
     assert "worse by more than 1 point (3 seeds)" in report.table(rows, "md")
     assert rows[2].as_dict()["decided_at"] == 3
-    assert "after 3, 6 and 12 seeds, as planned" in " ".join(notes(comparison, rows))
+    told = " ".join(notes(comparison, rows))
+    assert "after 3, 6 and 12 of at most 12 seeds, as planned" in told and "got no more: `far` after 3 seeds" in told
     assert warnings(comparison, rows) == []
+
+
+def test_who_is_worse_is_said_beside_a_decision_for_another(tmp_path: Path) -> None:
+    """An end before the last look is no look at twelve seeds, and its plan takes no more of them."""
+    for seed in range(6):
+        luck = (0.004, -0.003, 0.0, 0.002, -0.005, 0.003)[seed]
+        write_run(tmp_path, "sequential", seed, 0.90 + luck)
+        write_run(tmp_path, "near", seed, 0.9 + luck + (0.003, -0.003)[seed % 2])
+        if seed < 3:
+            write_run(tmp_path, "far", seed, 0.70 + luck * 1.1)
+    write_plan(tmp_path, ["sequential", "near", "far"], seeds="auto:12")
+    comparison = report.read(tmp_path)
+    rows = report.rows(comparison)
+    assert [row.verdict for row in rows[1:]] == ["practically equal", "worse by more than the margin"]
+    told = report.headline(rows, "digits")
+    assert told.endswith("and no cheaper. `far` is worse by more than 1 point (after 3 seeds).")
+    looks = next(note for note in notes(comparison, rows) if "looked at" in note)
+    assert "after 3 and 6 of at most 12 seeds" in looks and "`far` after 3 seeds; `near` after 6 seeds" in looks
+    assert "With more architectures, the same command" in report.write(tmp_path).page.read_text()
+
+
+@pytest.mark.parametrize(
+    "scores, decision",
+    [((0.950, 0.971, 0.961), "is worth it"), ((0.905, 0.914, 0.913), "Nothing was shown to be better")],
+)
+def test_who_is_worse_is_said_whatever_else_is_decided(
+    tmp_path: Path, scores: tuple[float, ...], decision: str
+) -> None:
+    told, _ = compared(tmp_path, ("rk4", scores, 0.02), ("far", (0.70, 0.721, 0.711), 0.02))
+    assert decision in told and told.endswith(". `far` is worse by more than 1 point.")
 
 
 def test_seeds_added_after_a_look_are_pointed_out(tmp_path: Path) -> None:

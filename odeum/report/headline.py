@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from odeum.compare.verdicts import BETTER, VERDICTS
+from odeum.compare.verdicts import BETTER, VERDICTS, WORSE
 from odeum.report.prose import Scale, listing, more, ratio, verdict
 from odeum.report.row import Row
 
@@ -37,11 +37,11 @@ def headline(rows: Sequence[Row], data: str) -> str:
         return _too_few(done, base, data, scale)
     better = sorted((row for row in judged if row.verdict in BETTER), key=_rank_of_gain)
     if better:
-        return _worth_it(better[0], base, data, scale)
+        return _worth_it(better[0], base, data, scale) + _behind(judged)
     if equal := [row for row in judged if row.verdict == "practically equal"]:
-        return _equal(equal, judged, base, data)
+        return _equal(equal, judged, base, data) + _behind(judged)
     if still := [row for row in judged if row.verdict == "open"]:
-        return _open(still, base, data, scale)
+        return _open(still, base, data, scale) + _behind(judged)
     stay = f"Stay with `{base.architecture}` on {data}:"
     if left := [row.architecture for row in rows if row not in judged and not row.is_baseline]:
         worse = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'} worse"
@@ -62,6 +62,15 @@ def _rank_of_gain(row: Row) -> tuple[bool, float]:
     """The surest word first, then the greatest difference in the good direction."""
     mean = row.difference.mean if row.difference else 0.0
     return row.verdict != BETTER[0], -mean if row.higher_is_better else mean
+
+
+def _behind(judged: Sequence[Row]) -> str:
+    """Who is out of the question, and after how many seeds that was clear."""
+    told: dict[str, list[str]] = {}
+    for row in judged:
+        if row.verdict in WORSE:
+            told.setdefault(verdict(row).replace("(", "(after "), []).append(row.architecture)
+    return "".join(f" {listing(names)} {'is' if len(names) == 1 else 'are'} {word}." for word, names in told.items())
 
 
 def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from odeum.compare.intervals import ERROR
 from odeum.compare.outliers import far_runs
+from odeum.compare.seeds import Seeds
 from odeum.report.prose import Scale, count, duration, interval_note, listing, percent
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
@@ -175,11 +176,7 @@ def _verdicts(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
             "that would decide an open one supposes that difference and spread stay what they are.",
         ]
     if comparison.seeds and comparison.seeds.auto:
-        looks = [str(look.seeds) for look in comparison.seeds.looks]
-        out.append(
-            f"Results were looked at after {', '.join(looks[:-1])} and {looks[-1]} seeds, as planned; an architecture "
-            f"that was decided got no more. The error of {percent(ERROR)} is spent over all looks together."
-        )
+        out.append(_looks(comparison.seeds, rows))
     if not any(row.judged or row.group for row in rows):
         out.append("With one seed nothing can be told from luck; three seeds or more allow a verdict.")
     if other := next((row.other[0] for row in rows if row.other), None):
@@ -187,6 +184,23 @@ def _verdicts(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
             f"{other.capitalize()} is shown with its interval, but was not declared to decide: it has no verdict."
         )
     return out
+
+
+def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
+    """When results were looked at, and who got no more seeds from then on."""
+    most = max((len(row.seeds) for row in rows), default=0)
+    made = [str(look.seeds) for look in seeds.looks if look.seeds <= most]
+    told = f"after {' and '.join(filter(None, [', '.join(made[:-1]), made[-1]]))}" if made else "not yet"
+    early: dict[int, list[str]] = {}
+    for row in rows:
+        if row.answer and row.answer.look and row.answer.look < seeds.limit:
+            early.setdefault(row.answer.look, []).append(row.architecture)
+    stopped = "; ".join(f"{listing(names)} after {look} seeds" for look, names in sorted(early.items()))
+    ended = f": {stopped}" if stopped else ""
+    return (
+        f"Results were looked at {told} of at most {seeds.limit} seeds, as planned; an architecture that was decided "
+        f"got no more{ended}. The error of {percent(ERROR)} is spent over all looks together."
+    )
 
 
 def _far(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:

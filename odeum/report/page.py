@@ -151,8 +151,9 @@ def _repeat(comparison: ComparisonRecord) -> str:
     )
     if not command:
         return ""
+    # The looks of --seeds auto are planned once: a larger limit would be another promise.
+    added = "architectures" if comparison.seeds and comparison.seeds.auto else "seeds or architectures"
     return (
         f"<h2>Repeat or extend it</h2><pre>{escaped(command)}</pre>"
-        '<p class="soft">With more seeds or architectures, the same command keeps the runs that exist and adds the '
-        "missing ones.</p>"
+        f'<p class="soft">With more {added}, the same command keeps the runs that exist and adds the missing ones.</p>'
     )
