@@ -285,6 +285,16 @@ def test_one_seed_has_no_verdict_and_says_so(tmp_path: Path) -> None:
     assert report.headline(rows, "digits").startswith("One seed cannot tell")
 
 
+def test_a_margin_is_seen_in_the_numbers(tmp_path: Path) -> None:
+    """A loss whose seeds are a tenth apart, and two hundredths that matter: 0.0 [−0.1, +0.2] says nothing."""
+    for seed, luck in enumerate((0.1, -0.13, 0.02)):
+        write_run(tmp_path, "sequential", seed, 1 + luck, metric="loss", higher_is_better=False)
+        write_run(tmp_path, "rk4", seed, 1.01 + 1.4 * luck, metric="loss", higher_is_better=False)
+    write_plan(tmp_path, ["sequential", "rk4"], margin={"value": 0.02, "relative": True}, judge="loss")
+    rows = report.rows(report.read(tmp_path))
+    assert "| 0.997 ± 0.117 |" in report.table(rows, "md") and "| +0.009 [−0.10" in report.table(rows, "md")
+
+
 def test_lower_is_better(tmp_path: Path) -> None:
     for seed, luck in enumerate((0.0, 5.0, -3.0)):
         write_run(tmp_path, "sequential", seed, 120 + luck, metric="perplexity", higher_is_better=False)

@@ -163,6 +163,21 @@ def test_a_look_that_is_not_complete_decides_nothing() -> None:
     assert found["near", "base"].verdict.word == "open" and not found["far", "base"].verdict.open
 
 
+def test_between_two_looks_an_open_row_needs_what_was_estimated_and_not_what_the_next_look_lacks() -> None:
+    """A difference of one, a spread of five: three more seeds make the next look, and do not decide."""
+    scores = {"base": dict.fromkeys(range(6), 0.0), "wild": dict(enumerate((-6.0, 4.1, -1.3, 0.2, 3.3, -5.0)))}
+    scores["base"][0] = 0.001
+    pairs = to_baseline(list(scores), "base")
+    for count in (3, 4, 5):  # nothing is seen before the next look is complete
+        found = decide(first(scores, count), pairs, AUTO)["wild", "base"]
+        assert found.verdict.word == "open" and found.verdict.more is not None and found.verdict.more > 50
+        assert found.difference == decide(first(scores, 3), pairs, AUTO)["wild", "base"].difference
+        assert found.difference.level == pytest.approx(1 - 0.05 * 3 / 12)
+    near = {"base": dict.fromkeys(range(3), 0.0), "near": dict(enumerate((0.3, 0.9, 0.6)))}
+    found = decide(near, [("near", "base")], AUTO)["near", "base"]
+    assert found.verdict.word == "open" and found.verdict.more is not None and found.verdict.more >= 3
+
+
 def test_a_diverged_row_stops() -> None:
     scores = simulated(3, base=0.0, lost=1.0, near=0.4)
     scores["lost"][1] = math.nan

@@ -98,7 +98,8 @@ def decide(
     """What the results say of each declared pair that shares a seed.
 
     With several looks, a pair that was decided keeps its word and its interval; a row gets no more seeds once all its
-    pairs are decided; and a look that is not complete decides nothing: the pair is open, for the seeds it lacks.
+    pairs are decided; and a look that is not complete decides nothing: the pair stays what the look before found, or
+    is open for the seeds that the first one lacks.
     """
     seeds = criterion.seeds
     if seeds is None or not seeds.auto:
@@ -117,11 +118,20 @@ def decide(
             lacking = look.seeds - decision.difference.n
             if lacking and decision.difference.problem != "diverged":
                 late.add(pair)
-                decision = decision._replace(verdict=Verdict("open", lacking))
+                before = decisions.get(pair)
+                decision = _waiting(before, look) if before else decision._replace(verdict=Verdict("open", lacking))
             decisions[pair] = decision
         for name in {name for pair in pairs for name in pair} - going(pairs, decisions):
             stopped.setdefault(name, look.seeds)
     return decisions
+
+
+def _waiting(decision: Decision, look: Look) -> Decision:
+    """An open pair between two looks: what it was estimated to need, but at least the seeds of the next look."""
+    more = decision.verdict.more
+    if more is None:
+        return decision
+    return decision._replace(verdict=Verdict("open", max(more, look.seeds - decision.difference.n)))
 
 
 def going(pairs: Sequence[tuple[Name, Name]], decisions: Mapping[tuple[Name, Name], Decision]) -> set[Name]:

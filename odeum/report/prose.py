@@ -16,6 +16,8 @@ from odeum.report.row import Row
 from odeum.settings.metric import metric_named
 
 NONE = "–"
+MARGIN_STEPS = 5
+"""of the last digit inside a margin: a reader must see on which side of it an interval ends"""
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,16 @@ class Scale:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Scale:
-        """As many decimals as the smallest spread needs for one digit, between one and three, but three digits at least
-        of the smallest mean: an error may be measured in millionths."""
+        """As many decimals as the smallest spread needs for one digit, and the margin for five steps inside it, between
+        one and three, but three digits at least of the smallest mean: an error may be measured in millionths."""
         scores = [s for row in rows for s in (row.test, row.valid) if s]
         share = bool(rows) and metric_named(rows[0].metric).share and all(abs(s.mean) <= 1 for s in scores)
         factor = 100.0 if share else 1.0
-        smallest = min((s.spread * factor for s in scores if s.spread), default=0.0)
-        decimals = min(max(-math.floor(math.log10(smallest)), 1), 3) if smallest > 0 else 2
+        spreads = [s.spread * factor for s in scores if s.spread]
+        decimals = max((-math.floor(math.log10(x)) for x in spreads), default=2)
+        margins = (row.margin * factor for row in rows if row.margin)
+        decimals = max([decimals, *(math.ceil(-math.log10(x / MARGIN_STEPS) - 1e-9) for x in margins)])
+        decimals = min(max(decimals, 1), 3)
         least = min((abs(s.mean) * factor for s in scores if s.mean and math.isfinite(s.mean)), default=1.0)
         decimals = max(decimals, min(2 - math.floor(math.log10(least)), 12)) if least < 0.1 and not share else decimals
         return cls(factor, decimals, " %" if share else "", " points" if share else "")
