@@ -116,3 +116,11 @@ def test_a_failed_run_is_named_and_a_bug_is_told_in_full() -> None:
     bug = Event("failed", {"sentence": "KeyError: 'x'", "traceback": "Traceback …\nKeyError: 'x'\n"})
     assert _complaint("rk4 seed 1", bug) == ["rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"]
     assert _complaint("rk4 seed 1", Event("done", {"test": {}})) == []
+
+
+def test_two_spellings_of_one_architecture_are_one_row_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    names = "parallel,sequential,sequential:method=lie-trotter,parallel"
+    assert main(["compare", "digits", "--architectures", names, "--print_config"]) == 0
+    told = capsys.readouterr().err
+    assert "sequential:method=lie-trotter is the same architecture as sequential, so it is one row" in told
+    assert "parallel is named twice" in told

@@ -11,6 +11,7 @@ import pytest
 from synthetic_runs import digits, write_plan, write_run
 
 from odeum import report
+from odeum.cli import main
 from odeum.compare.pace import Pace
 from odeum.errors import OdeumError
 from odeum.report.notes import notes, warnings
@@ -266,6 +267,29 @@ def test_a_collapsed_run_is_pointed_out(tmp_path: Path) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.91, 0.31, 0.92), 0.02))
     told = " ".join(warnings(report.read(tmp_path), rows))
     assert "Seed 1 of `rk4` is far off its other seeds (31.0 %)" in told
+
+
+def test_models_that_have_not_learned_are_pointed_out_and_the_terminal_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two models at the level of a guess are practically equal, which says nothing of their layers."""
+    for name, shift in (("sequential", 0.0), ("rk4", 0.002)):
+        for seed in range(3):
+            folder = write_run(tmp_path, name, seed, 0.1 + shift + seed / 1000)
+            result = json.loads((folder / "result.json").read_text())
+            result["test"]["majority_accuracy"] = 0.1
+            (folder / "result.json").write_text(json.dumps(result))
+    write_plan(tmp_path, ["sequential", "rk4"])
+    found = report.read(tmp_path)
+    told = "No architecture is 1 point above always saying the most frequent class (10 %)"
+    assert any(text.startswith(told) for text in warnings(found, report.rows(found)))
+    assert main(["report", str(tmp_path)]) == 0 and f"note: {told}" in capsys.readouterr().err
+    poor = tmp_path / "bleu"
+    for name in ("sequential", "rk4"):
+        for seed in range(2):
+            write_run(poor, name, seed, 0.05 + seed / 100, metric="bleu")
+    write_plan(poor, ["sequential", "rk4"])
+    assert "No architecture is 0.5 above having learned nothing" in report.write(poor).remarks[0]
 
 
 def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from odeum.commands.options import Parser, model_names
@@ -20,9 +21,9 @@ from odeum.commands.request import (
 from odeum.compare.plan import began_by, check_plan
 from odeum.compare.seeds import NO_BASELINE, Seeds
 from odeum.distributed.ranks import complain, is_main, leave
-from odeum.errors import choose
-from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.spelling import parse, split_spellings
+from odeum.errors import choose, notice
+from odeum.settings.architecture import ARCHITECTURES, Architecture
+from odeum.settings.spelling import parse, spell, split_spellings
 
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
 
@@ -96,6 +97,7 @@ def run(argv: list[str]) -> int:
         given["train"] = {**given.get("train", {}), "budget": given["budget"]}
     names = split_spellings(given.get("architectures", DEFAULT))
     architectures = {name: parse(name) for name in names}
+    _tell_twins(architectures, names)
     seeds = Seeds.parse(given.get("seeds", 3))
     baseline = given.get("baseline")
     first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
@@ -160,11 +162,22 @@ def run(argv: list[str]) -> int:
     report = write(directory)
     found = read(directory)
     print(table(rows(found), form))
-    remarks = [f"note: {note}\n" for note in data_notes(found)]
+    remarks = [f"note: {note}\n" for note in [*report.remarks, *data_notes(found)]]
     print(f"{report.headline}\n{''.join(remarks)}report: {report.page}", file=sys.stderr)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def _tell_twins(architectures: Mapping[str, Architecture], names: Sequence[str]) -> None:
+    """Two spellings of one architecture are one row; whoever wrote both learns why there is one."""
+    first: dict[str, str] = {}
+    for name in names:
+        own = spell(architectures[name])
+        if own in first:
+            same = "is named twice" if name == first[own] else f"is the same architecture as {first[own]}"
+            notice(f"{name} {same}, so it is one row of the table")
+        first.setdefault(own, name)
 
 
 def _show(directory: Path) -> None:

@@ -35,7 +35,8 @@ def run(argv: list[str]) -> int:
         if len(directories) > 1:
             print(f"{'## ' if form == 'md' else ''}{found.data} ({directory})\n")
         print(table(made, form))
-        print(f"{report.headline}\nreport: {report.page}", file=sys.stderr)
+        remarks = "".join(f"note: {remark}\n" for remark in report.remarks)
+        print(f"{report.headline}\n{remarks}report: {report.page}", file=sys.stderr)
         compared.append((found, made))
     if len(directories) > 1:
         print(_overall(overall_ranks(compared), len(compared)))

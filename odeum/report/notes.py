@@ -11,6 +11,7 @@ from odeum.compare.seeds import Seeds
 from odeum.report.prose import Scale, count, duration, interval_note, listing, percent
 from odeum.report.records import ComparisonRecord
 from odeum.report.row import Row
+from odeum.settings.metric import METRICS
 
 MATCH_NOTES = {
     "steps": "Every architecture took the same number of optimizer steps on the same batches; "
@@ -97,7 +98,7 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         if row.diverged:
             seeds = ", ".join(map(str, row.diverged))
             out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
-    out += _far(comparison, rows)
+    out += [*_unlearned(comparison, rows), *_far(comparison, rows)]
     if comparison.looked:
         seen = " and ".join(map(str, comparison.looked))
         out.append(
@@ -201,6 +202,26 @@ def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
         f"Results were looked at {told} of at most {seeds.limit} seeds, as planned; an architecture that was decided "
         f"got no more{ended}. The error of {percent(ERROR)} is spent over all looks together."
     )
+
+
+def _unlearned(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
+    """Architectures that have not learned are alike, and that says nothing of their layers."""
+    scores = [row.score for row in rows if row.score]
+    if not comparison.higher_is_better or not scores or comparison.metric not in METRICS:
+        return []
+    said = [row.beside["majority_accuracy"].mean for row in rows if "majority_accuracy" in row.beside]
+    judged_by_it = comparison.metric == "accuracy" and bool(said)
+    least = max(said) if judged_by_it else 0.0
+    if any(score.mean >= least + comparison.margin.size(score.mean) for score in scores):
+        return []
+    chance = (
+        f"always saying the most frequent class ({percent(least)})" if judged_by_it else "having learned nothing (0)"
+    )
+    margin = comparison.facts.spell_margin(comparison.margin)
+    return [
+        f"No architecture is {margin} above {chance}: they have not learned yet, and a verdict says nothing of "
+        "their layers. Train for longer."
+    ]
 
 
 def _far(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:

@@ -25,6 +25,8 @@ class Report:
     csv: Path
     plots: tuple[Path, ...]
     headline: str
+    remarks: tuple[str, ...] = ()
+    """what makes the comparison less than it seems, and was not told yet"""
 
 
 def write(directory: str | Path) -> Report:
@@ -38,13 +40,16 @@ def write(directory: str | Path) -> Report:
     except OSError as error:
         raise OdeumError(f"cannot write '{root / 'plots'}': {error.strerror or error}") from None
     answer = headline(made, comparison.data)
-    remarks = "".join(f"- {markdown(text)}\n" for text in [*warnings(comparison, made), *notes(comparison, made)])
+    doubts = warnings(comparison, made)
+    remarks = "".join(f"- {markdown(text)}\n" for text in [*doubts, *notes(comparison, made)])
+    told = {f"{sentence}." for sentence in comparison.left_out}
     report = Report(
         root / "report.html",
         root / "table.md",
         root / "table.csv",
         tuple(f.svg for f in figures),
         answer.replace("`", ""),
+        tuple(text.replace("`", "") for text in doubts if text not in told),
     )
     _replace(report.markdown, f"{markdown(answer)}\n\n{table(made, 'md')}\n{remarks}")
     _replace(report.csv, table(made, "csv"))
