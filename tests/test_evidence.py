@@ -101,6 +101,9 @@ def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.C
     assert main(["evaluate", str(second), "--solver", "rk4", "--steps", "2", "--format", "csv"]) == 0
     head, trained, changed = capsys.readouterr().out.strip().split("\n")
     assert head.startswith("run,split,solver,loss") and "euler" in trained and "rk4, 2 steps" in changed
+    assert main(["evaluate", str(first), str(second), "--solver", "heun"]) == 0  # each solver against its own model
+    shown = capsys.readouterr().out
+    assert all(f"column {pair}," in shown for pair in ("2 minus column 1", "3 minus column 1", "4 minus column 3"))
 
 
 def test_models_of_other_data_are_not_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,3 +35,15 @@ def test_two_comparisons_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*words, "--format", "csv"]) == 2
     assert main([*words[:2], "--out", "page.html"]) == 2
     assert "--out is the page of several comparisons" in capsys.readouterr().err
+
+
+def test_a_folder_may_be_named_and_one_architecture_is_no_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, other in (("one", "rk4"), ("two", "macaron")):
+        for name in ("sequential", other):
+            write_run(tmp_path / place, name, 0, 0.9)
+    words = ["report", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(tmp_path / "all")]
+    assert main(words) == 0
+    assert "no two architectures are in all 2 comparisons" in capsys.readouterr().out
+    assert "there is no order over all of them" in (tmp_path / "all" / "overview.html").read_text()

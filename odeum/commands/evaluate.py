@@ -163,12 +163,14 @@ def _short(directory: str) -> str:
 
 
 def _differences(found: list[Measured]) -> list[str]:
-    """The others' mean loss minus the first one's, paired by example: of these trained models, not of architectures."""
+    """Mean losses paired by example: a changed solver against its own model, other models against the first; of these
+    trained models, not of architectures."""
     from odeum.compare.statistics import summarise, t_quantile
 
-    first, *others = found
     out = []
-    for index, other in enumerate(others, 2):
+    for index, other in enumerate(found[1:], 2):
+        against = index - 1 if found[index - 2].run == other.run else 1
+        first = found[against - 1]
         if first.evidence is None or other.evidence is None:
             continue
         summary = summarise((other.evidence.losses.double() - first.evidence.losses.double()).tolist())
@@ -177,8 +179,8 @@ def _differences(found: list[Measured]) -> list[str]:
         half = t_quantile(0.975, summary.n - 1) * summary.spread / summary.n**0.5
         low, high = summary.mean - half, summary.mean + half
         out.append(
-            f"loss of column {index} minus column 1, paired by example: {summary.mean:+.4g} [{low:+.4g}, {high:+.4g}] "
-            f"(95 %{' each' if len(others) > 1 else ''}, {summary.n} examples)"
+            f"loss of column {index} minus column {against}, paired by example: {summary.mean:+.4g} "
+            f"[{low:+.4g}, {high:+.4g}] (95 %{' each' if len(found) > 2 else ''}, {summary.n} examples)"
         )
     if out:
         out.append("(these trained models on examples like these; other seeds of their architectures may differ)")

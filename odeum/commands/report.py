@@ -8,6 +8,7 @@ from pathlib import Path
 
 from odeum.commands.options import Parser
 from odeum.errors import OdeumError, choose
+from odeum.storage import make_directory
 
 
 def run(argv: list[str]) -> int:
@@ -41,14 +42,23 @@ def run(argv: list[str]) -> int:
     if len(directories) > 1:
         print(_overall(overall_ranks(compared), len(compared)))
         parents = [Path(directory).resolve().parent for directory in directories]
-        page = Path(given.get("out") or Path(os.path.commonpath(parents)) / "overview.html")
+        page = _page(given["out"]) if given.get("out") else Path(os.path.commonpath(parents)) / "overview.html"
         print(f"all of them on one page: {write_overview(compared, page)}", file=sys.stderr)
     return 0
+
+
+def _page(out: str) -> Path:
+    """The page that was named, or one in the folder that was."""
+    path = Path(out)
+    if path.suffix and not path.is_dir():
+        return path
+    make_directory(path)
+    return path / "overview.html"
 
 
 def _overall(ranks: dict[str, float], count: int) -> str:
     """The mean ranks, best first; a rank has no interval, so it is no verdict."""
     if not ranks:
-        return f"no architecture is in all {count} comparisons, so there is no overall ranking"
+        return f"no two architectures are in all {count} comparisons, so there is no overall ranking"
     lines = "\n".join(f"{value:6.2f}  {name}" for name, value in ranks.items())
     return f"mean rank over {count} comparisons (1 is best; an order, not a verdict)\n{lines}"

@@ -20,9 +20,10 @@ Compared = tuple[ComparisonRecord, Sequence[Row]]
 
 
 def overall_ranks(found: Sequence[Compared]) -> dict[str, float]:
-    """The mean rank of each architecture that all comparisons have, the best first."""
+    """The mean rank of each architecture that all comparisons have, the best first; of one alone there is none."""
     tables = [{row.architecture: row.score.mean for row in rows if row.score} for _, rows in found]
-    return mean_ranks(tables, [record.higher_is_better for record, _ in found])
+    ranks = mean_ranks(tables, [record.higher_is_better for record, _ in found])
+    return ranks if len(ranks) > 1 else {}
 
 
 def _names(found: Sequence[Compared]) -> list[str]:
@@ -57,7 +58,7 @@ def write_overview(found: Sequence[Compared], path: Path) -> Path:
 def _answer(ranks: Mapping[str, float]) -> str:
     """A rank has no interval, so it is an order and no verdict."""
     if not ranks:
-        return "No architecture is in all of these comparisons, so there is no order over all of them."
+        return "No two architectures are in all of these comparisons, so there is no order over all of them."
     best = [name for name, rank in ranks.items() if rank == min(ranks.values())]
     names = " and ".join(f"`{name}`" for name in best)
     return (
