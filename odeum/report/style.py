@@ -28,6 +28,7 @@ p, li { max-width: 46em; text-wrap: pretty; }
 .groups li { max-width: none; } .groups + .card { margin-top: 14px; }
 .pill { display: inline-block; padding: 1px 9px; border-radius: 99px; font-size: 13.5px; line-height: 1.6;
   background: var(--even-bg); white-space: nowrap; }
+td .pill { white-space: normal; border-radius: 13px; line-height: 1.4; }
 .pill.better { background: var(--good-bg); color: var(--good); font-weight: 600; }
 .pill.worse { background: var(--bad-bg); color: var(--bad); font-weight: 600; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
