@@ -1,0 +1,45 @@
+"""Kept comparisons on the page of results: each line as the report writes it from the files, by their command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from odeum import report
+from odeum.storage import read_json
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+KEPT = list(dict.fromkeys(re.findall(r"table by\s+`odeum report results/([\w-]+)`", PAGE)))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def test_there_are_kept_comparisons() -> None:
+    assert "digits" in KEPT and "digits-auto" in KEPT
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_page_shows_what_the_files_say(name: str) -> None:
+    place = re.search(rf"table by\s+`odeum report results/{name}`", PAGE)
+    assert place is not None
+    shown = re.search(r"(?:^\|.*\n)+", PAGE[place.end() :], re.MULTILINE)
+    assert shown is not None
+    head, _, *lines = map(cells, shown[0].splitlines())
+    made = report.table(report.rows(report.read(ROOT / "results" / name)), "md")
+    all_heads, _, *wanted = map(cells, made.splitlines())
+    chosen = [all_heads.index(column) for column in head]
+    assert lines == [[line[i] for i in chosen] for line in wanted]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_page_names_the_command(name: str) -> None:
+    """How many ran at once changes nothing, so it may be left out."""
+    before = PAGE[: re.search(rf"table by\s+`odeum report results/{name}`", PAGE).start()]  # ty: ignore[unresolved-attribute]
+    told = re.findall(r"`(odeum compare [^`]*)`", " ".join(before.split()))[-1]
+    kept = read_json(ROOT / "results" / name / "comparison.json")["command"]
+    assert told == re.sub(r" --jobs \S+", "", kept)
