@@ -41,6 +41,14 @@ def test_the_table_fits_and_loses_names_first(width: int, seeds: int) -> None:
     assert ("seed 0" in shown) == (width >= {3: 60, 12: 200}[seeds])
 
 
+def test_before_there_are_runs_it_says_what_is_done() -> None:
+    """No empty table, and no "0 of 0 runs, 0s left"."""
+    console, out = Console(file=(file := io.StringIO()), width=24), Board("accuracy", True, stream=io.StringIO())
+    console.print(out._table())
+    shown = file.getvalue()
+    assert "measuring" in shown and "0 of 0" not in shown and all(len(line) <= 24 for line in shown.splitlines())
+
+
 def test_what_was_there_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight of ten runs of an earlier call; then ten seconds for half a run, and one and a quarter are left."""
     now = 100.0

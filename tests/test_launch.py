@@ -147,3 +147,11 @@ def test_how_far_a_run_elsewhere_is_is_read_from_its_folder(
     assert event.kind == "progress" and event.content["fraction"] == pytest.approx(fraction)
     (job.directory / "metrics.jsonl").write_text("[1, 2]\n")
     assert list(progress_of(spec)) == []
+
+
+def test_a_ray_that_cannot_start_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sockets lie in a folder whose path may be too long for them: no ConnectionError, and no bug of ours."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("long" * 40)))
+    with pytest.raises(OdeumError, match="Ray could not be started here: "):
+        launcher("ray", "2", 1, tmp_path).__enter__()

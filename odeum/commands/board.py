@@ -14,6 +14,8 @@ from odeum.train.progress import clock_time
 MARKS = {"done": "✓", "diverged": "diverged", "cut off": "cut off", "failed": "failed", "interrupted": "stopped"}
 EVERY = 15.0
 """seconds between two lines where nobody looks on"""
+BEFORE = "measuring what a step costs …"
+"""what is done before there are runs to show"""
 NAME_ROOM = 16
 """characters of a name that are worth more than a cell for each seed"""
 
@@ -136,6 +138,8 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
+        if not self.runs:
+            return Text(BEFORE)
         names = list(dict.fromkeys(name for name, _ in self.runs))
         seeds = sorted({seed for _, seed in self.runs})
         rows = [[self._cell(name, seed) for seed in seeds] for name in names]

@@ -47,8 +47,9 @@ class Ray:
         self.jobs, self.plugins = jobs, plugins
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-        except (ConnectionError, ValueError) as error:
-            raise OdeumError(f"there is no Ray cluster at '{address}': {' '.join(str(error).split())}") from None
+        except Exception as error:  # Ray raises several kinds, bare ones among them: a slow start, a path too long
+            where = "Ray could not be started here" if address is None else f"there is no Ray cluster at '{address}'"
+            raise OdeumError(f"{where}: {' '.join(str(error).split())}") from None
         self.gpus = ray.cluster_resources().get("GPU", 0) > 0
 
     def __enter__(self) -> Ray:
