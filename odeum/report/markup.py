@@ -42,7 +42,8 @@ def pill(word: str) -> str:
     """A verdict with its colour and sign."""
     kind = next((kind for kind in ("better", "worse") if word.startswith(kind)), "even")
     sign = {"better": "▲ ", "worse": "▼ "}.get(kind, "")
-    return f'<span class="pill {kind}">{sign}{escaped(word)}</span>'
+    text = escaped(word).replace(" seeds)", "&nbsp;seeds)")  # a number and its noun stay together
+    return f'<span class="pill {kind}">{sign}{text}</span>'
 
 
 def verdict_list(rows: Sequence[Row]) -> str:
