@@ -6,9 +6,27 @@ import difflib
 import warnings
 from collections.abc import Iterable
 
+_given: dict[str, str] = {}
+"""what a user named, by the place where its content lies unpacked"""
+
+
+def call(place: object, name: object) -> None:
+    """From now on sentences say `name` for what lies at `place`, a file or a folder that a user never saw."""
+    _given[str(place)] = as_given(str(name))
+
+
+def as_given(sentence: str) -> str:
+    """A sentence, or a path, with the names that a user knows."""
+    for place in sorted(_given, key=len, reverse=True):  # a file before the folder that it lies in
+        sentence = sentence.replace(place, _given[place])
+    return sentence
+
 
 class OdeumError(ValueError):
     """Says, in one sentence, which value is wrong, where, and what would be right."""
+
+    def __init__(self, *sentence: object) -> None:
+        super().__init__(*(as_given(part) if isinstance(part, str) else part for part in sentence))
 
 
 class Notice(UserWarning):
@@ -16,7 +34,7 @@ class Notice(UserWarning):
 
 
 def notice(sentence: str) -> None:
-    warnings.warn(sentence, Notice, stacklevel=3)
+    warnings.warn(as_given(sentence), Notice, stacklevel=3)
 
 
 class Diverged(OdeumError):

@@ -108,7 +108,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("valid.txt test.txt", "none of valid.txt, test.txt is named as the training part"),
         ("train.csv test.csv", "has the rows of its training part"),
         ("--kind language p.en p.en", "'p.en' is given twice"),
-        ("--kind language a.parquet", "'a.parquet' is a Parquet table, not plain text; save it as .csv"),
+        ("--kind language a.parquet", "'a.parquet' is a Parquet table whose end is missing"),
         ("a.gz", "'a.gz' is compressed by gzip, not plain text; unpack it first"),
         ("a.zip", "'a.zip' is a ZIP archive, not plain text; unpack it first"),
         ("a.npz", "'a.npz' is a file of NumPy arrays, not plain text; give images as files"),

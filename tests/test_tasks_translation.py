@@ -115,19 +115,22 @@ def test_a_tsv_of_pairs_is_recognised(tmp_path):
 
 
 def test_long_and_empty_pairs_are_counted(tmp_path):
-    rows = [*sentences(100), ("one " * 80, "eins " * 80), ("one.", ""), ("", "")]
+    rows = [*sentences(100), ("one " * 80, "eins " * 80), ("one.", ""), ("", ""), *((f"{i}",) * 2 for i in range(40))]
     with pytest.warns(UserWarning) as caught:
         task = open_task(*write(tmp_path, "x", rows), length=32)
     warned = " ".join(str(w.message) for w in caught)
-    assert "empty side were left out: 2" in warned
+    assert "empty side were left out: 2" in warned and "two sides are the same text: 40 of 141" in warned
     assert "more than 31 tokens were left out: 1" in warned or "more than" not in warned
-    assert len(task.parts["train"][0]) + len(task.parts["valid"][0]) + len(task.parts["test"][0]) in (100, 101)
+    assert len(task.parts["train"][0]) + len(task.parts["valid"][0]) + len(task.parts["test"][0]) in (140, 141)
 
 
 def test_bad_pairs_get_a_sentence(tmp_path):
     source, target = write(tmp_path, "train", sentences(50))
     target.write_text(target.read_text() + "noch eine\n")
     with pytest.raises(OdeumError, match=r"has 50 lines and .* has 51"):
+        open_task(source, target)
+    target.write_text(source.read_text().replace("\n", " \n"))
+    with pytest.raises(OdeumError, match=r"train\.de': the two sides are the same texts, so there is nothing to trans"):
         open_task(source, target)
     target.write_text("")
     with pytest.raises(OdeumError, match=r"train\.de' is empty"):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odeum.errors import OdeumError
+from odeum.data.inputs import text_inputs
+from odeum.errors import Notice, OdeumError
 from odeum.tasks import load_task, open_task, reopen_task
 
 ROWS = [{"text": f"number {i} is {'gut' if i % 2 else 'schlecht, süß'}", "label": "ab"[i % 2]} for i in range(60)]
@@ -81,6 +82,60 @@ def test_parquet_and_save_to_disk(tmp_path: Path, plain: Path) -> None:
         open_task(tmp_path / "bytes.parquet")
 
 
+def test_parquet_that_is_damaged_or_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'data' is not installed")
+    import pyarrow.parquet as parquet
+
+    table, path = arrow.Table.from_pylist(ROWS), tmp_path / "rows.parquet"
+    parquet.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    whole = path.read_bytes()
+    place = whole.index(b"number 7")
+    flipped = whole[:place] + b"N" + whole[place + 1 :]
+    for content in (flipped, whole[:4] + bytes(len(whole) - 8) + whole[-4:], whole[: len(whole) // 2] + b"PAR1"):
+        path.write_bytes(content)
+        with pytest.raises(OdeumError, match=r"rows.parquet' is a Parquet table that cannot be read: "):
+            open_task(path)
+    twice = arrow.Table.from_arrays([table["text"], table["label"], table["label"]], ["text", "label", "label"])
+    parquet.write_table(twice, path)
+    with pytest.raises(OdeumError, match=r"rows.parquet' has 2 columns named 'label'"):
+        open_task(path)
+    monkeypatch.setattr("odeum.settings.limits.UNPACKED_FREELY", 1e5)
+    long = arrow.array(["x" * 100_000]).dictionary_encode().take(arrow.array([0] * 5_000))
+    parquet.write_table(arrow.table({"text": long, "label": ["a"] * 5_000}), path, compression="zstd")
+    with pytest.raises(OdeumError, match="unpacks to over 200 times its size"):
+        open_task(path)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.zip", "rows.npz"])
+def test_what_was_cut_is_said_to_be(tmp_path: Path, name: str) -> None:
+    start = b"PAR1" if name == "rows.parquet" else b"PK\x03\x04"
+    for size in (0, 4, 400):
+        (tmp_path / name).write_bytes(start + bytes(size))
+        with pytest.raises(OdeumError, match=rf"{name}' is a .* whose end is missing; copy or download it again"):
+            open_task(tmp_path / name)
+
+
+def test_sentences_name_what_was_given(tmp_path: Path) -> None:
+    """A user knows the archive and what is in it, not where it was unpacked."""
+    (tmp_path / "one.csv.gz").write_bytes(gzip.compress(b"alpha,beta\n" + b"1,2\n3,4\n" * 30))
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("in/train.csv", "text,label\n" + "a film,good\na book,bad\n" * 30)
+        archive.writestr("in/test.csv", "text,label\na film,good,or,not\n")
+    for name, sentence in (("one.csv.gz", "'PATH' has no recog"), ("two.zip", "row 2 of 'PATH/in/test.csv' has 4")):
+        with pytest.raises(OdeumError) as caught:
+            open_task(tmp_path / name)
+        assert sentence.replace("PATH", str(tmp_path / name)) in str(caught.value)
+    asked = list(text_inputs([str(tmp_path / "two.zip"), str(tmp_path / "one.csv.gz")], ["text"]))
+    assert [str(item.error) for item in asked][1].startswith(f"'{tmp_path / 'one.csv.gz'}' has no column 'text'")
+
+
+def test_what_is_missing_in_objects_is_an_empty_cell(tmp_path: Path) -> None:
+    """Libraries write NaN for it, which would be a class of that name."""
+    (tmp_path / "rows.jsonl").write_text(LINES + '{"text": "x", "label": NaN}\n{"text": "y", "label": null}\n')
+    with pytest.warns(Notice, match="without a label were left out: 2"):
+        assert open_task(tmp_path / "rows.jsonl").facts()["classes"] == 2
+
+
 def test_arrays_of_images(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 3), dtype=np.uint8)
     np.savez(
@@ -143,7 +198,7 @@ def test_bombs_pickles_and_ways_out_are_refused(tmp_path: Path, monkeypatch: pyt
         ("out.zip", "holds '../../evil.txt', which lies outside of it"),
         ("pickled.npz", "the array 'images' of .* holds pickled objects, which are not opened"),
         ("claims.npz", "claims 81,000,000,000 bytes, more than there are"),
-        ("cut.csv.gz", "is compressed by gzip that cannot be read"),
+        ("cut.csv.gz", "is a gzip file that cannot be read"),
     ):
         with pytest.raises(OdeumError, match=sentence):
             open_task(tmp_path / name)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, as_given
 from odeum.terminal import LiveLine, to_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Answers(Protocol):
 def _record(task: Task, item: PredictInput, sample: int | None) -> dict[str, Any]:
     """What was asked, and where it stood."""
     where = {} if item.file is None else {"file": item.file} | ({} if item.row is None else {"row": item.row})
-    return {**where, "input": item.text, **({} if sample is None else {"sample": sample})}
+    return {**where, "input": as_given(item.text), **({} if sample is None else {"sample": sample})}
 
 
 class Printed:
@@ -47,7 +47,7 @@ class Printed:
         if isinstance(answer, OdeumError):
             return
         if self.form == "text":
-            print(self.task.shown(item.text, answer), flush=True)
+            print(self.task.shown(as_given(item.text), answer), flush=True)
         else:
             print(to_json({**_record(self.task, item, sample), "output": self.task.plain(answer)}), flush=True)
 

@@ -16,6 +16,7 @@ from odeum.data.files import (
     regular,
 )
 from odeum.data.table_files import Columns, Table, find_text, looks_like_head, open_table
+from odeum.data.unpacking import plain_files
 from odeum.errors import OdeumError
 
 
@@ -45,7 +46,7 @@ def image_inputs(names: Sequence[str], column: str | None = None) -> list[Predic
 
 
 def _images(name: str, column: str | None) -> list[PredictInput]:
-    path = Path(name).expanduser()
+    path = _unpacked(name)
     if path.is_dir():
         found = sorted(str(p) for p in files_below(path) if p.suffix.lower() in IMAGE_SUFFIXES)
         if not found:
@@ -124,11 +125,17 @@ def decoded(raw: bytes, where: str) -> str:
 
 
 def _text_file(name: str) -> Path:
-    path = Path(name).expanduser()
+    path = _unpacked(name)
     if not path.exists():
         raise OdeumError(f"there is no file '{name}'; to give a text itself use --text")
     refuse_foreign(regular(path))
     return path
+
+
+def _unpacked(name: str) -> Path:
+    """A path, or where the content of a packed one lies: what `train` took."""
+    path = Path(name).expanduser()
+    return plain_files(path) if path.is_file() else path
 
 
 def _chosen(table: Table, columns: Columns, column: str | None) -> tuple[Table, list[int]]:

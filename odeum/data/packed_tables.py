@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
@@ -12,11 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odeum.data.unpacking import lines_within
+from odeum.data.unpacking import lines_within, open_zip
 from odeum.errors import OdeumError
 from odeum.settings.limits import Unpacked
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
+_PARQUET = b"PAR1"
+"""how such a file begins and ends"""
+BATCH = 32
+"""rows of Parquet at a time: a column that says one long text again and again takes little room until it is read"""
 IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "x", "data"), ("labels", "y", "targets")
 """names of arrays, alone or with a part before or after: x_train, train_images"""
 
@@ -33,11 +36,18 @@ def _arrow() -> Any:
 
 def unpack_parquet(path: Path, out: Path) -> None:
     """A line of JSON a row."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_PARQUET)))
+        if path.stat().st_size < 12 or file.read() != _PARQUET:
+            raise OdeumError(f"'{path}' is a Parquet table whose end is missing; copy or download it again")
     arrow = _arrow()
     try:
-        with arrow.parquet.ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             _check_columns(path, file.schema_arrow)
-            lines_within(_lines(file.iter_batches()), out / f"{path.stem}.jsonl", Unpacked(path))
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            Unpacked(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
+            lines = _lines(file.iter_batches(batch_size=BATCH))
+            lines_within(lines, out / f"{path.stem}.jsonl", Unpacked(path))
     except arrow.ArrowException as error:
         raise OdeumError(f"'{path}' is a Parquet table that cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -71,6 +81,10 @@ def _batches(arrow: Any, files: list[Path]) -> Iterator[Any]:
 def _check_columns(path: Path, schema: Any) -> None:
     types: Any = import_module("pyarrow.types")
 
+    if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+        raise OdeumError(
+            f"'{path}' has {schema.names.count(twice[0])} columns named '{twice[0]}'; give each its own name"
+        )
     for field in schema:
         if types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type):
             raise OdeumError(
@@ -107,7 +121,7 @@ class ArrayFile(NamedTuple):
 
 def unpack_arrays(path: Path, out: Path) -> None:
     """Images [n, height, width(, channels)] of bytes with labels [n], in one part or in several: an .npz."""
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         files = {
             info.filename.removesuffix(".npy"): ArrayFile(partial(archive.open, info), info.file_size)
             for info in archive.infolist()

@@ -16,6 +16,8 @@ from odeum.errors import OdeumError, choose, notice
 
 Pairs = tuple[list[str], list[str]]  # sources, targets
 
+MOST_SAME = 0.2
+"""the share of pairs that may say the same on both sides, as names and numbers do, before it is remarked"""
 MULTI30K_TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 
 
@@ -72,6 +74,11 @@ def without_empty(sources: list[str], targets: list[str], where: str) -> Pairs:
         raise OdeumError(f"{where} hold no pair of sentences")
     if lost := len(sources) - len(kept):
         notice(f"pairs of {where} with an empty side were left out: {lost}")
+    same = sum(s.strip() == t.strip() for s, t in kept)
+    if same == len(kept):
+        raise OdeumError(f"{where}: the two sides are the same texts, so there is nothing to translate")
+    if same > len(kept) * MOST_SAME:
+        notice(f"pairs of {where} whose two sides are the same text: {same} of {len(kept)}")
     return [s for s, _ in kept], [t for _, t in kept]
 
 

@@ -148,8 +148,12 @@ def _usual(head: list[str], names: str) -> str | None:
 def _json_table(path: Path) -> Table:
     objects = _objects(path)
     head = list(dict.fromkeys(key for _, item in objects for key in item))
-    rows = [(number, ["" if item.get(key) is None else str(item[key]) for key in head]) for number, item in objects]
-    return Table(path, head, rows)
+    return Table(path, head, [(number, [_cell(item.get(key)) for key in head]) for number, item in objects])
+
+
+def _cell(value: Any) -> str:
+    """A value as a table has it; null, and the NaN by which libraries write what is missing, is an empty cell."""
+    return "" if value is None or value != value else str(value)
 
 
 def _objects(path: Path) -> list[tuple[int, dict[str, Any]]]:

@@ -19,11 +19,12 @@ from typing import BinaryIO
 
 from odeum.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, regular
 from odeum.data.homes import cache
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, call
 from odeum.settings.limits import Unpacked
 
 KNOWN = IMAGE_SUFFIXES | TABLE_SUFFIXES | TEXT_SUFFIXES
 CHUNK = 1 << 20
+_ZIP = b"PK\x03\x04"
 
 
 def plain_files(path: Path, encoding: str | None = None) -> Path:
@@ -50,6 +51,7 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
         part = home.with_name(f"{home.name}.{os.getpid()}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
+        call(part, path)
         try:
             unpack(path, part)
             part.rename(home)
@@ -63,13 +65,22 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
             ValueError,
         ) as error:
             if home.exists():  # another process was first
-                return _inside(home)
+                return _called(home, path)
             if isinstance(error, OdeumError):
                 raise
             raise OdeumError(f"'{path}' is {what} that cannot be read: {error}") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return _inside(home)
+    return _called(home, path)
+
+
+def _called(home: Path, path: Path) -> Path:
+    """What was unpacked, which sentences name by its place in what was packed."""
+    inside = _inside(home)
+    call(home, path)
+    if inside.is_file() and path.suffix.lower() != ".zip":
+        call(inside, path)  # one file became one file
+    return inside
 
 
 def _state(path: Path, more: str) -> str:
@@ -93,6 +104,12 @@ def _copy(source: BinaryIO, target: Path, room: Unpacked) -> None:
             out.write(chunk)
 
 
+def _begins(path: Path, start: bytes) -> bool:
+    """Whether a file was once of a form, cut or not."""
+    with open(path, "rb") as file:
+        return file.read(len(start)) == start
+
+
 # gzip
 
 
@@ -109,15 +126,24 @@ def _gunzip(path: Path, out: Path) -> None:
 
 
 def _is_zip(path: Path) -> bool:
-    if path.suffix.lower() != ".zip" or not path.is_file() or not zipfile.is_zipfile(path):
+    if path.suffix.lower() != ".zip" or not path.is_file():
         return False
+    if not zipfile.is_zipfile(path):
+        return _begins(path, _ZIP)
     with zipfile.ZipFile(path) as archive:
         return any(PurePosixPath(name).suffix.lower() in KNOWN for name in archive.namelist())
 
 
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """An archive; its table stands at the end, so one that was cut has none."""
+    if not zipfile.is_zipfile(path):
+        raise OdeumError(f"'{path}' is a ZIP archive whose end is missing; copy or download it again")
+    return zipfile.ZipFile(path)
+
+
 def _unzip(path: Path, out: Path) -> None:
     room = Unpacked(path)
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         room.count(len(archive.infolist()))
         for member in archive.infolist():
             name = PurePosixPath(member.filename.replace("\\", "/"))
@@ -163,17 +189,14 @@ def _lazily(name: str) -> Callable[[Path, Path], None]:
 
 
 def _is_parquet(path: Path) -> bool:
-    if path.suffix.lower() != ".parquet" or not path.is_file() or path.stat().st_size < 12:
-        return False
-    with open(path, "rb") as file:
-        first = file.read(4)
-        file.seek(-4, os.SEEK_END)
-        return first == file.read(4) == b"PAR1"
+    return path.suffix.lower() == ".parquet" and path.is_file() and _begins(path, b"PAR1")
 
 
 def _is_arrays(path: Path) -> bool:
-    if path.suffix.lower() != ".npz" or not path.is_file() or not zipfile.is_zipfile(path):
+    if path.suffix.lower() != ".npz" or not path.is_file():
         return False
+    if not zipfile.is_zipfile(path):
+        return _begins(path, _ZIP)
     with zipfile.ZipFile(path) as archive:
         return any(name.endswith(".npy") for name in archive.namelist())
 
@@ -192,7 +215,7 @@ def _is_saved_dataset(path: Path) -> bool:
 
 Form = tuple[Callable[[Path], bool], Callable[[Path, Path], None], str]
 PACKED_FORMS: tuple[Form, ...] = (
-    (_is_gzip, _gunzip, "compressed by gzip"),
+    (_is_gzip, _gunzip, "a gzip file"),
     (_is_zip, _unzip, "a ZIP archive"),
     (_is_parquet, _lazily("unpack_parquet"), "a Parquet table"),
     (_is_arrays, _lazily("unpack_arrays"), "a file of NumPy arrays"),
