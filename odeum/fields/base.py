@@ -120,7 +120,7 @@ def foreign_modules(module: nn.Module) -> list[nn.Module]:
     Those of peft stand for a linear map with an adapter, which looks at each position alone.
     """
     known = ("odeum", "torch", "peft")
-    return [part for part in module.modules() if type(part).__module__.partition(".")[0] not in known]
+    return [part for _, part in module.named_modules() if type(part).__module__.partition(".")[0] not in known]
 
 
 def knows_past(module: nn.Module) -> bool:

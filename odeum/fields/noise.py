@@ -11,6 +11,35 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 
 
+def generators() -> list[Tensor]:
+    """Where torch's random numbers stand: who draws one moves them."""
+    states = [torch.default_generator.get_state()]
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        states += [generator.get_state() for generator in torch.cuda.default_generators]
+    return states
+
+
+class Watch:
+    """Sees what a field draws by itself, as nn.functional.dropout does, where it should be the same field again."""
+
+    def __init__(self, field: Any, why: str) -> None:
+        self.field = field
+        self.why = why
+        self.states: list[Tensor] | None = None
+
+    def note(self) -> None:
+        """From here on nothing should be drawn."""
+        self.states = generators()
+
+    def look(self) -> None:
+        """Refuse what was drawn since the last note."""
+        if self.states is not None and not all(map(torch.equal, self.states, generators())):
+            raise OdeumError(
+                f"{self.why}, but {self.field.formula('x')} draws random numbers by itself, such as those of "
+                "nn.functional.dropout; draw by odeum.fields.Dropout(rate) as dropout(x, context.noise)"
+            )
+
+
 class Noise:
     """The dropout masks of one step, drawn at its first stage and found again at the others.
 
@@ -20,7 +49,8 @@ class Noise:
     `step` looks at those of a step within an evaluation (a whole layer as a field), where the next one draws anew.
     """
 
-    def __init__(self, masks: Iterable[Tensor] = ()) -> None:
+    def __init__(self, masks: Iterable[Tensor] = (), watch: Watch | None = None) -> None:
+        self.watch = watch
         self.masks = list(masks)
         """in the order in which they are first asked for; those given are handed out before new ones are made"""
         self._places: dict[tuple[Hashable, ...], int] = {}
@@ -31,8 +61,16 @@ class Noise:
         """The module's next mask in this evaluation; made if no evaluation before has asked for it."""
         place = self._places.setdefault(self._turn(module), len(self._places))
         if place == len(self.masks):
-            self.masks.append(make())
+            self.masks.append(self._made(make))
         return self.masks[place]
+
+    def _made(self, make: Callable[[], Tensor]) -> Tensor:
+        if self.watch is None:
+            return make()
+        self.watch.look()
+        mask = make()
+        self.watch.note()
+        return mask
 
     def known(self, module: Hashable) -> list[Tensor]:
         """What the module's next draws in this evaluation will find."""
@@ -44,6 +82,9 @@ class Noise:
 
     def evaluation(self, field: Hashable) -> Noise:
         """The masks as an evaluation of this field sees them, the same ones each time."""
+        if self.watch is not None:  # since the last evaluation nothing else has acted
+            self.watch.look()
+            self.watch.note()
         return self._within((*self._path, field))
 
     def step(self, field: Hashable) -> Noise:
@@ -56,7 +97,7 @@ class Noise:
         return (*self._path, who, turn)
 
     def _within(self, path: tuple[Hashable, ...]) -> Noise:
-        inner = Noise()
+        inner = Noise(watch=self.watch)
         inner.masks, inner._places, inner._path = self.masks, self._places, path
         return inner
 

@@ -11,7 +11,7 @@ from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, projects_anywhere
 from odeum.fields.derivatives import in_vmap
-from odeum.integrators.base import Solver, energy_of_step
+from odeum.integrators.base import Solver, drawing_nothing, energy_of_step
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
 from odeum.tableaux import DOPRI5, Tableau
@@ -57,7 +57,8 @@ class Adaptive(Solver):
             return x
         direction = 1.0 if t1 >= t0 else -1.0
         t, self.evaluations = t0, 1
-        first: Tensor | None = field(t, x, context)
+        with drawing_nothing(field, "an adaptive solver"):
+            first: Tensor | None = field(t, x, context)
         assert first is not None
         dt = self._first_step(field, t1 - t0, x, first)
         while direction * (t1 - t) > 1e-12 * abs(t1 - t0):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,8 +11,8 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
-from odeum.fields.base import Carry, Context, Field, projects_anywhere
-from odeum.fields.noise import Noise
+from odeum.fields.base import Carry, Context, Field, foreign_modules, projects_anywhere
+from odeum.fields.noise import Noise, Watch
 
 
 class Method(nn.Module):
@@ -137,9 +139,24 @@ def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
         return context._replace(noise=context.noise.step(field))
     if not repeats or not field.training:
         return context
+    noise = Noise()
     if not torch.compiler.is_compiling():
         refuse_new_draws(field)
-    return context._replace(noise=Noise())
+        if foreign_modules(field):  # ours draw through the noise; what others do is seen when they have done it
+            noise.watch = Watch(field, "a step of several stages evaluates one field")
+    return context._replace(noise=noise)
+
+
+@contextmanager
+def drawing_nothing(field: Field, who: str) -> Generator[None]:
+    """Refuse a field that draws random numbers by itself, as it would draw others when it is evaluated again."""
+    if torch.compiler.is_compiling() or not hasattr(field, "named_modules") or not foreign_modules(field):
+        yield
+        return
+    watch = Watch(field, f"{who} needs the same field at each evaluation")
+    watch.note()
+    yield
+    watch.look()
 
 
 def within_evaluation(field: Field, context: Context) -> Context:

@@ -21,7 +21,7 @@ from odeum.fields.base import Context, Field
 from odeum.fields.derivatives import differentiable_once, in_batches, transformed
 from odeum.fields.noise import Noise
 from odeum.fields.strips import step_by_step
-from odeum.integrators.base import Method, Solver
+from odeum.integrators.base import Method, Solver, drawing_nothing
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.per_sample import AdaptivePerSample
 from odeum.integrators.splitting import Splitting
@@ -40,6 +40,7 @@ class _Recomputed:
         self.projects = field.projects
         self.project = field.project
         self.observe = field.observe
+        self.formula = field.formula
 
     @property
     def terms(self) -> tuple[_Recomputed, ...]:
@@ -60,11 +61,12 @@ class _Recomputed:
 
         if noise is None:
             return checkpoint(lambda x: again(x, context), x, use_reentrant=False)
-        masks = noise.known(self)
+        masks, told = noise.known(self), []
 
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
             """Changes nothing outside, so that it may run again: known masks are handed in, new ones handed out."""
-            own = Noise(masks)
+            own = Noise(masks, None if told else noise.watch)
+            told.append(True)  # in the backward pass there is nobody to tell, and nothing new
             out = again(x, context._replace(noise=own))
             return out, *own.masks[len(masks) :]
 
@@ -163,7 +165,8 @@ class _AdjointSolve(torch.autograd.Function):
         ctx.problem, ctx.autocast = problem, Autocast.now(x.device.type)
         with torch.no_grad(), ctx.autocast.again():
             context = pytree.tree_unflatten(leaves, problem.spec)
-            out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
+            with drawing_nothing(problem.field.field, "the adjoint"):
+                out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         ctx.save_for_backward(out, *(leaves[i] for i in ctx.places), *rest[problem.leaves :])

@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.adaptive import Adaptive, weighted
-from odeum.integrators.base import energy_of_step
+from odeum.integrators.base import drawing_nothing, energy_of_step
 from odeum.integrators.runge_kutta import evaluate_stages
 
 
@@ -42,7 +42,8 @@ class AdaptivePerSample(Adaptive):
             return numbers.view(shape).to(x.dtype)
 
         t = torch.full((count,), t0, dtype=torch.float64, device=x.device)
-        first: Tensor | None = field(spread(t), x, context)
+        with drawing_nothing(field, "an adaptive solver"):
+            first: Tensor | None = field(spread(t), x, context)
         assert first is not None
         self.evaluations = 1
         dt = self._first_steps(span, x, first, seen)

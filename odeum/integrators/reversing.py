@@ -20,7 +20,7 @@ from odeum.fields.algebra import randomness, torchs_randomness
 from odeum.fields.base import Carry, Context, Field, Step, projects_anywhere
 from odeum.fields.derivatives import more_than_a_gradient, plain_autograd
 from odeum.fields.noise import Noise, ReplayedNoise
-from odeum.integrators.base import Method, Solver
+from odeum.integrators.base import Method, Solver, drawing_nothing
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
@@ -182,7 +182,8 @@ class _Reversed(torch.autograd.Function):
             state = row.method.restored(kept)
             for layer in row.layers:
                 carry = Carry(state, opens=False, closes=False)
-                x = layer.flow(x, context._replace(carry=carry, noise=layer.noise(row.seed)), layer.t0)
+                with drawing_nothing(layer.flow.field, WHO):
+                    x = layer.flow(x, context._replace(carry=carry, noise=layer.noise(row.seed)), layer.t0)
                 state = carry.handed
         kept = row.method.kept(state)
         assert kept is not None

@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from odeum.fields.base import foreign_modules
 
 
 def divide(
@@ -44,3 +46,15 @@ def seed_generators(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed_all(seed)
         case _:
             torch.manual_seed(seed)
+
+
+@torch.no_grad()
+def refuse_hidden_draws(model: nn.Module, batch: dict[str, Tensor]) -> None:
+    """Before a model with another's modules is compiled: a pass that sees what they draw, and leaves no trace."""
+    if not foreign_modules(model):
+        return
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+        model(**batch)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(before[name])

@@ -24,7 +24,7 @@ from odeum.models.tensors import not_finite
 from odeum.settings.spelling import spell
 from odeum.settings.training import seconds_of
 from odeum.storage import read_json, write_json
-from odeum.train.batches import divide, seed_generators, step_seed
+from odeum.train.batches import divide, refuse_hidden_draws, seed_generators, step_seed
 from odeum.train.checkpoints import Checkpoints
 from odeum.train.clock import clock_of, pinned
 from odeum.train.interrupt import Interrupted, stop_softly
@@ -139,6 +139,8 @@ class Trainer:
         loss = torch.zeros((), device=self.world.device)
         for i, (part, share) in enumerate(mine):
             part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
+            if self.training.compile and not self.step_times:
+                refuse_hidden_draws(self.model, part)
             with self.world.syncing(self.wrapped, last=i == count - 1):
                 with self._precision(), self._moving() as energy:
                     out = self.called(**part, **self.model.in_training)
