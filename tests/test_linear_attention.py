@@ -74,3 +74,17 @@ def test_cached_prefixed_and_whole_sentences_agree(size: float) -> None:
         parts = [model(ids[:, a:b], cache=cache).logits for a, b in ((0, 140), (140, 141), (141, 142), (142, 290))]
         close(torch.cat(parts, dim=1), whole, 1e-4)
         close(model(ids[:, :3]).logits, whole[:, :3], 1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_gradient_is_the_slope(causal: bool) -> None:
+    """What is added to every feature is relative to the largest of its row, which moves too."""
+    torch.manual_seed(0)
+    random = LinearFeatures(WIDTH, 16).double()
+    q, k, v = (torch.randn(1, 1, 3, WIDTH, dtype=torch.double, requires_grad=True) for _ in range(3))
+    b = torch.randn(1, 1, 3, dtype=torch.double)
+
+    def act(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return linear_attention(random(q, k, Source(causal=causal)), b, v, causal)
+
+    assert torch.autograd.gradcheck(act, (q, k, v), atol=1e-8, rtol=1e-7)

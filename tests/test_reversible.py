@@ -374,6 +374,7 @@ def test_a_way_back_that_is_lost_is_told() -> None:
         ("reversible:scheme=coupling,method=leapfrog", "but leapfrog remembers"),
         ("reversible:norm=shared", "revnet moves two halves by different terms"),
         ("reversible:norm=post-sum,scheme=heun", "no place for a norm after the step"),
+        ("leapfrog:gradient=reversible,norm=post", "cannot undo a norm after the steps; use norm=pre"),
         ("reversible:scheme=euler", "unknown scheme of reversible 'euler'"),
     ],
 )

@@ -205,6 +205,20 @@ def test_the_energy_of_a_straight_way_is_its_length_squared() -> None:
     assert flow.solver.moved is None
 
 
+@pytest.mark.parametrize("spelling", ["sequential", "rk4:steps=2", "continuous:adapt=sample"])
+def test_padding_has_no_energy(spelling: str) -> None:
+    model, x = stack(spelling, SHAPE), unlike()
+    longer = torch.cat((x, 9.0 * torch.randn_like(x)), dim=1)
+    seen = torch.ones(longer.shape[:2], dtype=torch.bool)
+    seen[:, x.shape[1] :] = False
+    found = []
+    for state, context in ((x, Context()), (longer, Context(own=Source(mask=seen[:, None, None, :])))):
+        with kinetic_energy(model) as energy, torch.no_grad():
+            model(state, context)
+        found.append(energy.total.item())
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     "spelling",
     ["sequential", "rk4:gradient=checkpointed", "continuous", "continuous:adapt=sample", "momentum"],

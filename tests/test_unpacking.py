@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import stat
 import zipfile
 from pathlib import Path
 
@@ -104,6 +105,26 @@ def test_parquet_that_is_damaged_or_too_much(tmp_path: Path, monkeypatch: pytest
     parquet.write_table(arrow.table({"text": long, "label": ["a"] * 5_000}), path, compression="zstd")
     with pytest.raises(OdeumError, match="unpacks to over 200 times its size"):
         open_task(path)
+
+
+@pytest.mark.parametrize(
+    ("members", "sentence"),
+    [
+        ([("rows.jsonl", 0), ("rows.jsonl", 0)], "holds 'rows.jsonl' twice"),
+        ([("rows.jsonl", 0), ("more.jsonl", stat.S_IFLNK << 16)], "holds 'more.jsonl', a link"),
+        ([("rows.jsonl", 0), ("", 0)], "is a ZIP archive that cannot be read"),
+        ([("rows.jsonl", 0), ("rows.jsonl/x.jsonl", 0)], "is a ZIP archive that cannot be read"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_strange_members(tmp_path: Path, members: list[tuple[str, int]], sentence: str) -> None:
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w") as archive:
+        for name, mode in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode
+            archive.writestr(info, LINES)
+    with pytest.raises(OdeumError, match=sentence):
+        open_task(tmp_path / "rows.zip")
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.zip", "rows.npz"])

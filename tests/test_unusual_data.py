@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import odeum
 from odeum.cli import main
@@ -44,6 +46,39 @@ def test_a_text_that_is_null_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "reviews.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in [*rows, {"text": None, "label": 0}]))
     assert "none" not in open_task(path).tokens.to_json().lower()
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ('{"text": {"title": "a film"}, "label": "a"}', "'text' in row 61 of .* is a list or an object"),
+        ('{"text": "a film", "label": ["a", "b"]}', "'label' in row 61 of .* is a list or an object"),
+        ('{"text": "a film", "label": "a", "label": "b"}', "line 61 of .* says 'label' twice"),
+        ('{"text": "half \\ud800", "label": "a"}', "line 61 of .* holds half of a character"),
+    ],
+)
+def test_objects_that_are_no_rows(tmp_path: Path, row: str, sentence: str) -> None:
+    rows = [json.dumps({"text": f"film {i}", "label": "ab"[i % 2], "more": [i]}) for i in range(60)]
+    path = tmp_path / "reviews.jsonl"
+    path.write_text("\n".join([*rows, '{"text": "whole \\ud83d\\ude00", "label": "a"}']))
+    open_task(path)
+    path.write_text("\n".join([*rows, row]))
+    with pytest.raises(OdeumError, match=sentence):
+        open_task(path)
+
+
+def test_what_is_named_like_an_image_and_is_none_is_counted(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(6):
+            Image.new("L", (8, 8), 20 * i + len(name)).save(tmp_path / name / f"{i}.png")
+    os.mkfifo(tmp_path / "a" / "pipe.png")
+    (tmp_path / "b" / "gone.png").symlink_to("nowhere")
+    (tmp_path / "b" / "endless.png").symlink_to("/dev/zero")
+    assert "3 of 15 images were left out" in open_task(tmp_path).notes[0]
+    os.rename(tmp_path / "a", os.fsencode(tmp_path) + b"/caf\xe9")
+    with pytest.raises(OdeumError, match=r"the name of the class .* is not UTF-8; rename the folder"):
+        open_task(tmp_path)
 
 
 def test_labels_that_are_no_numbers_have_an_order(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from odeum.errors import OdeumError
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 TABLE_SUFFIXES = {".csv", ".tsv", ".jsonl", ".json"}
 TEXT_SUFFIXES = {".txt", ".text", ".md", ".tokens", ".raw"}
+DATA_SUFFIXES = IMAGE_SUFFIXES | TABLE_SUFFIXES | TEXT_SUFFIXES
 
 _UNPACK = "unpack it first"
 _AS_TABLE = "save it as .csv, .tsv or .jsonl"
@@ -68,19 +69,27 @@ def entries(folder: Path) -> list[Path]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All regular files in a folder and the folders in it, but hidden ones; links are followed, never in a circle."""
+    """All files in a folder and the folders in it, but hidden ones; links are followed, never in a circle.
+
+    What is named like data but is no regular file (a pipe, a link to nowhere) is among them: who reads it says so.
+    """
     yield from _walk(folder, (folder.resolve(),))
 
 
 def _walk(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
     for path in entries(folder):
-        if path.is_file():
+        if path.is_file() or (not path.is_dir() and path.suffix.lower() in DATA_SUFFIXES):
             yield path
         elif path.is_dir():
             real = path.resolve()
             if real in above or real in above[0].parents:
                 raise OdeumError(f"'{path}' is a link back to '{real}', which holds it; take it out")
             yield from _walk(path, (*above, real))
+
+
+def halved(text: str) -> bool:
+    """Whether there is half of a pair of surrogates in a text, which is no character: such a text cannot be written."""
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def regular(path: Path) -> Path:

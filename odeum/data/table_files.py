@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odeum.data.files import read_lines, read_text, rows_of, table_rows
+from odeum.data.files import halved, read_lines, read_text, rows_of, table_rows
 from odeum.errors import OdeumError
 
 TEXT_NAMES = (
@@ -38,6 +38,8 @@ class Table:
     rows: list[tuple[int, list[str]]]
     headed: bool = True
     """whether the names in the head stand in the file"""
+    nested: Mapping[str, int] = field(default_factory=dict)
+    """columns of JSON that hold lists or objects, and a row that does: no text, and no label"""
 
     def without_header(self, names: list[str]) -> Table:
         """The same table where the first row is a row like all others."""
@@ -50,6 +52,11 @@ class Table:
                 raise OdeumError(f"'{self.path}' has no column '{name}'; its columns are {self.columns()}")
             if self.headed and (times := self.head.count(name)) > 1:
                 raise OdeumError(f"'{self.path}' has {times} columns named '{name}'; give each a name of its own")
+            if name in self.nested:
+                raise OdeumError(
+                    f"'{name}' in row {self.nested[name]} of '{self.path}' is a list or an object, neither a text nor "
+                    "a number; write what is meant as one value"
+                )
         return [self.head.index(name) for name in names]
 
     def columns(self) -> str:
@@ -148,12 +155,23 @@ def _usual(head: list[str], names: str) -> str | None:
 def _json_table(path: Path) -> Table:
     objects = _objects(path)
     head = list(dict.fromkeys(key for _, item in objects for key in item))
-    return Table(path, head, [(number, [_cell(item.get(key)) for key in head]) for number, item in objects])
+    nested = {key: number for number, item in objects for key, value in item.items() if isinstance(value, list | dict)}
+    rows = [(number, [_cell(item.get(key)) for key in head]) for number, item in objects]
+    return Table(path, head, rows, nested=nested)
 
 
 def _cell(value: Any) -> str:
     """A value as a table has it; null, and the NaN by which libraries write what is missing, is an empty cell."""
     return "" if value is None or value != value else str(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are its own: of two values of one name JSON keeps the last without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise OdeumError(f"says '{next(name for name in names if names.count(name) > 1)}' twice")
+    return found
 
 
 def _objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -164,11 +182,17 @@ def _objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            item = json.loads(line)
+            item = json.loads(line, object_pairs_hook=_once)
+        except OdeumError as error:
+            raise OdeumError(f"line {number} of '{path}' {error}") from None
         except json.JSONDecodeError as error:
             raise OdeumError(f"line {error.lineno if whole else number} of '{path}' is not JSON: {error.msg}") from None
         except (RecursionError, ValueError):
             raise OdeumError(f"line {number} of '{path}' is no object with a text and a label") from None
+        if "\\u" in line and halved(json.dumps(item, ensure_ascii=False)):
+            raise OdeumError(
+                f"line {number} of '{path}' holds half of a character (\\ud800 to \\udfff), which is no text"
+            )
         out += list(enumerate(item, 1)) if whole else [(number, item)]
     if bad := [number for number, item in out if not isinstance(item, dict)]:
         where = f"item {bad[0]}" if whole else f"line {bad[0]}"

@@ -11,18 +11,17 @@ import hashlib
 import os
 import shutil
 import stat
+import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from odeum.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, regular
+from odeum.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, regular
 from odeum.data.homes import cache
 from odeum.errors import OdeumError, call
 from odeum.settings.limits import Unpacked
 
-KNOWN = IMAGE_SUFFIXES | TABLE_SUFFIXES | TEXT_SUFFIXES
 CHUNK = 1 << 20
 _ZIP = b"PK\x03\x04"
 
@@ -55,15 +54,9 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
         try:
             unpack(path, part)
             part.rename(home)
-        except (
-            OSError,
-            EOFError,
-            zlib.error,
-            zipfile.BadZipFile,
-            RuntimeError,
-            NotImplementedError,
-            ValueError,
-        ) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # bytes of a stranger, and libraries that each complain in their own way
             if home.exists():  # another process was first
                 return _called(home, path)
             if isinstance(error, OdeumError):
@@ -114,7 +107,7 @@ def _begins(path: Path, start: bytes) -> bool:
 
 
 def _is_gzip(path: Path) -> bool:
-    return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in KNOWN and path.is_file()
+    return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in DATA_SUFFIXES and path.is_file()
 
 
 def _gunzip(path: Path, out: Path) -> None:
@@ -128,10 +121,16 @@ def _gunzip(path: Path, out: Path) -> None:
 def _is_zip(path: Path) -> bool:
     if path.suffix.lower() != ".zip" or not path.is_file():
         return False
-    if not zipfile.is_zipfile(path):
-        return _begins(path, _ZIP)
-    with zipfile.ZipFile(path) as archive:
-        return any(PurePosixPath(name).suffix.lower() in KNOWN for name in archive.namelist())
+    return any(PurePosixPath(name).suffix.lower() in DATA_SUFFIXES for name in _names(path))
+
+
+def _names(path: Path) -> list[str]:
+    """What an archive holds; of one that is damaged a name of each form, so that it is opened and says so."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+        return ["?.txt", "?.npy"] if _begins(path, _ZIP) else []
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
@@ -145,10 +144,18 @@ def _unzip(path: Path, out: Path) -> None:
     room = Unpacked(path)
     with open_zip(path) as archive:
         room.count(len(archive.infolist()))
+        names: set[str] = set()
         for member in archive.infolist():
             name = PurePosixPath(member.filename.replace("\\", "/"))
-            if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16):
+            if member.filename in names:
+                raise OdeumError(f"'{path}' holds '{member.filename}' twice; which is meant?")
+            names.add(member.filename)
+            if member.is_dir():
                 continue
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise OdeumError(
+                    f"'{path}' holds '{member.filename}', a link, which is not followed; pack what it names"
+                )
             if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
                 raise OdeumError(f"'{path}' holds '{member.filename}', which lies outside of it; it is not unpacked")
             with archive.open(member) as source:
@@ -195,10 +202,7 @@ def _is_parquet(path: Path) -> bool:
 def _is_arrays(path: Path) -> bool:
     if path.suffix.lower() != ".npz" or not path.is_file():
         return False
-    if not zipfile.is_zipfile(path):
-        return _begins(path, _ZIP)
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
+    return any(name.endswith(".npy") for name in _names(path))
 
 
 def _is_array_folder(path: Path) -> bool:

@@ -73,7 +73,7 @@ class Adaptive(Solver):
                 raise Diverged(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
             if error <= 1.0:
                 if self.moved is not None:
-                    self.moved.append(energy_of_step(x, y, dt))
+                    self.moved.append(energy_of_step(x, y, dt, context))
                 # The last stage of a pair such as dopri5 is the first of the next step; others evaluate it then.
                 t, x, first = (t1 if last else t + dt), y, stages[-1] if self.tableau.first_same_as_last else None
             else:

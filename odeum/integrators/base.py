@@ -95,11 +95,23 @@ class Solver(nn.Module):
         raise TypeError(f"{type(self).__name__} must define forward(field, t0, t1, x, context)")
 
 
-def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor) -> Tensor:
-    """|y − x|² / dt, a mean over all numbers of the state, in single precision at least."""
+def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor, context: Context) -> Tensor:
+    """|y − x|² / dt, a mean over all numbers of the state but those of padding, in single precision at least."""
     way = y - x
     way = way.float() if way.dtype.itemsize < 4 else way
-    return (way.pow(2) / abs(dt)).mean()
+    energy = way.pow(2) / abs(dt)
+    seen = visible(x, context)
+    if seen is None:
+        return energy.mean()
+    return energy.mean(2).masked_fill(~seen, 0.0).sum() / seen.sum().clamp_min(1)
+
+
+def visible(x: Tensor, context: Context) -> Tensor | None:
+    """[batch, length]: the positions of each sample that a mask of keys alone leaves to be seen."""
+    mask = context.own.mask
+    if mask is None or mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1:3] != (1, 1):
+        return None
+    return mask[:, 0, 0, :].expand(x.shape[0], -1) if x.dim() == 3 and mask.shape[-1] == x.shape[1] else None
 
 
 def share_of_step(share: float) -> str:

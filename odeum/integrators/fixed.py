@@ -30,7 +30,7 @@ class FixedSteps(Solver):
         for step in self.divided(t0, t1):
             before, x = x, self.method.step(field, *step, x, context._replace(step=step))
             if self.moved is not None:
-                self.moved.append(energy_of_step(before, x, step.length))
+                self.moved.append(energy_of_step(before, x, step.length, context))
         return x
 
     def divided(self, t0: float, t1: float) -> list[Step]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.adaptive import Adaptive, weighted
-from odeum.integrators.base import drawing_nothing, energy_of_step
+from odeum.integrators.base import drawing_nothing, energy_of_step, visible
 from odeum.integrators.runge_kutta import evaluate_stages
 
 
@@ -36,7 +36,7 @@ class AdaptivePerSample(Adaptive):
         count, span = x.shape[0], t1 - t0
         sign = math.copysign(1.0, span)
         shape = (count, *[1] * (x.dim() - 1))
-        seen = _visible(x, context)
+        seen = visible(x, context)
 
         def spread(numbers: Tensor) -> Tensor:
             return numbers.view(shape).to(x.dtype)
@@ -68,7 +68,7 @@ class AdaptivePerSample(Adaptive):
             accepted = active & (error <= 1.0)
             if self.moved is not None:
                 lengths = spread(torch.where(accepted, step, 1.0))
-                self.moved.append(energy_of_step(torch.where(accepted.view(shape), x, y), y, lengths))
+                self.moved.append(energy_of_step(torch.where(accepted.view(shape), x, y), y, lengths, context))
             here = accepted.view(shape)
             x = torch.where(here, y, x)
             ends = stages[-1] if self.tableau.first_same_as_last else None
@@ -94,14 +94,6 @@ class AdaptivePerSample(Adaptive):
         size, speed = _rms_of_samples(x / scale, seen), _rms_of_samples(first / scale, seen)
         guess = torch.where((size > 1e-5) & (speed > 1e-5), 0.01 * size / speed, 0.1 * abs(span))
         return torch.copysign(guess.clamp_max(abs(span)), torch.full_like(guess, span))
-
-
-def _visible(x: Tensor, context: Context) -> Tensor | None:
-    """[batch, length]: the positions of each sample that a mask of keys alone leaves to be seen."""
-    mask = context.own.mask
-    if mask is None or mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1:3] != (1, 1):
-        return None
-    return mask[:, 0, 0, :].expand(x.shape[0], -1) if mask.shape[-1] == x.shape[1] else None
 
 
 def _rms_of_samples(x: Tensor, seen: Tensor | None) -> Tensor:

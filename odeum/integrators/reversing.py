@@ -47,8 +47,10 @@ class Reversible(GradientSolver):
         return self.solver.remembering
 
     def check(self, field: Field) -> None:
-        self.solver.check(field)
         use = "use gradient=checkpointed"
+        if projects_anywhere(field) and not field.projects:  # one norm after the sum would be no way out
+            raise OdeumError(f"{WHO} cannot undo a norm after the steps; use norm=pre")
+        self.solver.check(field)
         if not isinstance(self.solver, FixedSteps) or not self.solver.method.reversible:
             method = getattr(self.solver, "method", self.solver)
             raise OdeumError(

@@ -64,7 +64,7 @@ class LinearFeatures(nn.Module):
         scale = q.shape[-1] ** -0.25
         q, k = q * scale, k * scale
         fq, fk = (x @ self.w.to(x.dtype) for x in (q, k))
-        top = fk.detach().amax(dim=-1)
+        top = fk.amax(dim=-1)
         exact = torch.promote_types(k.dtype, torch.float32)
         level = top.to(exact) - 0.5 * k.to(exact).square().sum(dim=-1)
         if source.mask is not None:
@@ -72,7 +72,7 @@ class LinearFeatures(nn.Module):
                 raise OdeumError("the linear form takes masks over keys, not over pairs; use attention=shared or fused")
             keys = source.mask.squeeze(-2)
             level = level + keys.to(exact) if keys.is_floating_point() else level.masked_fill(~keys, -torch.inf)
-        fq = (fq - fq.detach().amax(dim=-1, keepdim=True)).exp()
+        fq = (fq - fq.amax(dim=-1, keepdim=True)).exp()
         return Features(fq + LEAST, (fk - top.unsqueeze(-1)).exp() + LEAST, level)
 
 
