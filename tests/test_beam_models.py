@@ -116,6 +116,7 @@ def test_wrong_words_give_sentences() -> None:
     ids, mask = sentences()
     cases: list[tuple[dict[str, Any], str]] = [
         ({"beam": 0}, "beam must be at least 1"),
+        ({"beam": 100_000}, "beam must be at most 1000"),
         ({"length_penalty": -1.0}, "length_penalty must be 0 or positive"),
         ({"max_length": -1}, "max_length must be a number of tokens"),
         ({"attention_mask": mask[:2]}, r"attention_mask has shape \(2, 7\)"),

@@ -126,8 +126,8 @@ def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
-    except OSError as error:
-        raise OdeumError(f"cannot write '{out}': {error.strerror}") from None
+    except (OSError, ValueError) as error:  # or a zero byte in the name
+        raise OdeumError(f"cannot write '{out}': {getattr(error, 'strerror', None) or error}") from None
     return RowFile(task, file) if path.suffix.lower() == ".csv" else LineFile(task, file)
 
 

@@ -105,6 +105,7 @@ def run(argv: list[str]) -> int:
 
     from odeum.commands.board import Board
     from odeum.compare.comparison import Comparison, compare, foresee
+    from odeum.launch.launcher import check_jobs
     from odeum.plugins import named_plugins
     from odeum.report import data_notes, read, rows, table, write
     from odeum.settings.metric import metric_named
@@ -112,6 +113,7 @@ def run(argv: list[str]) -> int:
     from odeum.train import Interrupted
 
     check_plan(match, names, given.get("train", {}).get("budget"))
+    check_jobs(str(given.get("jobs", "auto")))
     task, model, training = open_request(request)
     if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}

@@ -29,10 +29,15 @@ class Launcher(Protocol):
     def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]: ...
 
 
+def check_jobs(jobs: str) -> None:
+    """Refuse a number of runs at once that is none, before anything is read or measured."""
+    if jobs != "auto" and not (jobs.isdecimal() and int(jobs) > 0):
+        raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
+
+
 def launcher(on: str | None, jobs: str, threads: int, directory: Path, plugins: tuple[str, ...] = ()) -> Launcher:
     """`on`: none (this machine), ray[:address], slurm[:partition]; `jobs`: auto, or how many at once."""
-    if jobs != "auto" and not (jobs.isdigit() and int(jobs) > 0):
-        raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
+    check_jobs(jobs)
     if ranks.size() > 1:
         if on is not None or jobs not in ("auto", "1"):
             raise OdeumError("under torchrun all processes work on one run; leave --jobs and --on out")
