@@ -40,6 +40,11 @@ def plain(text: str) -> str:
     return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def not_computed(text: str) -> str:
+    """A cell that a spreadsheet shows and does not compute: what begins a formula stands behind a quote."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and text else text
+
+
 def degrade(text: str, encoding: str | None) -> str:
     """The text in letters that the encoding has."""
     try:

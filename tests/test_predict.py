@@ -188,3 +188,15 @@ def test_notes_and_the_signature_of_bleu_are_told(tmp_path: Path, capsys: Captur
     assert main(["evaluate", str(run)]) == 0
     out, err = capsys.readouterr()
     assert f"note: {signature}" in err and "bleu" in out
+
+
+def test_a_table_of_answers_holds_no_formulas(run: str, tmp_path: Path) -> None:
+    asked = ["=HYPERLINK(1)", "@x", "+good", "- a film", "-5", "good"]
+    path = write(tmp_path / "new.csv", [["review"], *([text] for text in asked)])
+    assert main(["predict", run, str(path), "--out", str(tmp_path / "out.csv")]) == 0
+    assert main(["predict", run, str(path), "--out", str(tmp_path / "out.jsonl")]) == 0
+    with open(tmp_path / "out.csv", newline="") as file:
+        cells = [row["input"] for row in csv.DictReader(file)]
+    assert cells == ["'=HYPERLINK(1)", "'@x", "'+good", "'- a film", "-5", "good"]
+    told = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["input"] for line in told] == asked

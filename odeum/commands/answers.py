@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from odeum.errors import OdeumError, as_given
-from odeum.terminal import LiveLine, to_json
+from odeum.terminal import LiveLine, not_computed, to_json
 
 if TYPE_CHECKING:
     from odeum.data.inputs import PredictInput
@@ -95,10 +95,11 @@ class RowFile:
     def _begin(self, columns: list[str]) -> None:
         if self.writer is None:
             self.writer = csv.DictWriter(self.file, columns, restval="", extrasaction="ignore")
-            self.writer.writeheader()
+            self.writer.writerow({column: not_computed(column) for column in columns})
             self.writer.writerows(self.waiting)
 
     def _write(self, row: dict[str, Any]) -> None:
+        row = {key: _cell(value) for key, value in row.items()}
         if self.writer is None:
             self.waiting.append(row)
             return
@@ -110,6 +111,15 @@ class RowFile:
         if self.waiting:
             self._begin(list(self.waiting[0]))
         self.file.close()
+
+
+def _cell(value: Any) -> Any:
+    """Texts of strangers are not computed; what is a number, a class "-1" too, stays one."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return not_computed(value) if isinstance(value, str) else value
+    return value
 
 
 def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs: Sequence[str]) -> Answers:

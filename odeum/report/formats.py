@@ -13,7 +13,7 @@ from odeum.errors import choose
 from odeum.report.prose import NONE, Scale, count, memory, step_time, verdict
 from odeum.report.row import Row
 from odeum.settings.metric import metric_named
-from odeum.terminal import plain, to_json
+from odeum.terminal import not_computed, plain, to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -166,5 +166,5 @@ def markdown(text: str) -> str:
 def _spreadsheet(value: Any) -> Any:
     """A cell that a spreadsheet shows and does not compute; numbers are numbers."""
     if isinstance(value, str):
-        return f"'{plain(value)}" if value[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and value else plain(value)
+        return plain(not_computed(value))
     return "" if value is None else value
