@@ -130,14 +130,14 @@ def _cross_attention(field: CrossAttention) -> Evaluate:
         source = context.other
         if source.cache is None or source.memory is None:
             return field(t, x, context)
-        memory, together = source.memory, source.cache.together
+        memory, beams = source.memory, source.cache.beams
         k, v = source.cache.constant(lambda: field._keys_values(memory))
-        if together == 1:
+        if beams == 1:
             return out(_attend(query(x).view(x.shape[0], heads, 1, -1), k, v, source).reshape(x.shape))
         # Rows that read the same memory are so many queries of one.
-        q = query(x).view(-1, together, heads, x.shape[-1] // heads).transpose(1, 2)
-        mask = None if source.mask is None else source.mask[::together]
-        seen = _attend(q, k[::together], v[::together], source._replace(mask=mask))
+        q = query(x).view(-1, beams, heads, x.shape[-1] // heads).transpose(1, 2)
+        mask = None if source.mask is None else source.mask[::beams]
+        seen = _attend(q, k[::beams], v[::beams], source._replace(mask=mask))
         return out(seen.transpose(1, 2).reshape(x.shape))
 
     return evaluate

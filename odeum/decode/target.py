@@ -72,12 +72,12 @@ class Target:
         best, tokens = largest(logits, min(count, words))
         return best - total, tokens, ends
 
-    def select(self, rows: Tensor, same_sources: bool, together: int = 1) -> None:
-        """Go on with these rows; `same_sources` if each new row has the source of the row in its place, of which
-        always so many rows `together` have the same one."""
+    def select(self, rows: Tensor, same_sources: bool, beams: int = 1) -> None:
+        """Go on with these rows; `same_sources` if each new row has the source of the row in its place. Of each source
+        there are as many rows as `beams`, one after the other."""
         if self.caches is not None:
             self.caches[0].reorder(rows)
-            self.caches[1].together = together
+            self.caches[1].beams = beams
         if same_sources:
             return
         if self.caches is not None:

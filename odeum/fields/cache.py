@@ -24,7 +24,7 @@ class Cache:
 
     def __init__(self, room: int = 0) -> None:
         self.room = room
-        self.together = 1  # rows in a row that hold the same: translations of one source
+        self.beams = 1  # rows in a row that hold the same: translations of one source
         self.slots: list[tuple[Tensor, ...]] = []
         self.buffers: list[tuple[Tensor, ...]] = []
         self.wholes: list[Tensor | None] = []
