@@ -59,13 +59,17 @@ def _remark(message: Warning | str, category: type[Warning], *where: Any) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments
-    with warnings.catch_warnings(), guarded():
-        warnings.simplefilter("always", Notice)
-        if not debug:
-            warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
-        return _run([word for word in arguments if word != "--debug"], debug)
+    try:
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        debug = "--debug" in arguments
+        with warnings.catch_warnings(), guarded():
+            warnings.simplefilter("always", Notice)
+            if not debug:
+                warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
+            return _run([word for word in arguments if word != "--debug"], debug)
+    except KeyboardInterrupt:  # also one that comes before anything has begun
+        print("\nodeum: interrupted", file=sys.stderr)
+        return 130
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -102,9 +106,6 @@ def _run(arguments: list[str], debug: bool) -> int:
         held_lines.clear()
         complain(OdeumError(sentence))
         return leave(2)
-    except KeyboardInterrupt:
-        print("\nodeum: interrupted", file=sys.stderr)
-        return 130
 
 
 def _of_system(error: OSError) -> str:

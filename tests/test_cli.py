@@ -169,3 +169,13 @@ def test_a_mistake_is_one_sentence(
 def test_debug_keeps_the_traceback() -> None:
     with pytest.raises(ValueError, match="paralel"):
         main(["describe", "paralel", "--debug"])
+
+
+def test_an_interrupt_before_anything_has_begun_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("odeum.cli.guarded", interrupted)
+    assert ask(capsys, "list") == (130, "", "\nodeum: interrupted\n")
