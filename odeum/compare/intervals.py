@@ -11,10 +11,7 @@ pooled variance into its own by that weight:
 
     d = min(¾ (n − 1), ¼ Σ_others (m − 1)),   s̃² = max(s², ((n − 1) s² + d s̄²) / (n − 1 + d)),   t on n − 1 + d degrees
 
-The maximum keeps a row that is noisier than the others from borrowing their calm; but a calm row is given their noise,
-and the more seeds it has the less it needs either. So from six seeds on a tenth of a pair's error is kept for the
-interval of its own differences, and the narrower of the two holds (each is wrong within its part of the error); from
-twelve seeds on a pair stands alone. Which it is depends on the number of seeds only. A share of a few hundred examples
+The maximum keeps a row that is noisier than the others from borrowing their calm. A share of a few hundred examples
 moves by whole examples, and three seeds may agree by that alone; so no variance s² is taken to be less than half of the
 square of the step in which all values of the table lie. docs/statistics.md has the simulated error and power; a pair
 with two seeds neither lends nor borrows, and two rows alone are the plain paired t interval.
@@ -37,10 +34,6 @@ LENT = 0.25
 """the share of its degrees of freedom that a pair lends to each other one"""
 MOST_BORROWED = 0.75
 """what a pair borrows at most, as a share of its own"""
-ALONE_TOO, ALONE = 6, 12
-"""shared seeds from which a pair's own interval may be the narrower one, and from which it is the only one"""
-OWN_ERROR = 0.1
-"""the share of a pair's error that is kept for its own interval in between"""
 LEAST_VARIANCE = 0.5
 """of the square of the step in which values lie: no variance of a difference is taken to be less"""
 
@@ -153,24 +146,19 @@ def _variance(summary: Summary, least: float) -> float:
 
 def _interval(summary: Summary, own: float, pooled: float, known: int, level: float, overlap: float) -> Difference:
     degrees = summary.n - 1
-    lent = min(MOST_BORROWED * degrees, LENT * (known - degrees)) if FROM <= summary.n < ALONE else 0.0
-    if not lent:
-        return _student(summary, own, degrees, level, overlap)
-    mixed = max(own, (degrees * own + lent * pooled) / (degrees + lent))
-    if summary.n < ALONE_TOO:
-        return _student(summary, mixed, degrees + lent, level, overlap)
-    parts = ((own, degrees, OWN_ERROR), (mixed, degrees + lent, 1 - OWN_ERROR))
-    both = [_student(summary, variance, d, 1 - part * (1 - level), overlap) for variance, d, part in parts]
-    return min(both, key=_width)
-
-
-def _student(summary: Summary, variance: float, degrees: float, level: float, overlap: float) -> Difference:
+    lent = min(MOST_BORROWED * degrees, LENT * (known - degrees)) if summary.n >= FROM else 0.0
+    variance = max(own, (degrees * own + lent * pooled) / (degrees + lent))
     error = math.sqrt(variance * (1 / summary.n + overlap))
-    half, mean = t_quantile((1 + level) / 2, degrees) * error, summary.mean
-    p, spread = t_test(mean / error, degrees), math.sqrt(variance)
-    return Difference(mean, mean - half, mean + half, level, p, summary.n, spread, degrees, overlap=overlap)
-
-
-def _width(found: Difference) -> float:
-    assert found.low is not None and found.high is not None
-    return found.high - found.low
+    half = t_quantile((1 + level) / 2, degrees + lent) * error
+    mean = summary.mean
+    return Difference(
+        mean,
+        mean - half,
+        mean + half,
+        level,
+        t_test(mean / error, degrees + lent),
+        summary.n,
+        math.sqrt(variance),
+        degrees + lent,
+        overlap=overlap,
+    )

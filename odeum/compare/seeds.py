@@ -23,7 +23,7 @@ from odeum.settings.metric import Margin
 NO_BASELINE = "none"
 """how a plan says that all rows are compared with each other"""
 FIRST = 3
-MOST = 10_000  # each is a run, and all are planned before the first begins
+MOST_SEEDS = 10_000  # each is a run, and all are planned before the first begins
 LIMIT = 12
 
 
@@ -45,8 +45,8 @@ class Seeds:
     def __post_init__(self) -> None:
         if self.limit < 1:
             raise OdeumError(f"a comparison needs at least one seed, not {self.limit}")
-        if self.limit > MOST:
-            raise OdeumError(f"a comparison takes at most {MOST:,} seeds, not {self.limit:,}")
+        if self.limit > MOST_SEEDS:
+            raise OdeumError(f"a comparison takes at most {MOST_SEEDS:,} seeds, not {self.limit:,}")
         if self.auto and self.limit < FIRST:
             raise OdeumError(f"--seeds auto begins with {FIRST} seeds, so its limit cannot be {self.limit}")
 

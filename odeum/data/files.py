@@ -87,7 +87,7 @@ def _walk(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
             yield from _walk(path, (*above, real))
 
 
-def halved(text: str) -> bool:
+def half_characters(text: str) -> bool:
     """Whether there is half of a pair of surrogates in a text, which is no character: such a text cannot be written."""
     return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 

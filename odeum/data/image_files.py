@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from odeum.data.files import IMAGE_SUFFIXES, entries, files_below, halved, memory_here, regular
+from odeum.data.files import IMAGE_SUFFIXES, entries, files_below, half_characters, memory_here, regular
 from odeum.data.image_labels import labelled_groups
 from odeum.data.pictures import ImageSplit, Pictures, cut_images
 from odeum.data.split_names import SPLITS, whole_name
@@ -121,7 +121,7 @@ def class_folders(folder: Path) -> Groups:
     found = {}
     for sub in (p for p in entries(folder) if p.is_dir()):
         files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGE_SUFFIXES)
-        if files and halved(sub.name):
+        if files and half_characters(sub.name):
             raise OdeumError(f"the name of the class '{sub}' is not UTF-8; rename the folder")
         if files:
             found[sub.name] = files

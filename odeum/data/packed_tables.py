@@ -18,7 +18,7 @@ from odeum.settings.limits import Unpacked
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
 _PARQUET = b"PAR1"
 """how such a file begins and ends"""
-BATCH = 32
+ROWS_AT_ONCE = 32
 """rows of Parquet at a time: a column that says one long text again and again takes little room until it is read"""
 IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "x", "data"), ("labels", "y", "targets")
 """names of arrays, alone or with a part before or after: x_train, train_images"""
@@ -46,7 +46,7 @@ def unpack_parquet(path: Path, out: Path) -> None:
             _check_columns(path, file.schema_arrow)
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             Unpacked(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
-            lines = _lines(file.iter_batches(batch_size=BATCH))
+            lines = _lines(file.iter_batches(batch_size=ROWS_AT_ONCE))
             lines_within(lines, out / f"{path.stem}.jsonl", Unpacked(path))
     except arrow.ArrowException as error:
         raise OdeumError(f"'{path}' is a Parquet table that cannot be read: {str(error).splitlines()[0]}") from None

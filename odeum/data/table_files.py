@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odeum.data.files import halved, read_lines, read_text, rows_of, table_rows
+from odeum.data.files import half_characters, read_lines, read_text, rows_of, table_rows
 from odeum.errors import OdeumError
 
 TEXT_NAMES = (
@@ -189,7 +189,7 @@ def _objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
             raise OdeumError(f"line {error.lineno if whole else number} of '{path}' is not JSON: {error.msg}") from None
         except (RecursionError, ValueError):
             raise OdeumError(f"line {number} of '{path}' is no object with a text and a label") from None
-        if "\\u" in line and halved(json.dumps(item, ensure_ascii=False)):
+        if "\\u" in line and half_characters(json.dumps(item, ensure_ascii=False)):
             raise OdeumError(
                 f"line {number} of '{path}' holds half of a character (\\ud800 to \\udfff), which is no text"
             )

@@ -10,7 +10,7 @@ from odeum.decode.target import Target, limits
 from odeum.errors import OdeumError
 from odeum.models.translation import TranslationModel
 
-MOST = 1000
+MOST_BEAMS = 1000
 """beyond it a beam finds nothing more and fills the memory"""
 
 
@@ -37,8 +37,8 @@ def beam_search(
     """
     if beam < 1:
         raise OdeumError(f"beam must be at least 1, not {beam}")
-    if beam > MOST:
-        raise OdeumError(f"beam must be at most {MOST}, not {beam}: as many translations are open at once")
+    if beam > MOST_BEAMS:
+        raise OdeumError(f"beam must be at most {MOST_BEAMS}, not {beam}: as many translations are open at once")
     if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
     with Evaluation(model), folded(model):

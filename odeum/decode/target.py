@@ -67,9 +67,9 @@ class Target:
         themselves, and the log-probability of the end [rows, 1]."""
         logits = self.next_logits(ids)
         total = logits.logsumexp(dim=-1, keepdim=True)  # a probability is one among all, what never follows included
-        logits, words = self.forbid(logits), logits.shape[-1]
-        ends = logits[:, end : end + 1] - total if 0 <= end < words else torch.full_like(total, -torch.inf)
-        best, tokens = largest(logits, min(count, words))
+        logits, vocabulary = self.forbid(logits), logits.shape[-1]
+        ends = logits[:, end : end + 1] - total if 0 <= end < vocabulary else torch.full_like(total, -torch.inf)
+        best, tokens = largest(logits, min(count, vocabulary))
         return best - total, tokens, ends
 
     def select(self, rows: Tensor, same_sources: bool, beams: int = 1) -> None:

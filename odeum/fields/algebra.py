@@ -231,7 +231,7 @@ def randomness(field: nn.Module) -> str | None:
 def torchs_randomness(field: nn.Module) -> str | None:
     """A part of torch.nn that draws new random numbers each time it is called, in words, or None.
 
-    What a field draws itself, by nn.functional.dropout or torch.rand, is seen when it has done so: `noise.Watch`.
+    What a field draws itself, by nn.functional.dropout or torch.rand, is seen when it has done so: `noise.DrawWatch`.
     """
     for name, module in field.named_modules():
         rate = 0.0

@@ -19,7 +19,7 @@ def generators() -> list[Tensor]:
     return states
 
 
-class Watch:
+class DrawWatch:
     """Sees what a field draws by itself, as nn.functional.dropout does, where it should be the same field again."""
 
     def __init__(self, field: Any, why: str) -> None:
@@ -49,7 +49,7 @@ class Noise:
     `step` looks at those of a step within an evaluation (a whole layer as a field), where the next one draws anew.
     """
 
-    def __init__(self, masks: Iterable[Tensor] = (), watch: Watch | None = None) -> None:
+    def __init__(self, masks: Iterable[Tensor] = (), watch: DrawWatch | None = None) -> None:
         self.watch = watch
         self.masks = list(masks)
         """in the order in which they are first asked for; those given are handed out before new ones are made"""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Carry, Context, Field, foreign_modules, projects_anywhere
-from odeum.fields.noise import Noise, Watch
+from odeum.fields.noise import DrawWatch, Noise
 
 
 class Method(nn.Module):
@@ -100,13 +100,13 @@ def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor, context: Context) -
     way = y - x
     way = way.float() if way.dtype.itemsize < 4 else way
     energy = way.pow(2) / abs(dt)
-    seen = visible(x, context)
+    seen = seen_positions(x, context)
     if seen is None:
         return energy.mean()
     return energy.mean(2).masked_fill(~seen, 0.0).sum() / seen.sum().clamp_min(1)
 
 
-def visible(x: Tensor, context: Context) -> Tensor | None:
+def seen_positions(x: Tensor, context: Context) -> Tensor | None:
     """[batch, length]: the positions of each sample that a mask of keys alone leaves to be seen."""
     mask = context.own.mask
     if mask is None or mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1:3] != (1, 1):
@@ -155,7 +155,7 @@ def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
     if not torch.compiler.is_compiling():
         refuse_new_draws(field)
         if foreign_modules(field):  # ours draw through the noise; what others do is seen when they have done it
-            noise.watch = Watch(field, "a step of several stages evaluates one field")
+            noise.watch = DrawWatch(field, "a step of several stages evaluates one field")
     return context._replace(noise=noise)
 
 
@@ -165,7 +165,7 @@ def drawing_nothing(field: Field, who: str) -> Generator[None]:
     if torch.compiler.is_compiling() or not hasattr(field, "named_modules") or not foreign_modules(field):
         yield
         return
-    watch = Watch(field, f"{who} needs the same field at each evaluation")
+    watch = DrawWatch(field, f"{who} needs the same field at each evaluation")
     watch.note()
     yield
     watch.look()

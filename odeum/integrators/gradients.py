@@ -66,7 +66,8 @@ class _Recomputed:
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
             """Changes nothing outside, so that it may run again: known masks are handed in, new ones handed out."""
             own = Noise(masks, None if told else noise.watch)
-            told.append(True)  # in the backward pass there is nobody to tell, and nothing new
+            if noise.watch is not None:
+                told.append(True)  # in the backward pass there is nobody to tell, and nothing new
             out = again(x, context._replace(noise=own))
             return out, *own.masks[len(masks) :]
 

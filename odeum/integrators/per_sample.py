@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.adaptive import Adaptive, weighted
-from odeum.integrators.base import drawing_nothing, energy_of_step, visible
+from odeum.integrators.base import drawing_nothing, energy_of_step, seen_positions
 from odeum.integrators.runge_kutta import evaluate_stages
 
 
@@ -36,7 +36,7 @@ class AdaptivePerSample(Adaptive):
         count, span = x.shape[0], t1 - t0
         sign = math.copysign(1.0, span)
         shape = (count, *[1] * (x.dim() - 1))
-        seen = visible(x, context)
+        seen = seen_positions(x, context)
 
         def spread(numbers: Tensor) -> Tensor:
             return numbers.view(shape).to(x.dtype)

@@ -209,9 +209,9 @@ def _unlearned(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     scores = [row.score for row in rows if row.score]
     if not comparison.higher_is_better or not scores or comparison.metric not in METRICS:
         return []
-    said = [row.beside["majority_accuracy"].mean for row in rows if "majority_accuracy" in row.beside]
-    judged_by_it = comparison.metric == "accuracy" and bool(said)
-    least = max(said) if judged_by_it else 0.0
+    shares = [row.beside["majority_accuracy"].mean for row in rows if "majority_accuracy" in row.beside]
+    judged_by_it = comparison.metric == "accuracy" and bool(shares)
+    least = max(shares) if judged_by_it else 0.0
     if any(score.mean >= least + comparison.margin.size(score.mean) for score in scores):
         return []
     chance = (

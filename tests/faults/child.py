@@ -48,10 +48,16 @@ class Child:
         self.output, self.input = os.pipe()
         fcntl.fcntl(self.input, fcntl.F_SETPIPE_SZ, ROOM)
         sys.stdout.flush()
+        signals = {signal.SIGINT, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # none may find a child that is still its parent
         self.number = os.fork()
         if self.number == 0:
-            code = self._live(words, prepare)
-            os._exit(code)  # looked up now: a fault may stand there
+            code = BROKEN
+            try:
+                code = self._live(words, prepare)
+            finally:  # or the parent's own clean-up would run in the child
+                os._exit(code)  # looked up now: a fault may stand there
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         os.close(self.input)
 
     def _live(self, words: list[str], prepare: Callable[[], object]) -> int:
@@ -59,9 +65,12 @@ class Child:
         os.dup2(self.input, 2)
         sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
         sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0), write_through=True)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             prepare()
+            # What is interrupted before the command begins is no matter of the command: it ends by the signal.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             return main(words)
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else 0
