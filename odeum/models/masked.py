@@ -55,7 +55,7 @@ class BidirectionalModel(OdeumModel):
         where = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
         x = lookup(input_ids, self.embedding.weight)
         # Types before positions: rounded as in the models that are imported. A layer that acts twelve times makes a
-        # last bit that differs here as large as 5e-4.
+        # last bit that differs here large.
         if self.types is not None:
             x = x + self.types(torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
         elif token_type_ids is not None and bool(token_type_ids.any()):
