@@ -82,6 +82,20 @@ class ImageModel(OdeumModel):
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 
+class Patches(nn.Conv2d):
+    """A convolution whose stride is its size: a linear map of each patch, and computed as one, which is faster."""
+
+    def __init__(self, channels: int, width: int, size: int) -> None:
+        super().__init__(channels, width, size, size)
+        nn.init.xavier_uniform_(self.weight.view(width, -1))
+        nn.init.zeros_(self.bias)  # ty: ignore[invalid-argument-type]
+
+    def forward(self, input: Tensor) -> Tensor:
+        high, wide = self.kernel_size
+        patches = input.unflatten(3, (-1, wide)).unflatten(2, (-1, high)).permute(0, 2, 4, 1, 3, 5).flatten(3)
+        return nn.functional.linear(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+
+
 class VisionModel(ImageModel):
     """An image in, one class out."""
 
@@ -96,10 +110,7 @@ def make_stem(settings: ImageInput) -> nn.Module:
     """[batch, channels, height, width] -> [batch, width, rows of patches, columns of patches]."""
     choose(settings.stem, ("patch", "convolution"), "stem")
     if settings.stem == "patch":
-        patch = nn.Conv2d(settings.channels, settings.width, settings.patch_size, settings.patch_size)
-        nn.init.xavier_uniform_(patch.weight.view(settings.width, -1))
-        nn.init.zeros_(patch.bias)  # ty: ignore[invalid-argument-type]
-        return patch
+        return Patches(settings.channels, settings.width, settings.patch_size)
     halvings = settings.patch_size.bit_length() - 1
     if settings.patch_size != 2**halvings or not halvings:
         raise OdeumError(
