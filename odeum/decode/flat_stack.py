@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -32,11 +32,12 @@ class FlatStack:
 
     def __init__(self, stack: nn.Module, whole: nn.Module | None = None) -> None:
         self.stack = stack
-        known = whole is not None and as_made(whole)
-        self.alone, self.looked = known and not any(_all_hooks(whole)), False
+        everything = [] if whole is None else list(whole.modules())
+        known = whole is not None and as_made(everything)
+        self.alone, self.looked = known and not any(_all_hooks(everything)), False
         self.parts = list(stack.modules())
-        self.hooks = _all_hooks(stack)
-        self.run = _flat_stack(stack) if known or as_made(stack) else None
+        self.hooks = _all_hooks(self.parts)
+        self.run = _flat_stack(stack) if known or as_made(self.parts) else None
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if self.run is None or x.shape[1] != 1 or context.own.cache is None or not self.unheard():
@@ -52,7 +53,7 @@ class FlatStack:
         return self.looked
 
 
-def as_made(module: nn.Module) -> bool:
+def as_made(parts: Iterable[nn.Module]) -> bool:
     """Whether every part is one of ours or torch's as it was made: not wrapped, compiled, patched or sharded."""
     return all(
         type(part).__module__.partition(".")[0] in ("odeum", "torch")
@@ -60,14 +61,14 @@ def as_made(module: nn.Module) -> bool:
         and part._compiled_call_impl is None
         and all(type(weight) is nn.Parameter for weight in part._parameters.values() if weight is not None)
         and all(type(buffer) is Tensor for buffer in part._buffers.values() if buffer is not None)
-        for part in module.modules()
+        for part in parts
     )
 
 
-def _all_hooks(module: nn.Module) -> list[Any]:
+def _all_hooks(parts: Iterable[nn.Module]) -> list[Any]:
     """Where the hooks of every part stand."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return [part.__dict__[kind] for part in module.modules() for kind in kinds]
+    return [part.__dict__[kind] for part in parts for kind in kinds]
 
 
 def _flat_stack(stack: nn.Module) -> Pass | None:

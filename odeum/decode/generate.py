@@ -11,6 +11,7 @@ from torch import Tensor
 from odeum.decode.choice import Choice
 from odeum.decode.common import Evaluation, cacheable, folded, kept
 from odeum.decode.flat_stack import FlatStack
+from odeum.decode.flat_tokens import FlatTokens
 from odeum.decode.output import output_of
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
@@ -89,8 +90,9 @@ def _steps(
     room = min(model.settings.length, window.ids.shape[1] + count) if window.mask is None else 0
     cache = Cache(room) if use_cache else None
     run = FlatStack(model.stack, model if alone else None) if use_cache and type(model) is LanguageModel else None
-    logits = model.logits
-    if run is not None and run.alone and "logits" not in model.__dict__:
+    logits, one = model.logits, None
+    short = run is not None and run.alone and not {"hidden", "embed", "logits"} & model.__dict__.keys()
+    if short:
         logits = output_of(model.embedding if model.output is None else model.output, logits, count)
     mode = nullcontext() if alone else Evaluation(model)
     fed = window.ids
@@ -98,8 +100,8 @@ def _steps(
     with folded(model):
         for i in range(count):
             with mode:
-                x = model.hidden(fed, window.mask, cache, run)
-                token = choice.pick(logits(x[:, -1]))
+                x = one(fed) if one is not None else model.hidden(fed, window.mask, cache, run)
+                token = choice.pick(logits(x.select(1, -1)))
             if end is None:
                 yield token
             else:
@@ -111,6 +113,10 @@ def _steps(
             if slid and use_cache:
                 cache = Cache(room)
             fed = window.ids if slid or cache is None else token.unsqueeze(1)
+            if slid or window.mask is not None:
+                one = None
+            elif short and one is None and cache is not None:
+                one = FlatTokens(model, run, cache)
 
 
 class Window:

@@ -43,8 +43,13 @@ class Positions(nn.Module):
             return x
         if not plain_autograd():  # a length in a graph is any length, so no table is made for one
             return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
-        table = sinusoids(max(256, 1 << (length - 1).bit_length()), x.shape[-1], x.device)
-        return x + nn.functional.embedding(positions, table).to(x.dtype)
+        return x + nn.functional.embedding(positions, first_sinusoids(length, x)).to(x.dtype)
+
+    def added(self, like: Tensor) -> Tensor | None:
+        """What is added to [batch, 1, width] at each position of the model's `length`, if anything is."""
+        if self.table is not None:
+            return self.table.weight
+        return first_sinusoids(self.length, like).to(like.dtype) if self.kind == "sinusoidal" else None
 
     def rotary(self, positions: Tensor) -> Rotary | None:
         """For the Source of self-attention."""
@@ -63,7 +68,7 @@ def make_positions(settings: Any, width: int) -> Positions:
 def lookup(ids: Tensor, table: Tensor) -> Tensor:
     """Rows of the table, or a sentence about the one that is not there."""
     try:
-        return nn.functional.embedding(ids, table)
+        return torch.embedding(table, ids)
     except IndexError:
         raise _unknown(ids, table.shape[0]) from None
 
@@ -79,6 +84,11 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
     steps = torch.arange(half, device=positions.device, dtype=torch.float32)
     angles = positions.float().unsqueeze(-1) * torch.exp(steps * (-math.log(10_000.0) / max(half - 1, 1)))
     return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., :width]
+
+
+def first_sinusoids(length: int, like: Tensor) -> Tensor:
+    """As many positions, or more: texts of nearly the same length share a table."""
+    return sinusoids(max(256, 1 << (length - 1).bit_length()), like.shape[-1], like.device)
 
 
 @made_once

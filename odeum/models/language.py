@@ -58,7 +58,7 @@ class LanguageModel(OdeumModel):
     def embed(self, tokens: Tensor, where: Tensor, past: int = 0) -> Tensor:
         """Embedded tokens at their positions: what the first layer takes."""
         x = self.positions(tokens, where, past)
-        return nn.functional.dropout(x, self.settings.dropout, self.training)
+        return nn.functional.dropout(x, self.settings.dropout) if self.training else x
 
     def hidden(
         self,
