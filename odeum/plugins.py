@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
@@ -62,11 +63,28 @@ def named_plugins() -> tuple[str, ...]:
 
 def load_installed() -> None:
     """The plugins of all installed packages; one that cannot be loaded is left out with a notice."""
-    for entry in entry_points(group=GROUP):
+    for entry in _entries():
         try:
             entry.load()
         except (Exception, SystemExit) as error:
             notice(f"the plugin '{entry.name}' of {_package(entry)} is left out: {_reason(error, None)}")
+
+
+def _entries() -> Sequence[EntryPoint]:
+    """Our group's of all installed packages; their files are read again when a package has come or gone."""
+    return _read_entries(tuple((os.path.abspath(place), _changed(place)) for place in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _read_entries(places: tuple[tuple[str, int], ...]) -> Sequence[EntryPoint]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _changed(place: str) -> int:
+    try:
+        return os.stat(place or os.curdir).st_mtime_ns
+    except OSError:  # a place that is not there holds no package
+        return 0
 
 
 def _package(entry: EntryPoint) -> str:
@@ -202,7 +220,7 @@ def _is_brought(need: dict[str, str]) -> bool:
     registry = next(registry for registry in REGISTRIES if registry.what == need["what"])
     module = registry.entries[need["name"]].module
     file = getattr(sys.modules.get(module), "__file__", None)
-    installed = {entry.module.partition(".")[0] for entry in entry_points(group=GROUP)}
+    installed = {entry.module.partition(".")[0] for entry in _entries()}
     places = {module, str(Path(file).resolve()) if file else module, _BROUGHT.get((need["what"], need["name"]))}
     return module.partition(".")[0] in installed or not places.isdisjoint(_NAMED)
 

@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
         "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {', '.join(ARCHITECTURES)}"
     )
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
-    parser.section("model", type(settings))
+    parser.section("model", type(settings), argv)
     given = parser.read(expand_shorthands(argv, type(settings), {"format"}))
     form = choose(given.get("format", "text"), DESCRIPTION_FORMATS, "format")
     architecture = parse(given["architecture"])

@@ -23,9 +23,6 @@ from odeum.kinds import MODELS, model_named
 from odeum.settings.model import Model
 from odeum.settings.pretrained import NOT_OFFERED
 
-set_parsing_settings(docstring_parse_attribute_docstrings=True)
-
-
 TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
@@ -65,8 +62,10 @@ class Parser(ArgumentParser):
             "--plugin", type=str, metavar="FILE", help="Python file or module that registers names; may be repeated"
         )
 
-    def section(self, name: str, settings: Any, without: Iterable[str] = ()) -> None:
+    def section(self, name: str, settings: Any, argv: list[str], without: Iterable[str] = ()) -> None:
         """Options `--name.field` for each field of the dataclass but those `without`."""
+        # What a field is for stands in the source, which takes longer to read than all words: for --help alone.
+        set_parsing_settings(docstring_parse_attribute_docstrings=asks_for_help(argv))
         skip = {field.name for field in fields(settings)} & {*without, *NOT_OFFERED}
         self.add_class_arguments(settings, name, skip=skip)
         whole = self._option_string_actions[f"--{name}"]
@@ -145,6 +144,11 @@ def _guess(word: str, known: list[str]) -> str:
     near = {w.rpartition(".")[2].lstrip("-"): w for w in reversed(known) if w.startswith(f"--{section}{dot}")}
     close = difflib.get_close_matches(name, near, n=1)
     return f"; did you mean {near[close[0]]}?" if close else ""
+
+
+def asks_for_help(argv: list[str]) -> bool:
+    """Whether the options are to be listed."""
+    return "-h" in argv or "--help" in argv
 
 
 def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:

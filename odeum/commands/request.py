@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
-from odeum.commands.options import Parser, merge, preset, read_config, take
+from odeum.commands.options import Parser, asks_for_help, merge, preset, read_config, take
 from odeum.data.sniffing import recognise
 from odeum.distributed import ranks
 from odeum.errors import OdeumError, choose, notice
@@ -53,17 +53,16 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
     parser.add_argument("--kind", type=str, help=f"what the data is (none: recognised): {', '.join(KINDS)}")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
-    asking = any(word in ("-h", "--help") for word in argv)
     written_source = _source(config, path)
     source = parser.positionals(argv) or written_source
-    if not source and not asking:
+    if not source and not asks_for_help(argv):
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
     named = named or config.get("kind")
     kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
-    parser.section("data", kind.options)
-    parser.section("model", type(chosen) if chosen else kind.settings, kind.decided)
+    parser.section("data", kind.options, argv)
+    parser.section("model", type(chosen) if chosen else kind.settings, argv, kind.decided)
     _refuse_decided(kind, argv, config)
-    parser.section("train", Training)
+    parser.section("train", Training, argv)
     given = parser.read(argv)
     ends = [name for name in END_OPTIONS if given.get("train", {}).get(name) is not None]
     if len(ends) > 1:
