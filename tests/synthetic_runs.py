@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from odeum import report
+from odeum.report.page import page
+
 
 def write_run(
     root: Path,
@@ -82,6 +85,12 @@ def write_plan(root: Path, architectures: Sequence[str], **changes: Any) -> None
         "command": f"odeum compare digits --architectures {','.join(architectures)} --seeds 3",
     }
     (root / "comparison.json").write_text(json.dumps(plan | changes))
+
+
+def page_of(root: Path) -> str:
+    """report.html without the plots, which take longer to draw than all the rest, where they are not asked about."""
+    comparison = report.read(root)
+    return page(comparison, report.rows(comparison), [])
 
 
 def digits(root: Path) -> Path:

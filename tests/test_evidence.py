@@ -67,9 +67,8 @@ def test_few_classes_have_no_top_5(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_what_is_taken_for_what(tmp_path: Path) -> None:
-    from synthetic_runs import write_plan, write_run
+    from synthetic_runs import page_of, write_plan, write_run
 
-    from odeum import report
     from odeum.storage import write_json
 
     write_plan(tmp_path, ["sequential", "parallel"])
@@ -78,11 +77,11 @@ def test_the_page_shows_what_is_taken_for_what(tmp_path: Path) -> None:
             folder = write_run(tmp_path, name, seed, score)
             counts = [[8, 2], [1, 9]] if name == "parallel" else [[10, 0], [4, 6]]
             write_json(folder / CONFUSION, {"classes": ["cat", "<dog>"], "counts": counts})
-    page = report.write(tmp_path).page.read_text()
+    page = page_of(tmp_path)
     assert "What parallel takes for what" in page and "&lt;dog&gt;" in page and "<dog>" not in page
     assert all(f">{2 * count}</td>" in page for count in (8, 2, 1, 9))
     (folder / CONFUSION).write_text('{"classes": ["cat"], "counts": "many"}')
-    assert "takes for what" in report.write(tmp_path).page.read_text()
+    assert "takes for what" in page_of(tmp_path)
 
 
 def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,23 +26,27 @@ def read_csv(figure: plots.Figure) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_each_plot_has_its_three_files(tmp_path: Path) -> None:
-    _, figures = drawn(digits(tmp_path))
-    assert [f.name for f in figures] == NAMES
-    for figure in figures:
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> list[plots.Figure]:
+    """What is drawn of five architectures."""
+    return drawn(digits(tmp_path_factory.mktemp("five")))[1]
+
+
+def test_each_plot_has_its_three_files(five: list[plots.Figure]) -> None:
+    assert [f.name for f in five] == NAMES
+    for figure in five:
         assert figure.svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
         assert "transevolve:full-1" in figure.svg.read_text()
 
 
-def test_the_csv_holds_mean_and_spread_over_seeds(tmp_path: Path) -> None:
-    _, figures = drawn(digits(tmp_path))
-    head, *lines = read_csv(figures[0])
+def test_the_csv_holds_mean_and_spread_over_seeds(five: list[plots.Figure]) -> None:
+    head, *lines = read_csv(five[0])
     assert head == ["architecture", "optimizer steps", "valid accuracy (%)", "spread", "seeds"]
     last = next(line for line in lines if line[0] == "sequential" and float(line[1]) == 500)
     assert (
         float(last[2]) == pytest.approx(95.4) and float(last[3]) == pytest.approx(0.9165, abs=1e-4) and last[4] == "3"
     )
-    head, *lines = read_csv(figures[2])
+    head, *lines = read_csv(five[2])
     assert [line[0] for line in lines] == ["sequential", "parallel", "rk4", "macaron", "transevolve:full-1"]
     assert float(lines[3][1]) == 1_800_000 and float(lines[3][2]) == pytest.approx(97.1167, abs=1e-3)
 
@@ -105,9 +109,8 @@ def test_ticks_are_short() -> None:
     assert [tick(x) for x in (2000, 1_500_000, 0.5, 0, 199999.99999999997)] == ["2 k", "1.5 M", "0.5", "0", "200 k"]
 
 
-def test_inline_svg_takes_the_colours_and_the_font_of_the_page(tmp_path: Path) -> None:
-    _, figures = drawn(digits(tmp_path))
-    text = plots.inline(figures[0])
+def test_inline_svg_takes_the_colours_and_the_font_of_the_page(five: list[plots.Figure]) -> None:
+    text = plots.inline(five[0])
     assert text.startswith("<svg") and INK not in text and "var(--ink)" in text and "var(--s0)" in text
     assert "DejaVu" not in text and "<metadata" not in text and "<style" not in text and 'id="curves-steps-' in text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import digits, write_plan, write_run
+from synthetic_runs import digits, page_of, write_plan, write_run
 
 from odeum import report
 from odeum.cli import main
@@ -179,7 +179,7 @@ def test_the_metric_that_decides_is_the_declared_one(tmp_path: Path) -> None:
     assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "1 %"
     assert rows[1].other is not None and rows[1].other[0] == "accuracy"
     assert "accuracy difference (not judged)" in report.table(rows, "md") and "+5.07 [" in report.table(rows, "md")
-    assert "accuracy +5.07 [+4.89, +5.24],<br>not judged" in report.write(tmp_path / "b").page.read_text()
+    assert "accuracy +5.07 [+4.89, +5.24],<br>not judged" in page_of(tmp_path / "b")
     assert "Accuracy is shown with its interval" in " ".join(notes(report.read(tmp_path / "b"), rows))
 
 
@@ -199,7 +199,7 @@ def test_without_a_baseline_rows_are_ranked_with_letters(tmp_path: Path) -> None
     assert {row.architecture: row.group for row in rows} == {"rk4": "a", "parallel": "b", "sequential": "b"}
     assert told == "`rk4` leads on digits (test accuracy 98.1 %), ahead of all others."
     assert "| group |" in report.table(rows, "md") and "difference to" not in report.table(rows, "md")
-    text = report.write(tmp_path).page.read_text()
+    text = page_of(tmp_path)
     assert "share a letter" in text and "<b>a</b>" in text and "Difference to" not in text
 
 
@@ -244,7 +244,7 @@ def test_who_is_worse_is_said_beside_a_decision_for_another(tmp_path: Path) -> N
     assert told.endswith("and no cheaper. `far` is worse by more than 1 point (after 3 seeds).")
     looks = next(note for note in notes(comparison, rows) if "looked at" in note)
     assert "after 3 and 6 of at most 12 seeds" in looks and "`far` after 3 seeds; `near` after 6 seeds" in looks
-    assert "With more architectures, the same command" in report.write(tmp_path).page.read_text()
+    assert "With more architectures, the same command" in page_of(tmp_path)
 
 
 @pytest.mark.parametrize(

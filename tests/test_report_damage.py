@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from odeum import report
 from odeum.errors import Notice, OdeumError
 
 
-@pytest.mark.parametrize("text", ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}'])
+BROKEN = ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}']
+
+
+@pytest.mark.parametrize("text", BROKEN)
 def test_a_broken_run_is_unfinished_not_fatal(tmp_path: Path, text: str) -> None:
     digits(tmp_path)
     (tmp_path / "rk4" / "seed-1" / "run.json").write_text(text)
@@ -27,7 +31,17 @@ def test_a_broken_run_is_unfinished_not_fatal(tmp_path: Path, text: str) -> None
     assert rows["parallel"].seeds == (0, 1, 2)
     if text != '{"step": NaN}':
         assert rows["rk4"].seeds == (0, 2) and rows["rk4"].unfinished == ("seed 1: its run.json is missing or broken",)
-    report.write(tmp_path)
+
+
+def test_a_report_is_written_of_runs_broken_in_every_way(tmp_path: Path) -> None:
+    digits(tmp_path)
+    names = ("rk4", "macaron", "parallel", "sequential", "transevolve-full-1")
+    for architecture, text in zip(names, BROKEN, strict=True):
+        for seed, name in enumerate(("run.json", "result.json", "metrics.jsonl")):
+            (tmp_path / architecture / f"seed-{seed}" / name).write_text(text)
+    with pytest.warns(Notice, match="it is left out"):
+        made = report.write(tmp_path)
+    assert len(made.plots) == 5 and all(name in made.markdown.read_text() for name in names[:4])
 
 
 def test_torn_lines_are_skipped_and_a_step_measured_twice_counts_once(tmp_path: Path) -> None:
@@ -56,12 +70,22 @@ def test_a_damaged_plan_falls_back_to_the_defaults(tmp_path: Path, damage: dict)
     assert rows[1].verdict == "better by more than the margin" and rows[1].margin == 0.01
 
 
-@pytest.mark.parametrize("content", ['{"a":' * 200_000 + "1" + "}" * 200_000, "[]", "\x00", '{"test": 1'])
-def test_a_damaged_result_is_named_and_left_out(tmp_path: Path, content: str) -> None:
+def test_a_damaged_result_is_named_and_left_out(tmp_path: Path) -> None:
     digits(tmp_path)
-    (tmp_path / "rk4" / "seed-0" / "result.json").write_text(content)
-    with pytest.warns(Notice, match=r"rk4/seed-0/result\.json' is damaged.*it is left out"):
+    damaged = {
+        "rk4/seed-0": '{"a":' * 200_000 + "1" + "}" * 200_000,
+        "rk4/seed-1": "[]",
+        "macaron/seed-0": "\x00",
+        "parallel/seed-2": '{"test": 1',
+    }
+    for name, content in damaged.items():
+        (tmp_path / name / "result.json").write_text(content)
+    with pytest.warns(Notice) as told:
         report.write(tmp_path)
+    assert len(told) == len(damaged)
+    for name in damaged:
+        pattern = rf"{name}/result\.json' is damaged.*it is left out"
+        assert any(re.search(pattern, str(warning.message)) for warning in told)
 
 
 def test_a_disk_that_takes_no_report_is_a_sentence(tmp_path: Path) -> None:
