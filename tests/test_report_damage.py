@@ -16,7 +16,6 @@ from test_training import files_up_to
 from odeum import report
 from odeum.errors import Notice, OdeumError
 
-
 BROKEN = ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}']
 
 

@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from odeum.errors import OdeumError, choose
@@ -100,7 +102,8 @@ class Option:
             raise OdeumError(f"{what} should be {NUMBERS[kind]}, not '{text}'") from None
 
 
-def options(settings: type) -> dict[str, Option]:
+@lru_cache(maxsize=256)  # asked whenever a model is built, and reading annotations takes milliseconds
+def options(settings: type) -> Mapping[str, Option]:
     """The options of a dataclass, generated from its annotations; a sentence about one that no spelling could hold."""
     try:
         hints = get_type_hints(settings, include_extras=True)
@@ -120,7 +123,7 @@ def options(settings: type) -> dict[str, Option]:
                 f"(or one of them | None), not {getattr(hint, '__name__', hint)}"
             )
         out[field.name] = option
-    return out
+    return MappingProxyType(out)
 
 
 def check_type(value: Any, hint: Any, what: str) -> None:
