@@ -21,6 +21,13 @@ def seed() -> None:
 
 
 @pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For comparisons whose plots nobody asks about: half of their time. Others draw them: test_plots, test_report*,
+    test_verbs and test_walk."""
+    monkeypatch.setattr("odeum.report.plots.draw", lambda comparison, rows, directory: [])
+
+
+@pytest.fixture
 def float64():
     """Theorems hold to rounding, so let rounding be small."""
     before = torch.get_default_dtype()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -61,9 +63,11 @@ DEFAULT = (
 )
 
 
-@pytest.mark.parametrize(
-    "spelling", [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in FIXED]
-)
+def slow(spelling: str) -> Any:
+    return pytest.param(spelling, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("spelling", [name if name in DEFAULT else slow(name) for name in FIXED])
 def test_fixed_steps_compile_into_one_graph(spelling: str) -> None:
     model, x = encoder(spelling), torch.randn(3, 6, 16)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
@@ -78,7 +82,9 @@ def gradients(model: nn.Module, out: Tensor) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out.pow(3).sum(), list(model.parameters()))]
 
 
-@pytest.mark.parametrize("spelling", ["sequential", "rk4", "strang:gradient=checkpointed", "adams-bashforth"])
+@pytest.mark.parametrize(
+    "spelling", ["strang:gradient=checkpointed", "adams-bashforth", *map(slow, ("sequential", "rk4"))]
+)
 def test_dropout_compiles_into_one_graph(spelling: str) -> None:
     depth = 2 if spelling == "adams-bashforth" else 1  # which looks back to the layer before
     model, x = encoder(spelling, depth, dropout=0.5, stochastic_depth=0.5), torch.randn(3, 6, 16)
@@ -155,7 +161,10 @@ class Masked(nn.Module):
         return self.model(x, src_key_padding_mask=padding)
 
 
-@pytest.mark.parametrize("spelling", ["sequential", "parallel:independent=1", "rk4", "transevolve", "adams-bashforth"])
+# Whole models with stages, and evolved ones, are exported in test_graphs.py and test_transevolve_models.py.
+@pytest.mark.parametrize(
+    "spelling", ["parallel:independent=1", "adams-bashforth", *map(slow, ("sequential", "rk4", "transevolve"))]
+)
 def test_export_with_dynamic_batch_and_length(spelling: str) -> None:
     model = Masked(encoder(spelling)).eval()
     x = torch.randn(3, 6, 16)

@@ -63,6 +63,7 @@ def name_of(words: list[str]) -> str:
     return f"{words[0]}-{words[words.index('--plugin') + 1]}"
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize(
     "words",
     [

@@ -68,6 +68,7 @@ def test_data_with_a_test_part_has_one_split(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_each_seed_has_its_split_and_the_plan_remembers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     words = ["compare", "digits", "--architectures", "sequential,parallel", "--seeds", "2", "--out", str(out), *TINY]

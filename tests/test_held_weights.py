@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -24,22 +27,30 @@ def gradients(out: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(out.pow(3).sum(), list(weights.values())))
 
 
+HELD = [
+    ("checkpointed", "sequential"),
+    ("checkpointed", "strang:independent=1"),
+    ("checkpointed", "rk4:steps=2"),
+    ("checkpointed", "transevolve"),
+    ("checkpointed", "continuous"),
+    ("adjoint", "rk4:steps=4"),
+    ("adjoint", "transevolve:method=rk4,steps=4"),
+    ("adjoint", "continuous"),
+]
+
+
+def held() -> Iterator[Any]:
+    """Of each member two by default, in which it meets both activations and both kinds of weights."""
+    for i, (gradient, spelling) in enumerate(HELD):
+        for j, activation in enumerate(("relu", "gelu")):
+            for k, history in enumerate((False, True)):
+                name = f"{gradient}-{spelling}-{activation}-{'computed' if history else 'leaves'}"
+                marks = pytest.mark.slow if (i + j + k) % 2 else ()
+                yield pytest.param(gradient, spelling, activation, history, id=name, marks=marks)
+
+
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize(
-    ("gradient", "spelling"),
-    [
-        ("checkpointed", "sequential"),
-        ("checkpointed", "strang:independent=1"),
-        ("checkpointed", "rk4:steps=2"),
-        ("checkpointed", "transevolve"),
-        ("checkpointed", "continuous"),
-        ("adjoint", "rk4:steps=12"),
-        ("adjoint", "transevolve:method=rk4,steps=12"),
-        ("adjoint", "continuous"),
-    ],
-)
-@pytest.mark.parametrize("history", [False, True], ids=["leaves", "computed"])
+@pytest.mark.parametrize(("gradient", "spelling", "activation", "history"), list(held()))
 def test_functional_call(gradient: str, spelling: str, activation: str, history: bool) -> None:
     """Weights handed in for one call, alone or made of others, are those that get the gradient."""
     shape = Shape(width=8, heads=2, depth=2, activation=activation, norm_eps=0.1)

@@ -68,6 +68,7 @@ def test_every_kind_is_whole(kind: Kind) -> None:
     assert describe("sequential", small, detail=False)["macs"] > 0
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_users_kind_goes_through_every_verb(
     parity: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

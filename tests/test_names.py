@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "odeum"
@@ -31,9 +31,10 @@ WORDS_OF_TEXT = {"data/sniffing.py", "data/split_names.py", "data/tokens.py", "t
 """where words are the words of a text"""
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
 def names_of(node: ast.stmt) -> list[str]:
@@ -68,9 +69,12 @@ def test_no_two_modules_share_a_name() -> None:
 
 def test_names_are_plain() -> None:
     for module, tree in trees():
-        found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        found |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        found |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        found = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
+                    found.add(name)
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                    found.add(name)
         allowed = {"words"} if module in WORDS_OF_TEXT else set()
         assert found & DIALECT <= allowed, module

@@ -68,6 +68,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     forget(tmp_path, entries)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_file_gives_names_to_every_verb(fresh: Any, capsys: pytest.CaptureFixture[str]) -> None:
     plugin = ["--plugin", "my_ideas.py"]
     names = "sequential,pull:strength=0.2,parallel:method=ralston,parallel:attention=neighbours"

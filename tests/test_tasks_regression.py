@@ -213,6 +213,7 @@ def test_label_smoothing_is_for_classes(tmp_path: Path) -> None:
 # every verb
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_texts_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = texts(tmp_path / "films.csv", 400, scale=10.0, shift=100.0)

@@ -151,6 +151,7 @@ def test_compare_adds_to_what_is_there(work: Path, capsys: pytest.CaptureFixture
     assert main(["report", str(out), "--format", "md"]) == 0
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize("match", ["macs", "params", "time"])
 def test_compare_holds_something_equal(work: Path, match: str) -> None:
     out = work / f"match-{match}"
