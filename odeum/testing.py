@@ -189,7 +189,8 @@ def takes_plain_weights(architecture: str | Architecture) -> str | None:
     if not common:
         return "it has no weight whose role the plain stack knows"
     model.load_state_dict({name: given[name] for name in common}, strict=False)
-    wrong = [name for name in common if not torch.equal(by_role(model)[name], given[name])]
+    loaded = by_role(model)
+    wrong = [name for name in common if not torch.equal(loaded[name], given[name])]
     _hold(not wrong, f"{wrong[:1]} is not what was loaded")
     source = stirred(build("sequential", "classification_small", **TEXT))
     found = convert(source, parse(architecture) if isinstance(architecture, str) else architecture)

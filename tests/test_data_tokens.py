@@ -133,5 +133,5 @@ def test_a_long_line_in_pieces_has_the_tokens_of_the_whole(kind):
 def test_a_line_without_blanks_is_cut_too():
     text = "x" * (3 * LONGEST_PIECE + 5)
     assert [len(piece) for piece in text_pieces(text)] == [LONGEST_PIECE] * 3 + [5]
-    bpe = Bpe.learn([text], 260)
+    bpe = Bpe.learn([text[:5000]], 260)
     assert bpe.decode(bpe.stream([text]).tolist()) == text

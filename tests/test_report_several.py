@@ -37,6 +37,7 @@ def test_two_comparisons_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--out is the page of several comparisons" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_folder_may_be_named_and_one_architecture_is_no_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

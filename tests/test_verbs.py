@@ -135,7 +135,7 @@ def test_generated_text(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_compare_adds_to_what_is_there(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = work / "compare"
-    words = ["compare", "digits", *SMALL, "--train.steps", "12", "--out", str(out), "--format", "csv"]
+    words = ["compare", "digits", *SMALL, "--train.steps", "4", "--out", str(out), "--format", "csv"]
     words += ["--jobs", "1"]
     assert main([*words, "--architectures", "sequential,parallel:independent=1", "--seeds", "2"]) == 0
     first = {p: p.stat().st_mtime_ns for p in out.glob("*/seed-*/result.json")}
@@ -155,7 +155,7 @@ def test_compare_adds_to_what_is_there(work: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("match", ["macs", "params", "time"])
 def test_compare_holds_something_equal(work: Path, match: str) -> None:
     out = work / f"match-{match}"
-    length = ["--budget", "1s"] if match == "time" else ["--train.steps", "8"]
+    length = ["--budget", "0.5s"] if match == "time" else ["--train.steps", "8"]
     names = "sequential,rk4" if match != "params" else "sequential,parallel:independent=1"
     words = ["--match", match, "--architectures", names, "--seeds", "1", "--jobs", "1", "--out", str(out)]
     assert main(["compare", "digits", *SMALL, *length, *words]) == 0
@@ -169,5 +169,5 @@ def test_compare_holds_something_equal(work: Path, match: str) -> None:
     else:
         plan = json.loads((out / "comparison.json").read_text())
         rk4, sequential = (plan["pace"][name] for name in ("rk4", "sequential"))
-        assert [r["steps"] for r in results] == [int(1.0 / pace["seconds"]) for pace in (rk4, sequential)]
+        assert [r["steps"] for r in results] == [int(0.5 / pace["seconds"]) for pace in (rk4, sequential)]
         assert rk4["ratio"] > 1.5 and sequential["ratio"] == 1.0

@@ -173,8 +173,18 @@ def mapped(model: nn.Module, *inputs: Tensor) -> Callable[..., Tensor]:
     return apply
 
 
-@pytest.mark.parametrize("way", [compiled, exported, mapped])
-@pytest.mark.parametrize("spelling", ["sequential", "transevolve"])
+@pytest.mark.parametrize(
+    ("spelling", "way"),
+    [
+        ("sequential", compiled),
+        ("transevolve", exported),
+        *(("sequential", mapped), ("transevolve", mapped)),
+        *(
+            pytest.param(*both, marks=pytest.mark.slow)
+            for both in (("sequential", exported), ("transevolve", compiled))
+        ),
+    ],
+)
 def test_the_numbers_are_never_looked_at(spelling: str, way: Callable) -> None:
     """So compiled, exported and mapped models do what eager ones do, with the same refusals: none."""
     model, x = Weighed(Encoder(WIDTH, 2, 1, spelling, hidden=16)).eval(), state(3)
