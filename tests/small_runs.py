@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from odeum.distributed.ranks import complain
+from odeum.errors import OdeumError
 from odeum.settings.spelling import parse
 from odeum.tasks import Task, open_task
 from odeum.train import Interrupted, Job, train, with_changes
@@ -73,4 +75,7 @@ def losses(out: Path | str) -> list[float]:
 
 if __name__ == "__main__":
     for words in json.loads(sys.argv[1]):
-        run(**words)
+        if "complaint" in words:
+            complain(OdeumError(words["complaint"]))
+        else:
+            run(**words)

@@ -52,10 +52,9 @@ def padding_of(x: Tensor) -> Tensor:
     return mask
 
 
-# One of a kind by default: without steps of its own, with stages, recomputed, remembering, looped, evolved.
+# One of a kind by default: without steps of its own, with stages and recomputed, remembering, looped, evolved.
 DEFAULT = (
     "parallel:independent=1",
-    "rk4",
     "rk4:gradient=checkpointed",
     "transevolve",
     "dense:independent=1",

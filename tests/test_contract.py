@@ -27,10 +27,15 @@ ELSEWHERE = {"every weight learns": "test_architectures.py", "decodes with a cac
 """where the registry keeps it in other sizes already"""
 
 
+IN_TURNS = ("is saved and loaded", "takes plain weights")
+"""of which an architecture is asked one by default"""
+
+
 def cases() -> Iterator[Any]:
     for line in CONTRACT:
-        for architecture in [*ARCHITECTURES, *EXTRA]:
+        for i, architecture in enumerate([*ARCHITECTURES, *EXTRA]):
             again = line in ELSEWHERE and architecture not in EXTRA
+            again |= line in IN_TURNS and i % 2 == IN_TURNS.index(line)
             yield pytest.param(line, architecture, marks=pytest.mark.slow if line in SLOW or again else ())
 
 

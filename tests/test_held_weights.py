@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
+from covering import meeting
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -39,20 +37,11 @@ HELD = [
 ]
 
 
-def held() -> Iterator[Any]:
-    """Of each member two by default, in which it meets both activations and both kinds of weights."""
-    for i, (gradient, spelling) in enumerate(HELD):
-        for j, activation in enumerate(("relu", "gelu")):
-            for k, history in enumerate((False, True)):
-                name = f"{gradient}-{spelling}-{activation}-{'computed' if history else 'leaves'}"
-                marks = pytest.mark.slow if (i + j + k) % 2 else ()
-                yield pytest.param(gradient, spelling, activation, history, id=name, marks=marks)
-
-
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("gradient", "spelling", "activation", "history"), list(held()))
-def test_functional_call(gradient: str, spelling: str, activation: str, history: bool) -> None:
+@pytest.mark.parametrize(("held", "activation", "history"), meeting(HELD, ("relu", "gelu"), (False, True)))
+def test_functional_call(held: tuple[str, str], activation: str, history: bool) -> None:
     """Weights handed in for one call, alone or made of others, are those that get the gradient."""
+    gradient, spelling = held
     shape = Shape(width=8, heads=2, depth=2, activation=activation, norm_eps=0.1)
     model, own = (stack(with_gradient(spelling, gradient), shape) for _ in range(2))
     leaves = {name: (1.1 * p.detach()).requires_grad_() for name, p in model.named_parameters()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from covering import meeting
 from torch import Tensor
 
 from odeum import Decoder, Encoder
@@ -65,8 +66,7 @@ def test_without_the_causal_word_everybody_sees_everybody(spelling: str) -> None
 
 
 @double
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("spelling", FIXED)
+@pytest.mark.parametrize(("spelling", "causal"), meeting(FIXED, [False, True]))
 def test_padding_is_not_seen(spelling: str, causal: bool) -> None:
     model, x = encoder(spelling), state()
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)

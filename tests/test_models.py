@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import meeting
 from torch import Tensor
 
 from odeum.architectures import stack
@@ -47,10 +48,12 @@ def padded(ids: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
 POSITIONS = ["sinusoidal", "learned", "rotary"]
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("architecture", ["sequential", "rk4", "transevolve"])
-@pytest.mark.parametrize(("left", "right"), [(0, 3), (3, 0), (2, 2)])
-def test_padding_changes_nothing(positions: str, architecture: str, left: int, right: int, float64: None) -> None:
+@pytest.mark.parametrize(
+    ("positions", "architecture", "sides"),
+    meeting(POSITIONS, ["sequential", "rk4", "transevolve"], [(0, 3), (3, 0), (2, 2)]),
+)
+def test_padding_changes_nothing(positions: str, architecture: str, sides: tuple[int, int], float64: None) -> None:
+    left, right = sides
     ids, target = tokens(2, 6), tokens(2, 5)
     wide, mask = padded(ids, left, right)
     inside = slice(left, left + 6)

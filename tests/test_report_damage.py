@@ -137,14 +137,13 @@ def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
 
 
 def test_a_result_of_nobody_and_two_of_one_are_named(tmp_path: Path) -> None:
-    folder = digits(tmp_path / "nobody")
-    (folder / "rk4" / "seed-0" / "run.json").unlink()
-    (sentence,) = left_out(folder)
-    assert "has a result and no run.json" in sentence
-    folder = digits(tmp_path / "twice")
+    folder = digits(tmp_path)
+    (folder / "macaron" / "seed-0" / "run.json").unlink()
     shutil.copytree(folder / "rk4" / "seed-0", folder / "rk4" / "seed-0-copy")
-    (sentence,) = left_out(folder)
-    assert "are both rk4 with seed 0; one counts" in sentence
+    sentences = left_out(folder)
+    assert len(sentences) == 2
+    assert any("has a result and no run.json" in sentence for sentence in sentences)
+    assert any("are both rk4 with seed 0; one counts" in sentence for sentence in sentences)
 
 
 def test_tables_hold_no_formulas_and_no_markup(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import meeting
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -194,8 +195,7 @@ def test_revnet_by_hand() -> None:
 # ----------------------------------------------------------------------------------------------- everywhere
 
 
-@pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])
-@pytest.mark.parametrize("spelling", ALL)
+@pytest.mark.parametrize(("spelling", "cross"), meeting(ALL, [False, True]))
 def test_one_gradient(spelling: str, cross: bool) -> None:
     """Of the state, the weights, an encoder's memory and a learned mask; also with weights handed in."""
     one, other = beside(spelling, cross=cross)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import meeting
 from safetensors.torch import load_file
 from small_runs import digits
 from torch import Tensor, nn
@@ -129,9 +130,7 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])
-@pytest.mark.parametrize("stochastic_depth", [0.0, 0.3])
-@pytest.mark.parametrize("spelling", SAME)
+@pytest.mark.parametrize(("spelling", "stochastic_depth", "cross"), meeting(SAME, [0.0, 0.3], [False, True]))
 def test_the_state_of_one_architecture_is_read_by_another(spelling: str, stochastic_depth: float, cross: bool) -> None:
     source = stack("sequential", SHAPE, cross=cross)
     if "adjoint" in spelling:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from closeness import close
+from covering import meeting
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 
@@ -125,7 +124,9 @@ def test_copied_saved_and_loaded_models_are_bit_equal(architecture: str) -> None
     assert torch.equal(copy.deepcopy(model)(x), out)
 
 
-@pytest.mark.parametrize("architecture", ["transevolve:random-1", "transevolve:attention=linear"])
+@pytest.mark.parametrize(
+    "architecture", ["transevolve:attention=linear", pytest.param("transevolve:random-1", marks=pytest.mark.slow)]
+)
 def test_compiled_without_a_break(architecture: str) -> None:
     torch.manual_seed(0)
     model, x = stack(architecture, Shape(WIDTH, HEADS, 1)), torch.randn(2, 5, WIDTH)
@@ -150,15 +151,7 @@ CASES = ["self", "causal", "padded", "cross"]
 OPTIONS = ["", "method=rk4", "independent=1", "method=strang", "method=rk4,gradient=adjoint"]
 
 
-def ahead() -> Iterator[Any]:
-    """Each two of options, case and steepness meet by default."""
-    for i, words in enumerate(OPTIONS):
-        for j, case in enumerate(CASES):
-            for k, steep in enumerate(STEEP):
-                yield pytest.param(words, case, steep, marks=pytest.mark.slow if (i + j + k) % 3 else ())
-
-
-@pytest.mark.parametrize(("words", "case", "steep"), list(ahead()))
+@pytest.mark.parametrize(("words", "case", "steep"), meeting(OPTIONS, CASES, STEEP))
 def test_what_is_known_ahead_is_what_the_layers_would_find(words: str, case: str, steep: tuple[int, ...]) -> None:
     """The shared form looks ahead, the fused one does not; where the drift is steep the shared form gives way."""
     torch.manual_seed(0)
@@ -233,7 +226,14 @@ def test_faked_tensors_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "causal"),
-    [("transevolve:random-1", True), ("transevolve", True), ("transevolve:attention=linear", False)],
+    [
+        (
+            "transevolve:attention=linear",
+            False,
+        ),  # others: test_graphs.py, test_weighing_masks.py
+        pytest.param("transevolve:random-1", True, marks=pytest.mark.slow),
+        pytest.param("transevolve", True, marks=pytest.mark.slow),
+    ],
 )
 def test_exported_for_any_batch_and_length(architecture: str, causal: bool) -> None:
     model = Encoder(16, 2, 2, architecture, hidden=32).eval()
