@@ -205,6 +205,16 @@ def test_installed_packages_are_found_and_a_broken_one_is_left_out(
         load_installed()
 
 
+def test_a_package_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Any) -> None:
+    """What is remembered of the packages ends when one comes or goes."""
+    monkeypatch.syspath_prepend(tmp_path)
+    load_installed()
+    assert "pull" not in ARCHITECTURES
+    install(tmp_path, "good_ideas", IDEAS)
+    load_installed()
+    assert "pull" in ARCHITECTURES
+
+
 def test_a_run_folder_never_runs_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = tmp_path / "evil.py"
     evil.write_text("open('ran', 'w').close()")

@@ -193,7 +193,7 @@ CONFIGS: list[tuple[bytes, str]] = [
     (b"source: digits\nkind: [images]", "unknown kind of data"),
     (b"source: digits\nout: 5", "5"),
     (b"source: digits\noverwrite: 5", "overwrite"),
-    (b"a: " + b"[" * 2000, "options.yaml"),
+    (b"a: " + b"[" * 5000, "options.yaml"),
 ]
 
 
