@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from closeness import close
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.fields import Context, strips
@@ -67,6 +70,31 @@ def test_the_gradient_can_be_differentiated(used: list[bool]) -> None:
     assert used == [True]
     for ours, right in zip(*found, strict=True):
         close(ours, right, 1e-12)
+
+
+class Called(TorchDispatchMode):
+    """Which operations were called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[object] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_made_again_it_ends_before_the_last_product(used: list[bool]) -> None:
+    """All that the gradient needs is there by then."""
+    field, x = network(), torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    right = torch.autograd.grad(act(field, x).square().sum(), [x, *field.parameters()])
+    with Called() as calls:
+        checkpoint(lambda y: act(field, y), x, use_reentrant=False).square().sum().backward()
+    assert used == [True, True, True]
+    assert calls.seen.count(torch.ops.aten.addmm.default) == 2  # the first map, twice
+    assert calls.seen.count(torch.ops.aten.addmm.out) == 1
+    for tensor, gradient in zip([x, *field.parameters()], right, strict=True):
+        close(tensor.grad, gradient, 1e-12)
 
 
 def test_frozen_weights_get_no_gradient(used: list[bool]) -> None:

@@ -6,9 +6,6 @@ its products is the way to memory and back. Here it is as wide but only a strip 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,19 +15,6 @@ from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_a
 
 STRIP = 1024
 """rows whose hidden gradient exists at a time"""
-
-
-_HERE = threading.local()
-
-
-@contextmanager
-def step_by_step() -> Generator[None]:
-    """No such node in here: for an evaluation that is made again, which may end before its last product."""
-    before, _HERE.recomputed = getattr(_HERE, "recomputed", False), True
-    try:
-        yield
-    finally:
-        _HERE.recomputed = before
 
 
 def may_overwrite(linear: nn.Module) -> bool:
@@ -47,7 +31,6 @@ def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and plain_autograd()
-        and not getattr(_HERE, "recomputed", False)
         and not nn.modules.module._has_any_global_hook()
         and all(map(_untouched, linears))
     )
@@ -64,7 +47,11 @@ def _untouched(linear: nn.Module) -> bool:
 
 
 def relu_network(x: Tensor, up: Any, down: Any) -> Tensor:
-    return _ReluNetwork.apply(x, up.weight, up.bias, down.weight, down.bias)
+    out, h = _ReluNetwork.apply(x, up.weight, up.bias, down.weight, down.bias)
+    with torch.no_grad():
+        rows, there = (y.view(-1, y.shape[-1]) for y in (h, out))
+        torch.addmm(down.bias, rows, down.weight.T, out=there)
+    return out
 
 
 def _formula(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
@@ -72,19 +59,27 @@ def _formula(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tenso
 
 
 class _ReluNetwork(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-        h = nn.functional.linear(x, w1, b1).relu_()
-        ctx.save_for_backward(x, w1, b1, w2, b2, h)
-        return nn.functional.linear(h, w2, b2)
+    """Gives room for the output, and h, from which the caller computes it: when an evaluation is made again, it ends as
+    soon as all is there that a gradient needs, and so before that product."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> tuple[Tensor, Tensor]:
+        h = nn.functional.linear(x, w1, b1).relu_()
+        ctx.save_for_backward(x, w1, b1, w2, b2, h)
+        ctx.mark_non_differentiable(h)
+        ctx.set_materialize_grads(False)
+        return h.new_empty(*x.shape[:-1], len(w2)), h
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         *inputs, h = ctx.saved_tensors
-        if more_than_a_gradient(grads[0]):
-            return gradients_of(_formula, inputs, ctx.needs_input_grad, grads[0])
+        grad = grads[0]
+        if grad is None:
+            return (None,) * len(inputs)
+        if more_than_a_gradient(grad):
+            return gradients_of(_formula, inputs, ctx.needs_input_grad, grad)
         x, w1, _, w2, _ = inputs
-        rows, hidden, grad = (y.reshape(-1, y.shape[-1]) for y in (x, h, grads[0]))
+        rows, hidden, grad = (y.reshape(-1, y.shape[-1]) for y in (x, h, grad))
         dx, dw1, db1 = torch.empty_like(rows), torch.zeros_like(w1), w1.new_zeros(len(w1))
         strip = hidden.new_empty(min(STRIP, len(hidden)), hidden.shape[1])
         for x_part, h_part, dx_part, part in zip(*(y.split(STRIP) for y in (rows, hidden, dx, grad)), strict=True):

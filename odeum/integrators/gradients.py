@@ -20,7 +20,6 @@ from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.fields.derivatives import differentiable_once, in_batches, transformed
 from odeum.fields.noise import Noise
-from odeum.fields.strips import step_by_step
 from odeum.integrators.base import Method, Solver, drawing_nothing
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.per_sample import AdaptivePerSample
@@ -53,14 +52,8 @@ class _Recomputed:
     def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
         noise = context.noise
 
-        def again(x: Tensor, context: Context) -> Tensor:
-            if torch.compiler.is_compiling():  # a graph has no such node
-                return self.held(t, x, context)
-            with step_by_step():
-                return self.held(t, x, context)
-
         if noise is None:
-            return checkpoint(lambda x: again(x, context), x, use_reentrant=False)
+            return checkpoint(lambda x: self.held(t, x, context), x, use_reentrant=False)
         masks, told = noise.known(self), []
 
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
@@ -68,7 +61,7 @@ class _Recomputed:
             own = Noise(masks, None if told else noise.watch)
             if noise.watch is not None:
                 told.append(True)  # in the backward pass there is nobody to tell, and nothing new
-            out = again(x, context._replace(noise=own))
+            out = self.held(t, x, context._replace(noise=own))
             return out, *own.masks[len(masks) :]
 
         out, *new = checkpoint(evaluate, x, use_reentrant=False)

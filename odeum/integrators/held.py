@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
@@ -26,11 +26,12 @@ class Held:
         self.field = field
         if torch.compiler.is_compiling():  # a graph has the weights as its inputs
             return
-        weights, buffers = list(_places(field, "_parameters")), list(_places(field, "_buffers"))
+        modules = list(field.named_modules())
+        weights, buffers = _places(modules, "_parameters"), _places(modules, "_buffers")
         first = {id(place.held): place for place in reversed(weights + buffers)}  # one in several places is held once
         self.tensors = {place.name: place.held for place in weights + buffers if first[id(place.held)] is place}
         self.versions = {place.name: _version(place.held) for place in weights if place.name in self.tensors}
-        self.places = [*weights, *buffers, *_places(field, "_modules")]
+        self.places = [*weights, *buffers, *_places(modules, "_modules")]
 
     @property
     def wanted(self) -> dict[str, Tensor]:
@@ -108,12 +109,14 @@ class _Place(NamedTuple):
     held: Any
 
 
-def _places(field: Field, kind: str) -> Iterator[_Place]:
-    for path, module in field.named_modules():
-        part = module.__dict__[kind]
-        for key, x in part.items():
-            if x is not None:
-                yield _Place(f"{path}.{key}" if path else key, part, key, x)
+def _places(modules: list[tuple[str, nn.Module]], kind: str) -> list[_Place]:
+    return [
+        _Place(f"{path}.{key}" if path else key, part, key, x)
+        for path, module in modules
+        if (part := module.__dict__[kind])
+        for key, x in part.items()
+        if x is not None
+    ]
 
 
 def _version(x: Tensor) -> int:
