@@ -1,6 +1,6 @@
 """What an integrator costs beside what it must cost: a step of RK4 in Euler steps, recomputing beside keeping.
 
-    script/bench solvers            # about a minute; writes benchmarks/results/solvers.json
+    script/bench solvers            # a few minutes; writes benchmarks/results/solvers.json
 
 `rk4` is the time of a Runge–Kutta step over that of an Euler step of the same field: four evaluations, so 4.0 would be
 free of overhead. `checkpointed` is over backpropagation through the same layers: a forward pass more, so 4/3 at most.
@@ -75,7 +75,7 @@ def main() -> None:
                     model(x)
 
             contestants |= {f"{name}, inference": lambda m=model: evaluate(m) for name, model in still.items()}
-            seconds = take_turns(contestants, rounds=9)
+            seconds = take_turns(contestants, rounds=21)
 
             def over(one: str, other: str, seconds: dict[str, list[float]] = seconds) -> float:
                 return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import foreign_modules
+from odeum.fields.base import every_part, foreign_modules
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
 from odeum.models.base import OdeumModel
@@ -19,7 +19,7 @@ def cacheable(module: object) -> bool:
     before it, but an adaptive solver's steps depend on the data; and each field must know its past."""
     if not isinstance(module, nn.Module):
         return True
-    if any(isinstance(part, Adaptive) for part in module.modules()):
+    if any(isinstance(part, Adaptive) for part in every_part(module)):
         return False
     return all(getattr(part, "cached", False) for part in foreign_modules(module) if not isinstance(part, OdeumModel))
 
@@ -28,7 +28,7 @@ class Evaluation:
     """Without dropout while decoding; afterwards each part is as before. The parts are found once, for many tokens."""
 
     def __init__(self, model: object) -> None:
-        self.parts = list(model.modules()) if isinstance(model, nn.Module) else []
+        self.parts = every_part(model) if isinstance(model, nn.Module) else []
         self.before: list[nn.Module] = []
 
     def __enter__(self) -> None:
@@ -44,8 +44,8 @@ class Evaluation:
 @contextmanager
 def folded(model: object) -> Generator[None]:
     """Random feed-forwards as one matrix each while decoding: few rows, many passes."""
-    parts = [part for part in model.modules() if isinstance(part, Rotation)] if isinstance(model, nn.Module) else []
-    parts = [part for part in parts if not part.folding]
+    everything = every_part(model) if isinstance(model, nn.Module) else []
+    parts = [part for part in everything if isinstance(part, Rotation) and not part.folding]
     for part in parts:
         part.fold()
     try:

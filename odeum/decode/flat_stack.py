@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.decode.flat_fields import FlatField, flat_map, is_flat
-from odeum.fields.base import Context
+from odeum.fields.base import Context, every_part
 from odeum.fields.derivatives import plain_autograd
 from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow, Stack
@@ -32,10 +32,10 @@ class FlatStack:
 
     def __init__(self, stack: nn.Module, whole: nn.Module | None = None) -> None:
         self.stack = stack
-        everything = [] if whole is None else list(whole.modules())
+        everything = [] if whole is None else every_part(whole)
         known = whole is not None and as_made(everything)
         self.alone, self.looked = known and not any(_all_hooks(everything)), False
-        self.parts = list(stack.modules())
+        self.parts = every_part(stack)
         self.hooks = _all_hooks(self.parts)
         self.run = _flat_stack(stack) if known or as_made(self.parts) else None
 
@@ -106,19 +106,18 @@ def _flat_stack(stack: nn.Module) -> Pass | None:
     return run
 
 
-def _flat_flow(flow: Flow) -> FlatLayer:
+def _flat_flow(flow: Flow, field: FlatField) -> FlatLayer:
     """Any method over a flat field."""
-    field = FlatField(flow.field)
     return lambda x, context, time: flow.under(field, x, context, time)  # ty: ignore[invalid-argument-type]
 
 
-def _one_step(flow: Flow) -> FlatLayer | None:
+def _one_step(flow: Flow, field: FlatField) -> FlatLayer | None:
     """A layer that is one Euler step of length one, of the whole field or of one term after the other: nearly all are.
 
     What any other method needs (divided intervals, stages, masks) takes longer than a small term. None for a layer of
     another kind; one that has become another goes the way of `_flat_flow`, where the cache says what it thinks of it.
     """
-    solver, field, any_method = flow.solver, FlatField(flow.field), _flat_flow(flow)
+    solver, any_method = flow.solver, _flat_flow(flow, field)
     method = getattr(solver, "method", None)
     if type(solver) is not FixedSteps or flow.duration != 1.0 or not is_flat(flow.field):
         return None
@@ -159,7 +158,8 @@ def _is_euler(method: object) -> bool:
 
 def _flat_layer(layer: nn.Module) -> FlatLayer:
     if type(layer) is Flow:
-        return _one_step(layer) or _flat_flow(layer)
+        field = FlatField(layer.field)
+        return _one_step(layer, field) or _flat_flow(layer, field)
     body = _flat_stack(layer.body) if type(layer) is Anchored and isinstance(layer.body, nn.Module) else None
     if body is None:
         return layer
