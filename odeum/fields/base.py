@@ -131,7 +131,9 @@ def foreign_modules(module: nn.Module) -> list[nn.Module]:
     Those of peft stand for a linear map with an adapter, which looks at each position alone.
     """
     known = ("odeum", "torch", "peft")
-    return [part for part in every_part(module) if type(part).__module__.partition(".")[0] not in known]
+    # What only looks at a field, and stands for it, says itself which modules there are.
+    parts = every_part(module) if isinstance(module, nn.Module) else [part for _, part in module.named_modules()]
+    return [part for part in parts if type(part).__module__.partition(".")[0] not in known]
 
 
 def knows_past(module: nn.Module) -> bool:
