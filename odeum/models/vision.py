@@ -59,7 +59,10 @@ class ImageModel(OdeumModel):
                 f"images of shape {tuple(images.shape)} do not fit: the model takes "
                 f"[batch, {s.channels}, {s.image_size}, {s.image_size}]"
             )
-        x = self.patch(images).flatten(2).transpose(1, 2)
+        x = self.patch(images).flatten(2)
+        if self.training and s.dropout:  # masks are drawn in the order of memory, and old runs go on with theirs
+            x = x.contiguous()
+        x = x.transpose(1, 2)
         if self.token is not None:
             x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
         return nn.functional.dropout(x + self.position, s.dropout, self.training)
