@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,22 +104,27 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: 
     psutil = pytest.importorskip("psutil")
     with Inline() as one:
         expected = scores_of(one.run(jobs(digits, tmp_path / "one", 400), ignore))
-    killed: list[int] = []
+    killed: set[str] = set()
 
-    def kill_once(number: int, event: Event) -> None:
-        if event.kind == "progress" and not killed:
+    def kill_once(what: str, number: int, event: Event) -> None:
+        if event.kind == "progress" and what not in killed:
             run = json.loads((wanted[number].directory / "run.json").read_text())
             assert run["threads"] == 1
-            for process in psutil.process_iter(["cmdline"]):
-                if "ray::carry_out" in " ".join(process.info["cmdline"] or ()):
-                    killed.append(process.pid)
+            for process in psutil.Process().children(recursive=True):  # not those of another Ray
+                if what in " ".join(process.cmdline()):
+                    killed.add(what)
                     process.kill()
                     break
 
     wanted = jobs(digits, tmp_path / "ray", 400)
+    with (
+        launcher("ray", "2", 1, tmp_path) as cluster,
+        pytest.raises(OdeumError, match="Ray's own process on this machine is gone; the same command continues"),
+    ):
+        cluster.run(wanted, partial(kill_once, "raylet/raylet"))
     with launcher("ray", "2", 1, tmp_path) as cluster:
-        assert scores_of(cluster.run(wanted, kill_once)) == expected
-    assert killed
+        assert scores_of(cluster.run(wanted, partial(kill_once, "ray::carry_out"))) == expected
+    assert len(killed) == 2
 
 
 @pytest.mark.slow
