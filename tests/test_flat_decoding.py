@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from odeum.decode import beam_search, generate, stream
 from odeum.decode.flat_fields import FlatField
 from odeum.decode.flat_stack import FlatStack
-from odeum.decode.output import output_of
+from odeum.decode.ordered import output_of
 from odeum.fields import Cache, Context, Field, Source
 from odeum.fields.attention import SelfAttention
 from odeum.fields.base import Rotary

@@ -21,6 +21,7 @@ LAYERS = """
     kinds
     register plugins
     builtin
+    products
     fields
     integrators
     flow looping schedules

@@ -21,45 +21,8 @@ from odeum.fields.transevolve.evolved_attention import EvolvedAttention
 
 Evaluate = Callable[[float, Tensor, Context], Tensor]
 Map = Callable[[Tensor], Tensor]
-
-
-class FlatField:
-    """What a method needs of a field. Not a module: it only looks at one, and owns no weights."""
-
-    training = False
-
-    def __init__(self, field: Field) -> None:
-        self.field = field
-        terms = field.terms
-        self.terms = (self,) if terms == (field,) else tuple(FlatField(term) for term in terms)
-        self.evaluate = _sum(self.terms) if type(field) is Sum else flat(field)
-        self.projects, self.project, self.observe = field.projects, _projection(field), field.observe
-
-    def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
-        return self.evaluate(t, x, context)
-
-    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """As of the field itself."""
-        return self.field.named_modules()
-
-
-def flat(field: Field) -> Evaluate:
-    """The field as a function of (t, x, context) with x of [batch, 1, width]; itself if no shorter way is known."""
-    make = _MAKERS.get(type(field))
-    return field if make is None else make(field)
-
-
-def is_flat(field: Field) -> bool:
-    """Whether no part of it is evaluated as it is."""
-    return type(field) in _MAKERS and all(is_flat(part) for part in _fields_within(field))
-
-
-def _fields_within(module: nn.Module) -> Iterator[Field]:
-    for part in module.children():
-        if isinstance(part, Field):
-            yield part
-        else:
-            yield from _fields_within(part)
+Maps = Callable[[nn.Module], Map]
+"""how the linear maps and norms of a field are computed"""
 
 
 def flat_map(module: nn.Module) -> Map:
@@ -76,6 +39,45 @@ def flat_map(module: nn.Module) -> Map:
     return module
 
 
+class FlatField:
+    """What a method needs of a field. Not a module: it only looks at one, and owns no weights."""
+
+    training = False
+
+    def __init__(self, field: Field, maps: Maps = flat_map) -> None:
+        self.field = field
+        terms = field.terms
+        self.terms = (self,) if terms == (field,) else tuple(FlatField(term, maps) for term in terms)
+        self.evaluate = _sum(self.terms) if type(field) is Sum else flat(field, maps)
+        self.projects, self.project, self.observe = field.projects, _projection(field, maps), field.observe
+
+    def __call__(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.evaluate(t, x, context)
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """As of the field itself."""
+        return self.field.named_modules()
+
+
+def flat(field: Field, maps: Maps) -> Evaluate:
+    """The field as a function of (t, x, context) with x of [batch, 1, width]; itself if no shorter way is known."""
+    make = _MAKERS.get(type(field))
+    return field if make is None else make(field, maps)
+
+
+def is_flat(field: Field) -> bool:
+    """Whether no part of it is evaluated as it is."""
+    return type(field) in _MAKERS and all(is_flat(part) for part in _fields_within(field))
+
+
+def _fields_within(module: nn.Module) -> Iterator[Field]:
+    for part in module.children():
+        if isinstance(part, Field):
+            yield part
+        else:
+            yield from _fields_within(part)
+
+
 def _sum(terms: tuple[FlatField, ...]) -> Evaluate:
     first, *rest = (term.evaluate for term in terms)
 
@@ -88,16 +90,16 @@ def _sum(terms: tuple[FlatField, ...]) -> Evaluate:
     return evaluate
 
 
-def _projection(field: Field) -> Map:
+def _projection(field: Field, maps: Maps) -> Map:
     if type(field) is not PostNorm:
         return field.project
-    norm, inner = flat_map(field.norm), _projection(field.field)
+    norm, inner = maps(field.norm), _projection(field.field, maps)
     return lambda x: norm(inner(x))
 
 
-def _self_attention(field: SelfAttention) -> Evaluate:
-    qkv, out, heads, sizes, shared = flat_map(field.qkv), flat_map(field.out), field.heads, field.sizes, field.shared
-    norms = None if field.q_norm is None or field.k_norm is None else (flat_map(field.q_norm), flat_map(field.k_norm))
+def _self_attention(field: SelfAttention, maps: Maps) -> Evaluate:
+    qkv, out, heads, sizes, shared = maps(field.qkv), maps(field.out), field.heads, field.sizes, field.shared
+    norms = None if field.q_norm is None or field.k_norm is None else (maps(field.q_norm), maps(field.k_norm))
 
     def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
         source, rows = context.own, x.shape[0]
@@ -123,8 +125,8 @@ def _self_attention(field: SelfAttention) -> Evaluate:
     return evaluate
 
 
-def _cross_attention(field: CrossAttention) -> Evaluate:
-    query, out, heads = flat_map(field.q), flat_map(field.out), field.heads
+def _cross_attention(field: CrossAttention, maps: Maps) -> Evaluate:
+    query, out, heads = maps(field.q), maps(field.out), field.heads
 
     def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
         source = context.other
@@ -149,8 +151,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     return nn.functional.scaled_dot_product_attention(q, k, v)  # the newest position sees all
 
 
-def _evolved(field: EvolvedAttention) -> Evaluate:
-    out, heads, time_width = flat_map(field.out), field.heads, field.time_width
+def _evolved(field: EvolvedAttention, maps: Maps) -> Evaluate:
+    out, heads, time_width = maps(field.out), field.heads, field.time_width
 
     def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
@@ -165,8 +167,8 @@ def _evolved(field: EvolvedAttention) -> Evaluate:
     return evaluate
 
 
-def _feed_forward(field: FeedForward) -> Evaluate:
-    up, down, activation = flat_map(field.up), flat_map(field.down), field.activation
+def _feed_forward(field: FeedForward, maps: Maps) -> Evaluate:
+    up, down, activation = maps(field.up), maps(field.down), field.activation
     if field.gated:
 
         def gated(t: float, x: Tensor, context: Context) -> Tensor:
@@ -179,36 +181,36 @@ def _feed_forward(field: FeedForward) -> Evaluate:
     return lambda t, x, context: down(activation(up(x)))
 
 
-def _pre_norm(field: PreNorm) -> Evaluate:
-    norm, inner = flat_map(field.norm), flat(field.field)
+def _pre_norm(field: PreNorm, maps: Maps) -> Evaluate:
+    norm, inner = maps(field.norm), flat(field.field, maps)
     return lambda t, x, context: inner(t, norm(x), context)
 
 
-def _peri_norm(field: PeriNorm) -> Evaluate:
-    before, inner, after = flat_map(field.inner), flat(field.field), flat_map(field.outer)
+def _peri_norm(field: PeriNorm, maps: Maps) -> Evaluate:
+    before, inner, after = maps(field.inner), flat(field.field, maps), maps(field.outer)
     return lambda t, x, context: after(inner(t, before(x), context))
 
 
-def _scaled(field: Scaled) -> Evaluate:
-    factor, inner = field.factor, flat(field.field)
+def _scaled(field: Scaled, maps: Maps) -> Evaluate:
+    factor, inner = field.factor, flat(field.field, maps)
     return lambda t, x, context: factor * inner(t, x, context)
 
 
-def _inner(field: PostNorm | StochasticDepth) -> Evaluate:
-    return flat(field.field)
+def _inner(field: PostNorm | StochasticDepth, maps: Maps) -> Evaluate:
+    return flat(field.field, maps)
 
 
-def _increment(field: Increment) -> Evaluate:
-    method, inner = field.method, FlatField(field.field)
+def _increment(field: Increment, maps: Maps) -> Evaluate:
+    method, inner = field.method, FlatField(field.field, maps)
     return lambda t, x, context: method.step(inner, t, 1.0, x, context) - x  # ty: ignore[invalid-argument-type]
 
 
-_MAKERS: dict[type[Field], Callable[[Any], Evaluate]] = {
+_MAKERS: dict[type[Field], Callable[[Any, Maps], Evaluate]] = {
     SelfAttention: _self_attention,
     CrossAttention: _cross_attention,
     EvolvedAttention: _evolved,
     FeedForward: _feed_forward,
-    Sum: lambda field: FlatField(field).evaluate,
+    Sum: lambda field, maps: FlatField(field, maps).evaluate,
     PreNorm: _pre_norm,
     PeriNorm: _peri_norm,
     PostNorm: _inner,

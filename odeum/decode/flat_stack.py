@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.decode.flat_fields import FlatField, flat_map, is_flat
+from odeum.decode.flat_fields import FlatField, Maps, flat_map, is_flat
 from odeum.fields.base import Context, every_part
 from odeum.fields.derivatives import plain_autograd
 from odeum.fields.transevolve.block import Anchored
@@ -27,17 +27,19 @@ class FlatStack:
 
     The caches are those that the stack itself fills, so that a pass may go either way at any token. Whoever gives a
     part a hook, or training mode, while a text is being made is heard from the next token on. Where nobody can, since
-    all passes are made in one call and nothing in the `whole` model runs code of somebody's own, one look is enough.
+    all passes are made in one call and nothing in the `whole` model runs code of somebody's own, one look is enough,
+    and linear maps may be computed by `maps` that take their weights to stay what they are.
     """
 
-    def __init__(self, stack: nn.Module, whole: nn.Module | None = None) -> None:
+    def __init__(self, stack: nn.Module, whole: nn.Module | None = None, maps: Maps = flat_map) -> None:
         self.stack = stack
         everything = [] if whole is None else every_part(whole)
         known = whole is not None and as_made(everything)
         self.alone, self.looked = known and not any(_all_hooks(everything)), False
         self.parts = every_part(stack)
         self.hooks = _all_hooks(self.parts)
-        self.run = _flat_stack(stack) if known or as_made(self.parts) else None
+        maps = maps if self.alone else flat_map
+        self.run = _flat_stack(stack, maps) if known or as_made(self.parts) else None
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if self.run is None or x.shape[1] != 1 or context.own.cache is None or not self.unheard():
@@ -71,12 +73,12 @@ def _all_hooks(parts: Iterable[nn.Module]) -> list[Any]:
     return [part.__dict__[kind] for part in parts for kind in kinds]
 
 
-def _flat_stack(stack: nn.Module) -> Pass | None:
+def _flat_stack(stack: nn.Module, maps: Maps) -> Pass | None:
     """The layers one after the other; None for a kind of stack that walks in a way of its own."""
     if not isinstance(stack, Stack) or type(stack) not in (Stack, Looped):
         return None
-    flats = {flow: _flat_layer(flow) for flow in stack.flows}
-    norm = (lambda x: x) if stack.norm is None else flat_map(stack.norm)
+    flats = {flow: _flat_layer(flow, maps) for flow in stack.flows}
+    norm = (lambda x: x) if stack.norm is None else maps(stack.norm)
     if isinstance(stack, Looped):
 
         def call(flow: nn.Module, x: Tensor, context: Context, time: float) -> Tensor:
@@ -156,13 +158,13 @@ def _is_euler(method: object) -> bool:
     return type(method) is RungeKutta and method.single
 
 
-def _flat_layer(layer: nn.Module) -> FlatLayer:
+def _flat_layer(layer: nn.Module, maps: Maps) -> FlatLayer:
     if type(layer) is Flow:
-        field = FlatField(layer.field)
+        field = FlatField(layer.field, maps)
         return _one_step(layer, field) or _flat_flow(layer, field)
-    body = _flat_stack(layer.body) if type(layer) is Anchored and isinstance(layer.body, nn.Module) else None
+    body = _flat_stack(layer.body, maps) if type(layer) is Anchored and isinstance(layer.body, nn.Module) else None
     if body is None:
         return layer
     block: Any = layer
-    norm = (lambda x: x) if block.norm is None else flat_map(block.norm)
+    norm = (lambda x: x) if block.norm is None else maps(block.norm)
     return lambda x, context, time: norm(body(x, block.anchor(x, context)))

@@ -12,7 +12,7 @@ from odeum.decode.choice import Choice
 from odeum.decode.common import Evaluation, cacheable, folded, kept
 from odeum.decode.flat_stack import FlatStack
 from odeum.decode.flat_tokens import FlatTokens
-from odeum.decode.output import output_of
+from odeum.decode.ordered import maps_for, output_of
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.language import LanguageModel
@@ -89,7 +89,9 @@ def _steps(
     use_cache = use_cache and cacheable(model)
     room = min(model.settings.length, window.ids.shape[1] + count) if window.mask is None else 0
     cache = Cache(room) if use_cache else None
-    run = FlatStack(model.stack, model if alone else None) if use_cache and type(model) is LanguageModel else None
+    run = None
+    if use_cache and type(model) is LanguageModel:
+        run = FlatStack(model.stack, model, maps_for(count)) if alone else FlatStack(model.stack)
     logits, one = model.logits, None
     short = run is not None and run.alone and not {"hidden", "embed", "logits"} & model.__dict__.keys()
     if short:

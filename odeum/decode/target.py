@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.decode.choice import largest
 from odeum.decode.common import cacheable, kept
 from odeum.decode.flat_stack import FlatStack
-from odeum.decode.output import output_of
+from odeum.decode.ordered import maps_for, output_of
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.base import exact
@@ -43,9 +43,10 @@ class Target:
         cached = use_cache and cacheable(getattr(model, "decoder", model))
         room = min(int(most.max()) + 1, MOST_ROOM) if len(most) else 0
         self.caches = (Cache(room), Cache()) if cached else None
+        self.exponentials: Tensor | None = None
         self.decode, self.logits = model.decode, model.embedding.logits
         if cached and type(model) is TranslationModel:
-            run = FlatStack(model.decoder, model)
+            run = FlatStack(model.decoder, model, maps_for(input_ids.shape[1]))
             self.decode = partial(model.decode, run=run)
             if run.alone:
                 self.logits = output_of(model.embedding, self.logits, input_ids.shape[1])
@@ -54,6 +55,13 @@ class Target:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
         return exact(self.logits(self.decode(fed, self.memory, self.mask, self.caches)[:, -1]))
+
+    def log_of_sum(self, logits: Tensor) -> Tensor:
+        """`logits.logsumexp(dim=-1, keepdim=True)`, its exponentials where those of the position before were."""
+        if self.exponentials is None or self.exponentials.shape != logits.shape:
+            self.exponentials = torch.empty_like(logits)
+        top = logits.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
+        return torch.sub(logits, top, out=self.exponentials).exp_().sum(dim=-1, keepdim=True).log_().add_(top)
 
     def forbid(self, logits: Tensor) -> Tensor:
         """The same logits, in which what never follows has no probability."""
@@ -66,7 +74,7 @@ class Target:
         """The `count` likeliest next tokens of each row, all if there are fewer: their log-probabilities [rows, count],
         themselves, and the log-probability of the end [rows, 1]."""
         logits = self.next_logits(ids)
-        total = logits.logsumexp(dim=-1, keepdim=True)  # a probability is one among all, what never follows included
+        total = self.log_of_sum(logits)  # a probability is one among all, what never follows included
         logits, vocabulary = self.forbid(logits), logits.shape[-1]
         ends = logits[:, end : end + 1] - total if 0 <= end < vocabulary else torch.full_like(total, -torch.inf)
         best, tokens = largest(logits, min(count, vocabulary))

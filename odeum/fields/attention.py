@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
+from odeum.fields.linear_maps import through
 from odeum.fields.noise import Dropout
 
 
@@ -151,7 +152,7 @@ class SelfAttention(Field):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
-        parts = zip(self.qkv(x).split(self.sizes, dim=-1), self.counts, strict=True)
+        parts = zip(through(self.qkv, x).split(self.sizes, dim=-1), self.counts, strict=True)
         q, k, v = (split_heads(part, count) for part, count in parts)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -160,7 +161,7 @@ class SelfAttention(Field):
             k, v = source.cache.extend(k, v)
         if self.shared > 1:
             k, v = (x.repeat_interleave(self.shared, dim=1) for x in (k, v))
-        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
+        return self.dropout(through(self.out, merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"
@@ -187,7 +188,7 @@ class CrossAttention(Field):
         reset(self.kv, parts=2)
 
     def _keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = self.kv(memory).chunk(2, dim=-1)
+        k, v = through(self.kv, memory).chunk(2, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
@@ -199,8 +200,8 @@ class CrossAttention(Field):
             k, v = self._keys_values(memory)
         else:
             k, v = source.cache.constant(lambda: self._keys_values(memory))
-        q = split_heads(self.q(x), self.heads)
-        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
+        q = split_heads(through(self.q, x), self.heads)
+        return self.dropout(through(self.out, merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x}, M)"

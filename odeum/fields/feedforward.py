@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Field
+from odeum.fields.linear_maps import through
 from odeum.fields.noise import Dropout
 from odeum.fields.strips import may_overwrite, relu_network, wants_plain_gradient
 
@@ -61,7 +62,7 @@ class FeedForward(Field):
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if self.activation is nn.functional.relu and not self.gated and wants_plain_gradient(x, self.up, self.down):
             return self.dropout(relu_network(x, self.up, self.down), context.noise)
-        h = self.up(x)
+        h = through(self.up, x)
         if self.gated:
             gate, h = h.chunk(2, dim=-1)
             h = self.activation(gate) * h
@@ -69,7 +70,7 @@ class FeedForward(Field):
             h = h.relu_()
         else:
             h = self.activation(h)
-        return self.dropout(self.down(h), context.noise)
+        return self.dropout(through(self.down, h), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.fields.linear_maps import fill, unheard
+from odeum.products import Library, library, transposed_times
 
 STRIP = 1024
 """rows whose hidden gradient exists at a time"""
@@ -31,27 +33,15 @@ def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and plain_autograd()
-        and not nn.modules.module._has_any_global_hook()
-        and all(map(_untouched, linears))
-    )
-
-
-def _untouched(linear: nn.Module) -> bool:
-    hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks, linear._backward_pre_hooks)
-    return (
-        type(linear) is nn.Linear
-        and type(linear.weight) is nn.Parameter
-        and type(linear.bias) is nn.Parameter
-        and not any(hooks)
+        and unheard(*linears)
+        and all(linear.bias is not None for linear in linears)
     )
 
 
 def relu_network(x: Tensor, up: Any, down: Any) -> Tensor:
-    out, h = _ReluNetwork.apply(x, up.weight, up.bias, down.weight, down.bias)
-    with torch.no_grad():
-        rows, there = (y.view(-1, y.shape[-1]) for y in (h, out))
-        torch.addmm(down.bias, rows, down.weight.T, out=there)
-    return out
+    by = library(x.numel() * up.out_features, x, up.weight, down.weight)
+    out, h = _ReluNetwork.apply(by, x, up.weight, up.bias, down.weight, down.bias)
+    return fill(by, out, h, down.weight, down.bias)
 
 
 def _formula(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
@@ -59,12 +49,14 @@ def _formula(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tenso
 
 
 class _ReluNetwork(torch.autograd.Function):
-    """Gives room for the output, and h, from which the caller computes it: when an evaluation is made again, it ends as
-    soon as all is there that a gradient needs, and so before that product."""
+    """Gives room for the output, and h, from which the caller computes it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> tuple[Tensor, Tensor]:
-        h = nn.functional.linear(x, w1, b1).relu_()
+    def forward(
+        ctx: Any, by: type[Library], x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        h = by.linear(x, w1, b1).relu_()
+        ctx.by = by
         ctx.save_for_backward(x, w1, b1, w2, b2, h)
         ctx.mark_non_differentiable(h)
         ctx.set_materialize_grads(False)
@@ -75,17 +67,19 @@ class _ReluNetwork(torch.autograd.Function):
         *inputs, h = ctx.saved_tensors
         grad = grads[0]
         if grad is None:
-            return (None,) * len(inputs)
+            return (None,) * (1 + len(inputs))
         if more_than_a_gradient(grad):
-            return gradients_of(_formula, inputs, ctx.needs_input_grad, grad)
+            return None, *gradients_of(_formula, inputs, ctx.needs_input_grad[1:], grad)
+        by: type[Library] = ctx.by
         x, w1, _, w2, _ = inputs
         rows, hidden, grad = (y.reshape(-1, y.shape[-1]) for y in (x, h, grad))
-        dx, dw1, db1 = torch.empty_like(rows), torch.zeros_like(w1), w1.new_zeros(len(w1))
+        dx, dw1, db1 = torch.empty_like(rows), by.sum(), w1.new_zeros(len(w1))
         strip = hidden.new_empty(min(STRIP, len(hidden)), hidden.shape[1])
         for x_part, h_part, dx_part, part in zip(*(y.split(STRIP) for y in (rows, hidden, dx, grad)), strict=True):
-            dh = torch.mm(part, w2, out=strip[: len(part)])
+            dh = by.times(part, w2, strip[: len(part)])
             torch.ops.aten.threshold_backward.grad_input(dh, h_part, 0.0, grad_input=dh)
-            torch.mm(dh, w1, out=dx_part)
-            dw1.addmm_(dh.T, x_part)
+            if (made := by.times(dh, w1, dx_part)) is not dx_part:
+                dx_part.copy_(made)
+            dw1.add(dh, x_part)
             db1 += dh.sum(dim=0)
-        return dx.view_as(x), dw1, db1, grad.T @ hidden, grad.sum(dim=0)
+        return None, dx.view_as(x), dw1.total(), db1, transposed_times(by, grad, hidden), grad.sum(dim=0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
 from odeum.models.base import IGNORE, exact
+from odeum.products import library
 
 BUFFER = 1 << 23
 """logits at a time: 32 MiB of them, at which products are at their full rate"""
@@ -61,13 +62,14 @@ class _Chunked(torch.autograd.Function):
         own = nn.functional.embedding(picked, weight)  # the rows of the labels
         narrow = weight.to(_product_type(x)).T
         grad_x = torch.empty_like(exact(x)) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(fine) if ctx.needs_input_grad[1] else None
+        by = library(min(chunk, tokens) * weight.numel(), x, weight)
+        grads = by.sum() if ctx.needs_input_grad[1] else None
         buffer = narrow.new_empty(min(chunk, tokens), vocabulary)
         total = exact(x.new_zeros(()))
         for start in range(0, tokens, chunk):
             here = slice(start, start + chunk)
             part, wide = x[here].to(narrow.dtype), exact(x[here])
-            logits = exact(torch.mm(part, narrow, out=buffer[: part.shape[0]]))
+            logits = exact(by.times(part, narrow, buffer[: part.shape[0]]))
             right = logits.gather(1, picked[here].unsqueeze(1))
             top = logits.amax(dim=1, keepdim=True)
             e = logits.sub_(top).exp_()
@@ -79,15 +81,17 @@ class _Chunked(torch.autograd.Function):
             total += nll.squeeze(1).masked_fill(~keep[here], 0.0).sum()
             scale = share[here].unsqueeze(1)
             if grad_x is not None:
-                torch.mm(e, fine, out=grad_x[here]).div_(s)
-            if grad_weight is not None:
-                grad_weight.addmm_(e.T, wide * (scale / s))
+                torch.div(by.times(e, fine, grad_x[here]), s, out=grad_x[here])
+            if grads is not None:
+                grads.add(e, wide * (scale / s))
         if grad_x is not None:
             grad_x.sub_(exact(own), alpha=1 - smoothing)
             if smoothing:
                 grad_x.sub_(mean, alpha=smoothing)
             grad_x.mul_(share.unsqueeze(1))
-        if grad_weight is not None:
+        grad_weight = None
+        if grads is not None:
+            grad_weight = grads.total() if tokens else torch.zeros_like(fine)
             shared = exact(x) * share.unsqueeze(1)
             grad_weight.index_add_(0, picked, shared, alpha=smoothing - 1)
             if smoothing:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from odeum.fields.attention import hides
 from odeum.fields.derivatives import gradients_of, more_than_a_gradient
+from odeum.products import Library, Torchs, library
 
 TILE = 1 << 21
 """bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
@@ -73,16 +74,17 @@ class Exponential(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, ledger: Ledger) -> Tensor:
         p = q.new_empty(*q.shape[:-1], k.shape[-2])
         floor = exponent_floor(p.dtype)
+        by = _library(p, q.shape[-1], q, k)
         for batch, head, rows, stop in _tiles(p, causal):
             tile = p[batch, head, rows, :stop]
-            torch.matmul(q[batch, head, rows], k[batch, head, :stop].transpose(-1, -2), out=tile)
+            scores = _each(by, q[batch, head, rows], k[batch, head, :stop].transpose(-1, -2), tile)
             if mask is not None and mask.is_floating_point():
-                tile.add_(mask.expand(p.shape)[batch, head, rows, :stop])
+                scores.add_(mask.expand(p.shape)[batch, head, rows, :stop])
             hidden = _hidden(p, mask, causal, batch, head, rows, stop)
             if hidden is not None:
-                tile.masked_fill_(hidden, -torch.inf)
-            top = tile.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(p.dtype).min)
-            tile.sub_(top).clamp_(min=floor).exp_()
+                scores.masked_fill_(hidden, -torch.inf)
+            top = scores.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(p.dtype).min)
+            torch.sub(scores, top, out=tile).clamp_(min=floor).exp_()
             if hidden is not None:
                 tile.masked_fill_(hidden, 0.0)
             if stop < p.shape[-1]:
@@ -105,6 +107,7 @@ class Exponential(torch.autograd.Function):
             return gradients_of(_exponential, (q, k, mask, causal, None), ctx.needs_input_grad, direct)
         dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
         here, of_keys = None, k
+        by = _library(p, q.shape[-1], q, k)
         for batch, head, rows, stop in _tiles(p, causal):
             if not terms:
                 assert direct is not None
@@ -114,12 +117,12 @@ class Exponential(torch.autograd.Function):
                 if here != (batch, head):
                     here, of_keys = (batch, head), torch.cat([x[batch, head] for _, x in terms], dim=-1)
                 of_rows = torch.cat([x[batch, head, rows] for x, _ in terms], dim=-1)
-                change = of_rows @ of_keys[:, :, :stop].transpose(-1, -2)
+                change = _each(by, of_rows, of_keys[:, :, :stop].transpose(-1, -2))
                 if direct is not None:
                     change += direct[batch, head, rows, :stop]
                 change *= p[batch, head, rows, :stop]
-            dq[batch, head, rows] = change @ k[batch, head, :stop]
-            dk[batch, head, :, :stop] += q[batch, head, rows].transpose(-1, -2) @ change
+            dq[batch, head, rows] = _each(by, change, k[batch, head, :stop])
+            dk[batch, head, :, :stop] += _each(by, q[batch, head, rows].transpose(-1, -2), change)
         return dq, dk.transpose(-1, -2), None, None, None
 
 
@@ -298,7 +301,7 @@ def _columns_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
     """Pᵀ x; of a causal P only the blocks that are not zero."""
     rows, keys = p.shape[-2:]
     if not causal or rows <= 2 * CAUSAL_TILE:
-        return (x.transpose(-1, -2) @ p).transpose(-1, -2)
+        return _each(_library(p, x.shape[-1], x), x.transpose(-1, -2), p).transpose(-1, -2)
     out = p.new_zeros(*p.shape[:-2], x.shape[-1], keys)
     for start in range(0, rows, CAUSAL_TILE):
         stop = min(start + CAUSAL_TILE, rows)
@@ -309,4 +312,24 @@ def _columns_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
 
 def _times(p: Tensor, x: Tensor) -> Tensor:
     """P x"""
-    return p @ x if x.shape[-1] >= FEW else (x.transpose(-1, -2) @ p.transpose(-1, -2)).transpose(-1, -2)
+    if x.shape[-1] < FEW:
+        return (x.transpose(-1, -2) @ p.transpose(-1, -2)).transpose(-1, -2)
+    return _each(_library(p, x.shape[-1], x), p, x)
+
+
+def _library(p: Tensor, features: int, *others: Tensor) -> type[Library]:
+    """The faster one for the products of one head of one sample."""
+    return library(p.shape[-2] * p.shape[-1] * features, p, *others)
+
+
+def _each(by: type[Library], a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
+    """a b for each sample and head; where there is room, or elsewhere."""
+    if by is Torchs:
+        return torch.matmul(a, b, out=room)
+    if a.shape[:2] == (1, 1):
+        return by.times(a[0, 0], b[0, 0])[None, None]
+    out = a.new_empty(*a.shape[:-1], b.shape[-1]) if room is None else room
+    for sample in range(a.shape[0]):
+        for head in range(a.shape[1]):
+            out[sample, head] = by.times(a[sample, head], b[sample, head])
+    return out

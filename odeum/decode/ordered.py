@@ -1,7 +1,7 @@
-"""Logits of a few rows, pass after pass: the output matrix in the order in which oneDNN reads it.
+"""Products of a few rows with the same matrices, pass after pass: in the order in which oneDNN reads them.
 
-For up to some dozens of rows the time of this product is that of reading the matrix, which MKL copies into its own
-order at every call. To do so once a text halves it; the copy lives no longer than the call that makes the text.
+For up to some dozens of rows the time of such a product is that of reading the matrix, which a library copies into its
+own order at every call. To do so once a text halves it; the copy lives no longer than the call that makes the text.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odeum.decode.flat_fields import Map, flat_map
 from odeum.fields.derivatives import plain_autograd
 from odeum.models.embedding import OutputMatrix, TiedEmbedding
+from odeum.products import faster_here
 
 LEAST_ROWS = 4
 """below, MKL's product of a matrix and a vector is the faster one"""
@@ -21,6 +23,27 @@ LEAST_SIZE = 1 << 19
 """numbers of a matrix below which it stays in a core's cache"""
 LEAST_PASSES = 16
 """passes below which putting it in order costs more than it saves"""
+LEAST_WORK = 1 << 20
+"""multiply–adds of a pass below which the call of oneDNN costs more than it saves"""
+
+
+class OrderedMaps:
+    """Flat maps, the linear ones in order, each once: where oneDNN is the faster library for every matrix."""
+
+    def __init__(self) -> None:
+        self.known: dict[nn.Module, Map] = {}
+
+    def __call__(self, module: nn.Module) -> Map:
+        if type(module) is not nn.Linear or not _ordered_products(module.weight):
+            return flat_map(module)
+        if module not in self.known:
+            self.known[module] = _Ordered(module.weight, module.bias, flat_map(module))
+        return self.known[module]
+
+
+def maps_for(passes: int) -> Callable[[nn.Module], Map]:
+    """How linear maps that nobody changes are computed in so many passes."""
+    return OrderedMaps() if passes >= LEAST_PASSES and faster_here() else flat_map
 
 
 def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -> Callable[[Tensor], Tensor]:
@@ -45,11 +68,13 @@ def _ordered_products(weight: Tensor) -> bool:
 class _Ordered:
     def __init__(self, weight: Tensor, bias: Tensor | None, ordinary: Callable[[Tensor], Tensor]) -> None:
         self.weight, self.bias, self.ordinary = weight, bias, ordinary
+        self.least = weight.shape[1] * max(LEAST_ROWS, LEAST_WORK // weight.numel())
         self.ordered: Any = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        other = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not plain_autograd()
-        if other or x.dim() != 2 or len(x) < LEAST_ROWS or x.dtype != self.weight.dtype:
+        if x.numel() < self.least or x.dtype != self.weight.dtype:
+            return self.ordinary(x)
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not plain_autograd():
             return self.ordinary(x)
         if self.ordered is None:
             self.ordered = torch.ops.mkldnn._reorder_linear_weight(self.weight)

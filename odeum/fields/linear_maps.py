@@ -1,0 +1,86 @@
+"""A linear map whose products are made by the faster library, forward and backward (`odeum/products.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.products import Library, OneDnn, library, transposed_times
+
+LEAST_MAP = 1 << 22
+"""multiply–adds below which a node of our own costs more than it saves"""
+
+
+def through(module: nn.Module, x: Tensor) -> Tensor:
+    """module(x); of an ordinary linear map that nobody listens to, by the faster library."""
+    if not fast(module, x):
+        return module(x)
+    weight, bias = module.weight, module.bias
+    if not torch.is_grad_enabled():
+        return OneDnn.linear(x, weight, bias)  # ty: ignore[invalid-argument-type]
+    return fill(OneDnn, _Linear.apply(x, weight, bias), x, weight, bias)
+
+
+def fast(module: nn.Module, x: Tensor) -> bool:
+    """Whether the faster library is not the one that the module calls, and nobody would miss that call."""
+    if type(module) is not nn.Linear or not plain_autograd():  # first: a graph that is traced asks for no size
+        return False
+    operations = x.numel() * module.out_features
+    return operations >= LEAST_MAP and library(operations, x, module.weight) is OneDnn and unheard(module)
+
+
+def unheard(*modules: nn.Module) -> bool:
+    """Whether these are linear maps as torch makes them, whose calls nobody listens to."""
+    return not nn.modules.module._has_any_global_hook() and all(map(_untouched, modules))
+
+
+def _untouched(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    weights = module._parameters.values()
+    return (
+        type(module) is nn.Linear
+        and not any(hooks)
+        and len(weights) == 2  # less where they are made of others: a parametrization
+        and all(weight is None or type(weight) is nn.Parameter for weight in weights)
+        and "forward" not in module.__dict__
+    )
+
+
+def fill(by: type[Library], room: Tensor, x: Tensor, weight: Any, bias: Any) -> Tensor:
+    """Put x Wᵀ + b where a node has given room for it.
+
+    It is made after the node, not in it: when an evaluation is made again for its gradient, it ends as soon as all is
+    there that the gradient needs, and so before its last product.
+    """
+    with torch.no_grad():
+        rows, there = (y.reshape(-1, y.shape[-1]) for y in (x, room))
+        made = by.linear(rows, weight, bias, there)
+        if made is not there:
+            room.data = made.view_as(room)
+    return room
+
+
+class _Linear(torch.autograd.Function):
+    """Gives room for x Wᵀ + b."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
+        return x.new_empty(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias = ctx.saved_tensors
+        (grad,) = grads
+        if more_than_a_gradient(grad):
+            return gradients_of(nn.functional.linear, (x, weight, bias), ctx.needs_input_grad, grad)
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        rows, out = (y.reshape(-1, y.shape[-1]) for y in (x, grad))
+        return (
+            OneDnn.times(out, weight).view_as(x) if of_x else None,
+            transposed_times(OneDnn, out, rows) if of_weight else None,
+            out.sum(dim=0) if of_bias else None,
+        )

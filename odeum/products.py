@@ -1,0 +1,144 @@
+"""Products of matrices by the one of torch's two libraries that is the faster one on this processor.
+
+torch multiplies in single precision by MKL, which keeps its widest vectors to Intel's processors. On AMD's with AVX512
+oneDNN, which torch brings as well, makes the same products as exactly in less than half the time; torch itself asks it
+for lower precisions only. Anywhere else, and wherever somebody looks on or asked for something else, torch multiplies
+as ever. `torch.backends.mkldnn.flags(enabled=False)` switches it off.
+
+Only numbers are computed here: a linear map that wants a gradient is a node of `fields/linear_maps.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+LEAST_PRODUCT = 1 << 21
+"""multiply–adds below which calling oneDNN costs more than it saves"""
+
+
+class SumOfProducts(Protocol):
+    """aᵀ b of [k, m] and [k, n], added up over parts of k: a gradient by a weight."""
+
+    def add(self, a: Tensor, b: Tensor) -> None: ...
+
+    def total(self) -> Tensor:
+        """[m, n], of one part at least."""
+        ...
+
+
+class Library(Protocol):
+    """Products of matrices; what is called `room` may be where the result lies, or it lies elsewhere."""
+
+    @staticmethod
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
+        """x Wᵀ + b for x of any number of dimensions, of two where there is room."""
+        ...
+
+    @staticmethod
+    def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
+        """a b of [m, k] and [k, n]."""
+        ...
+
+    @staticmethod
+    def sum() -> SumOfProducts:
+        """An empty sum of products."""
+        ...
+
+
+class _TorchsSum:
+    def __init__(self) -> None:
+        self.parts: Tensor | None = None
+
+    def add(self, a: Tensor, b: Tensor) -> None:
+        self.parts = a.T @ b if self.parts is None else self.parts.addmm_(a.T, b)
+
+    def total(self) -> Tensor:
+        assert self.parts is not None
+        return self.parts
+
+
+class _OneDnnSum(_TorchsSum):
+    transposed = False
+
+    def add(self, a: Tensor, b: Tensor) -> None:
+        # The left factor is copied into the order of its rows: let it be the narrower one.
+        self.transposed = a.shape[1] > b.shape[1]
+        part = OneDnn.times(b.T, a) if self.transposed else OneDnn.times(a.T, b)
+        self.parts = part if self.parts is None else self.parts.add_(part)
+
+    def total(self) -> Tensor:
+        total = super().total()
+        return total.T.contiguous() if self.transposed else total
+
+
+class Torchs:
+    """As torch multiplies by itself."""
+
+    @staticmethod
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
+        if room is None:
+            return nn.functional.linear(x, weight, bias)
+        return torch.mm(x, weight.T, out=room) if bias is None else torch.addmm(bias, x, weight.T, out=room)
+
+    @staticmethod
+    def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
+        return a @ b if room is None else torch.mm(a, b, out=room)
+
+    sum = _TorchsSum
+
+
+class OneDnn:
+    """By oneDNN, which always makes room itself."""
+
+    @staticmethod
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
+        if not weight.is_contiguous() and not weight.T.is_contiguous():
+            weight = weight.contiguous()  # in any other order it would take number by number, a thousand times slower
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+    @staticmethod
+    def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
+        return OneDnn.linear(a, b.T)
+
+    sum = _OneDnnSum
+
+
+def transposed_times(by: type[Library], a: Tensor, b: Tensor) -> Tensor:
+    """aᵀ b of [k, m] and [k, n]."""
+    whole = by.sum()
+    whole.add(a, b)
+    return whole.total()
+
+
+def library(operations: int, *factors: Tensor) -> type[Library]:
+    """The faster one for products of so many multiply–adds of these factors."""
+    return OneDnn if operations >= LEAST_PRODUCT and faster_here() and _ordinary(factors) else Torchs
+
+
+@cache
+def faster_here() -> bool:
+    """Whether oneDNN is there and uses wider vectors than MKL.
+
+    It is known by the processor and never by a clock: the same run has the same bits whatever else the machine does.
+    """
+    there = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    if not there or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):  # not public: another torch may lack it
+        return False
+    processor = torch.cpu.get_capabilities()
+    return bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
+
+
+def _ordinary(factors: tuple[Tensor, ...]) -> bool:
+    """Whether these are plain numbers, multiplied in full precision, and no mode is on that looks at operations."""
+    return (
+        all(x.dtype is torch.float32 and x.device.type == "cpu" and type(x) in (Tensor, nn.Parameter) for x in factors)
+        and bool(torch.backends.mkldnn.enabled)
+        and torch.get_float32_matmul_precision() == "highest"
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._len_torch_function_stack()
+    )
