@@ -132,6 +132,11 @@ def faster_here() -> bool:
     return bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
 
 
+def multiplies() -> str:
+    """Who makes the large products in single precision: what a run's bits depend on."""
+    return "oneDNN" if faster_here() and torch.backends.mkldnn.enabled else "torch"
+
+
 def _ordinary(factors: tuple[Tensor, ...]) -> bool:
     """Whether these are plain numbers, multiplied in full precision, and no mode is on that looks at operations."""
     return (

@@ -16,20 +16,28 @@ LEAST_MAP = 1 << 22
 
 def through(module: nn.Module, x: Tensor) -> Tensor:
     """module(x); of an ordinary linear map that nobody listens to, by the faster library."""
-    if not fast(module, x):
-        return module(x)
-    weight, bias = module.weight, module.bias
-    if not torch.is_grad_enabled():
-        return OneDnn.linear(x, weight, bias)  # ty: ignore[invalid-argument-type]
-    return fill(OneDnn, _Linear.apply(x, weight, bias), x, weight, bias)
+    if type(module) is nn.Linear and _faster(x, module.weight) and unheard(module):
+        return _apply(x, module.weight, module.bias)
+    return module(x)
 
 
-def fast(module: nn.Module, x: Tensor) -> bool:
-    """Whether the faster library is not the one that the module calls, and nobody would miss that call."""
-    if type(module) is not nn.Linear or not plain_autograd():  # first: a graph that is traced asks for no size
+def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, by the faster library."""
+    return _apply(x, weight, bias) if _faster(x, weight) else nn.functional.linear(x, weight, bias)
+
+
+def _faster(x: Tensor, weight: Tensor) -> bool:
+    """Whether the faster library is not the one that torch calls itself, and may be called."""
+    if not plain_autograd():  # first: a graph that is traced asks for no size
         return False
-    operations = x.numel() * module.out_features
-    return operations >= LEAST_MAP and library(operations, x, module.weight) is OneDnn and unheard(module)
+    operations = x.numel() * weight.shape[0]
+    return operations >= LEAST_MAP and library(operations, x, weight) is OneDnn
+
+
+def _apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if not torch.is_grad_enabled():
+        return OneDnn.linear(x, weight, bias)
+    return fill(OneDnn, _Linear.apply(x, weight, bias), x, weight, bias)
 
 
 def unheard(*modules: nn.Module) -> bool:

@@ -13,6 +13,7 @@ from odeum.fields.attention import reset
 from odeum.fields.base import Rotary
 from odeum.fields.constants import made_once
 from odeum.fields.derivatives import plain_autograd
+from odeum.fields.linear_maps import linear_map
 from odeum.models.base import IGNORE, check_labels, exact
 from odeum.models.cross_entropy import cross_entropy
 from odeum.settings.pretrained import details
@@ -112,7 +113,7 @@ class TiedEmbedding(nn.Embedding):
         return found if self.scale == 1.0 else found * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight)
+        return linear_map(x, self.weight)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
         """Mean cross-entropy, `chunk` tokens at a time: as many as its buffer holds, if it is not said."""

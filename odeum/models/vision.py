@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from odeum.architectures import make_stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
+from odeum.fields.linear_maps import linear_map
 from odeum.models.base import OdeumModel, Output
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import ImageInput, Vision
@@ -96,7 +97,7 @@ class Patches(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         high, wide = self.kernel_size
         patches = input.unflatten(3, (-1, wide)).unflatten(2, (-1, high)).permute(0, 2, 4, 1, 3, 5).flatten(3)
-        return nn.functional.linear(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+        return linear_map(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
 class VisionModel(ImageModel):

@@ -208,6 +208,12 @@ def _remark_rounding(run: Mapping[str, Any], directory: Path) -> None:
             f"'{directory}' began on a processor with {there} and goes on with {here}: sums are rounded in another "
             "order, so it may end with other bits"
         )
+    there, here = ((run.get("versions") or {}).get("products", "torch") for run in (before, run))  # of old runs: torch
+    if there != here:
+        notice(
+            f"'{directory}' began with products by {there} and goes on with products by {here}: sums are rounded in "
+            "another order, so it may end with other bits"
+        )
 
 
 def _identity(job: Job) -> dict[str, Any]:
