@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from turns import installed, record, rows, show, take_turns
+from turns import installed, record, rows, show, take_turns, with_mkl
 
 from odeum.decode import beam_search
 from odeum.models import build
@@ -62,7 +62,7 @@ def main() -> None:
                 model, sources, use_cache=False, **asked
             )
     reference = "marian" if "marian" in found else "parallel, uncached"
-    table = rows(take_turns(found, ROUNDS), reference, share=1 / TOKENS)
+    table = rows(take_turns(with_mkl(found, "post-norm"), ROUNDS), reference, share=1 / TOKENS)
     show(f"beam {BEAM}, {SOURCES} sources: a position, and the ratio to {reference}", table)
     sizes = {"sources": SOURCES, "source": SOURCE, "tokens": TOKENS, "beam": BEAM, "rounds": ROUNDS, "seed": 0}
     record("beam", {"reference": reference, "rows": table, "size": SIZE, **sizes})

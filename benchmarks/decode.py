@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from turns import installed, record, rows, show, take_turns
+from turns import installed, record, rows, show, take_turns, with_mkl
 
 from odeum.decode import generate
 from odeum.models import build
@@ -72,7 +72,7 @@ def main() -> None:
             if (produced := run().shape[1] - PROMPT) != TOKENS:
                 raise SystemExit(f"{name} produced {produced} tokens, not {TOKENS}")
         reference = "gpt-neox" if "gpt-neox" in runs else "parallel, ordinary"
-        table = rows(take_turns(runs, ROUNDS), reference, share=1 / TOKENS)
+        table = rows(take_turns(with_mkl(runs, "parallel"), ROUNDS), reference, share=1 / TOKENS)
         show(f"batch {batch}: a token, and the ratio to {reference}", table)
         found[f"batch {batch}"] = {"reference": reference, "rows": table}
     record("decode", {"tables": found, "size": SIZE, "prompt": PROMPT, "tokens": TOKENS, "rounds": ROUNDS, "seed": 0})

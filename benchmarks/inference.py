@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from turns import installed, record, rows, show, take_turns
+from turns import installed, record, rows, show, take_turns, with_mkl
 
 from odeum.models import Encoder, build
 
@@ -33,7 +33,11 @@ def main() -> None:
     texts = {"nn.TransformerEncoder": forward(peer, x)}
     for name in ("sequential", "parallel", "rk4", "transevolve"):
         texts[name] = forward(Encoder(WIDTH, HEADS, DEPTH, name, activation="relu").eval(), x)
-    tables = {"encoder, 16 × 128 tokens, relu": rows(take_turns(texts, ROUNDS), "nn.TransformerEncoder")}
+    tables = {
+        "encoder, 16 × 128 tokens, relu": rows(
+            take_turns(with_mkl(texts, "sequential"), ROUNDS), "nn.TransformerEncoder"
+        )
+    }
     show("encoder, ratio to nn.TransformerEncoder", tables["encoder, 16 × 128 tokens, relu"])
 
     pictures = torch.randn(4, 3, 224, 224)
@@ -45,7 +49,7 @@ def main() -> None:
 
         reference = "timm deit_tiny"
         contestants[reference] = forward(timm.create_model("deit_tiny_patch16_224", num_classes=10).eval(), pictures)
-    tables["pictures of 224, batch 4"] = rows(take_turns(contestants, 5), reference)
+    tables["pictures of 224, batch 4"] = rows(take_turns(with_mkl(contestants, "sequential"), 5), reference)
     show(f"pictures, ratio to {reference}", tables["pictures of 224, batch 4"])
     record("inference", {"tables": tables, "width": WIDTH, "heads": HEADS, "depth": DEPTH, "rounds": ROUNDS, "seed": 0})
 

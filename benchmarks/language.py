@@ -18,7 +18,7 @@ from collections.abc import Callable
 import decode
 import torch
 from torch import Tensor, nn
-from turns import installed, record, rows, show, take_turns
+from turns import installed, record, rows, show, take_turns, with_mkl
 
 from odeum.models import build
 
@@ -74,7 +74,7 @@ def main() -> None:
     memory = {name: peak_in_process(name) for name in names}  # first: a child's largest set starts from its parent's
     tables = {}
     for words in (10_000, 32_000):
-        table = rows(take_turns(contestants(words, names), ROUNDS), reference)
+        table = rows(take_turns(with_mkl(contestants(words, names), "parallel"), ROUNDS), reference)
         show(f"{words} words: a training step, and the ratio to {reference}", table)
         tables[f"{words} words"] = {"reference": reference, "rows": table}
     for name, row in memory.items():

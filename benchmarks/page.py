@@ -96,6 +96,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _grid(list(next(iter(found["memory"].values()))), found["memory"], 0)
     machine = found.get("machine", {})
     others, vectors = machine.get("others"), f", {machine['vectors']}" if "vectors" in machine else ""
+    if machine.get("products") == "oneDNN":
+        vectors += ", products by oneDNN"
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     busy = "" if others is None else f", others kept {others:g} cores busy"
     yield f"\n`{found['command']}`, {found['date']}, {found.get('threads', 1)} thread{vectors}{busy}; {versions}."

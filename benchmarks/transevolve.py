@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from odeum import products
 from odeum.architectures import stack
 from odeum.settings.model import Shape
 
@@ -116,6 +117,9 @@ CONTESTANTS: dict[str, Callable[[float], nn.Module]] = {
     "nn.TransformerEncoderLayer": torch_encoder,
     "published": Published,
 }
+MKL = "shared, products by MKL"
+if products.faster_here():
+    CONTESTANTS[MKL] = CONTESTANTS["shared"]
 
 
 class Trainer:
@@ -124,6 +128,8 @@ class Trainer:
     def __init__(self, name: str, dropout: float = 0.0) -> None:
         torch.manual_seed(SEED)
         self.model = CONTESTANTS[name](dropout).train()
+        if name == MKL:  # as on a processor on which oneDNN is not the faster library, in a process of its own
+            products.faster_here = lambda: False
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
 
     def step(self, x: Tensor) -> float:
@@ -153,7 +159,8 @@ def race(
 ) -> dict[str, float | list[float]]:
     """CPU seconds a step (medians), and how many times faster the first is than the others, step by step.
 
-    "arithmetic" is how many times fewer multiply–adds it has: the speed that the products alone would give.
+    "arithmetic" is how many times fewer multiply–adds it has: the speed that the products alone would give. The same
+    of the first by MKL's products, where these are not what it takes anyway.
     """
     spawn = multiprocessing.get_context("spawn")
     turns = {}
@@ -167,13 +174,17 @@ def race(
             seconds[name].append(turn.recv())
     for turn in turns.values():
         turn.send(False)
-    first, *others = names
+    first, *others = (name for name in names if name != MKL)
     out: dict[str, float | list[float]] = {name: round(statistics.median(times), 4) for name, times in seconds.items()}
     for other in others:
         ratios = sorted(b / a for a, b in zip(seconds[first], seconds[other], strict=True))
         out[f"{first} / {other}"] = round(statistics.median(ratios), 3)
         out[f"{first} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
         out[f"{first} / {other} arithmetic"] = round(operations(other, length) / operations(first, length), 3)
+        if MKL in names:
+            ratios = sorted(b / a for a, b in zip(seconds[MKL], seconds[other], strict=True))
+            out[f"{MKL} / {other}"] = round(statistics.median(ratios), 3)
+            out[f"{MKL} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
     return out
 
 
@@ -254,6 +265,8 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "seed": SEED,
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "products": products.multiplies(),
         "threads": 1,
     }
 
@@ -266,10 +279,10 @@ def main() -> None:
 
     if not options.single:
         # First, while this process is small: a child's largest resident set starts from its parent's.
-        memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS}
+        memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS if name != MKL}
         measured(memory, "megabytes a step at 4096")
         measured({n: round(memory["published"] / m, 2) for n, m in memory.items()}, "times less memory than published")
-    exact = ["shared", "nn.TransformerEncoderLayer", "published"]
+    exact = ["shared", "nn.TransformerEncoderLayer", "published", *(name for name in CONTESTANTS if name == MKL)]
     for dropout in (DROPOUT, 0.0):
         for length in LENGTHS:
             sequences = 1 if options.single else TOKENS // length

@@ -15,8 +15,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+
+from odeum import products
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "numpy")
@@ -90,6 +93,25 @@ def take_turns(
     return seconds
 
 
+MKL = ", products by MKL"
+
+
+def with_mkl(contestants: Mapping[str, Callable[[], object]], *names: str) -> dict[str, Callable[[], object]]:
+    """The contestants, and these once more as they are on a processor on which oneDNN is not the faster library."""
+    found = dict(contestants)
+
+    def plain(run: Callable[[], object]) -> Callable[[], object]:
+        def turn() -> None:
+            with mock.patch.object(products, "faster_here", lambda: False):
+                run()
+
+        return turn
+
+    for name in names if products.faster_here() else ():
+        found[name + MKL] = plain(contestants[name])
+    return found
+
+
 def over(one: list[float], other: list[float]) -> dict[str, float]:
     """The median over the rounds of (one time / the other), with the smallest and the largest of these ratios."""
     ratios = sorted(a / b for a, b in zip(one, other, strict=True))
@@ -127,6 +149,7 @@ def record(name: str, body: Mapping[str, Any]) -> None:
         "machine": {
             "processor": platform.machine(),
             "vectors": torch.backends.cpu.get_cpu_capability(),
+            "products": products.multiplies(),
             "cores": os.cpu_count(),
             "others": others(),
         },

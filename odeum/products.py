@@ -3,7 +3,7 @@
 torch multiplies in single precision by MKL, which keeps its widest vectors to Intel's processors. On AMD's with AVX512
 oneDNN, which torch brings as well, makes the same products as exactly in less than half the time; torch itself asks it
 for lower precisions only. Anywhere else, and wherever somebody looks on or asked for something else, torch multiplies
-as ever. `torch.backends.mkldnn.flags(enabled=False)` switches it off.
+as ever. `torch.backends.mkldnn.enabled = False` switches it off.
 
 Only numbers are computed here: a linear map that wants a gradient is a node of `fields/linear_maps.py`.
 """
@@ -18,6 +18,10 @@ from torch import Tensor, nn
 
 LEAST_PRODUCT = 1 << 21
 """multiply–adds below which calling oneDNN costs more than it saves"""
+
+
+LEAST_ROWS = 4
+"""below, MKL's product of a matrix and a vector is as fast"""
 
 
 class SumOfProducts(Protocol):
@@ -117,6 +121,12 @@ def transposed_times(by: type[Library], a: Tensor, b: Tensor) -> Tensor:
 def library(operations: int, *factors: Tensor) -> type[Library]:
     """The faster one for products of so many multiply–adds of these factors."""
     return OneDnn if operations >= LEAST_PRODUCT and faster_here() and _ordinary(factors) else Torchs
+
+
+def library_of_map(x: Tensor, *weights: Tensor) -> type[Library]:
+    """The faster one for x Wᵀ of these weights; of a few rows torch's own is, whatever the processor."""
+    rows = x.numel() // max(1, x.shape[-1])
+    return library(x.numel() * len(weights[0]), x, *weights) if rows >= LEAST_ROWS else Torchs
 
 
 @cache

@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odeum import products
 from odeum.decode.flat_fields import Map, flat_map
 from odeum.fields.derivatives import plain_autograd
 from odeum.models.embedding import OutputMatrix, TiedEmbedding
-from odeum.products import faster_here
 
-LEAST_ROWS = 4
-"""below, MKL's product of a matrix and a vector is the faster one"""
 LEAST_SIZE = 1 << 19
 """numbers of a matrix below which it stays in a core's cache"""
 LEAST_PASSES = 16
@@ -43,7 +41,7 @@ class OrderedMaps:
 
 def maps_for(passes: int) -> Callable[[nn.Module], Map]:
     """How linear maps that nobody changes are computed in so many passes."""
-    return OrderedMaps() if passes >= LEAST_PASSES and faster_here() else flat_map
+    return OrderedMaps() if passes >= LEAST_PASSES and products.faster_here() else flat_map
 
 
 def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -> Callable[[Tensor], Tensor]:
@@ -68,7 +66,7 @@ def _ordered_products(weight: Tensor) -> bool:
 class _Ordered:
     def __init__(self, weight: Tensor, bias: Tensor | None, ordinary: Callable[[Tensor], Tensor]) -> None:
         self.weight, self.bias, self.ordinary = weight, bias, ordinary
-        self.least = weight.shape[1] * max(LEAST_ROWS, LEAST_WORK // weight.numel())
+        self.least = weight.shape[1] * max(products.LEAST_ROWS, LEAST_WORK // weight.numel())
         self.ordered: Any = None
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
-from odeum.products import Library, OneDnn, library, transposed_times
+from odeum.products import Library, OneDnn, library_of_map, transposed_times
 
 LEAST_MAP = 1 << 22
 """multiply–adds below which a node of our own costs more than it saves"""
@@ -30,8 +30,7 @@ def _faster(x: Tensor, weight: Tensor) -> bool:
     """Whether the faster library is not the one that torch calls itself, and may be called."""
     if not plain_autograd():  # first: a graph that is traced asks for no size
         return False
-    operations = x.numel() * weight.shape[0]
-    return operations >= LEAST_MAP and library(operations, x, weight) is OneDnn
+    return x.numel() * len(weight) >= LEAST_MAP and library_of_map(x, weight) is OneDnn
 
 
 def _apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

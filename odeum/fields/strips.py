@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
 from odeum.fields.linear_maps import fill, unheard
-from odeum.products import Library, library, transposed_times
+from odeum.products import Library, library_of_map, transposed_times
 
 STRIP = 1024
 """rows whose hidden gradient exists at a time"""
@@ -39,7 +39,7 @@ def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
 
 
 def relu_network(x: Tensor, up: Any, down: Any) -> Tensor:
-    by = library(x.numel() * up.out_features, x, up.weight, down.weight)
+    by = library_of_map(x, up.weight, down.weight)
     out, h = _ReluNetwork.apply(by, x, up.weight, up.bias, down.weight, down.bias)
     return fill(by, out, h, down.weight, down.bias)
 

@@ -84,6 +84,7 @@ class _Chunked(torch.autograd.Function):
                 torch.div(by.times(e, fine, grad_x[here]), s, out=grad_x[here])
             if grads is not None:
                 grads.add(e, wide * (scale / s))
+            del logits, e  # their room may be that of the next chunk
         if grad_x is not None:
             grad_x.sub_(exact(own), alpha=1 - smoothing)
             if smoothing:
