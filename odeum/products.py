@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 LEAST_PRODUCT = 1 << 21
-"""multiply–adds below which calling oneDNN costs more than it saves"""
+"""multiply–adds for each thread below which calling oneDNN costs more than it saves"""
 
 
 LEAST_ROWS = 4
@@ -120,7 +120,8 @@ def transposed_times(by: type[Library], a: Tensor, b: Tensor) -> Tensor:
 
 def library(operations: int, *factors: Tensor) -> type[Library]:
     """The faster one for products of so many multiply–adds of these factors."""
-    return OneDnn if operations >= LEAST_PRODUCT and faster_here() and _ordinary(factors) else Torchs
+    large = operations >= LEAST_PRODUCT * torch.get_num_threads()
+    return OneDnn if large and faster_here() and _ordinary(factors) else Torchs
 
 
 def library_of_map(x: Tensor, *weights: Tensor) -> type[Library]:

@@ -429,6 +429,8 @@ def test_small_products_and_other_numbers_are_torchs(monkeypatch: pytest.MonkeyP
     x = torch.randn(8, 6)
     assert library(1 << 30, x) is OneDnn
     monkeypatch.setattr(products, "LEAST_PRODUCT", 1 << 21)
-    assert library((1 << 21) - 1, x) is Torchs
+    assert library((1 << 21) - 1, x) is Torchs and library(1 << 21, x) is OneDnn
+    torch.set_num_threads(2)
+    assert library(1 << 21, x) is Torchs and library(1 << 22, x) is OneDnn
     assert library(1 << 30, x.double()) is Torchs and library(1 << 30, x.to("meta")) is Torchs
     close(linear_map(x, torch.ones(10, 6)), x.sum(1, keepdim=True).expand(8, 10), 1e-5)

@@ -26,6 +26,7 @@ from odeum.settings.training import MAY_CHANGE, Training
 from odeum.storage import read_json, remark_unsealed, sweep, write_json
 from odeum.tasks import Task
 from odeum.tasks.evidence import CONFUSION, EXAMPLES
+from odeum.train.memory import keep_freed_memory
 from odeum.train.origin import begin_mark, begin_with
 from odeum.train.provenance import git_revision, versions
 from odeum.train.resume import check_origin
@@ -101,6 +102,7 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
     facts = facts_of(job)
     _check_memory(job, world, facts["parameters"])
     if world.device.type == "cpu":
+        keep_freed_memory()
         torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
     return {
         "task": job.task.name,

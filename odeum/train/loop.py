@@ -29,7 +29,7 @@ from odeum.train.checkpoints import Checkpoints
 from odeum.train.clock import clock_of, pinned
 from odeum.train.interrupt import Interrupted, stop_softly
 from odeum.train.job import Job, first_model, macs_per_step
-from odeum.train.memory import peak_memory, reset_peak_memory
+from odeum.train.memory import MemoryWatch, peak_memory, reset_peak_memory
 from odeum.train.metrics import Metrics
 from odeum.train.optimization import Average, TrainingEnd, be_deterministic, learning_rate, make_optimizer
 from odeum.train.progress import Listener, clock_time
@@ -67,6 +67,7 @@ class Trainer:
         self.best: float | None = None
         self.step_times: list[float] = []
         self.examples: list[int] = []
+        self.memory = MemoryWatch(world.device)
 
     # the loop
 
@@ -146,7 +147,8 @@ class Trainer:
                     out = self.called(**part, **self.model.in_training)
                 aim = out.loss if energy is None else out.loss + self.training.kinetic * energy.total
                 # Processes average their gradients; the shares make that the mean over the whole batch.
-                (aim * (share * self.world.size)).backward()
+                weight = share * self.world.size
+                (aim if weight == 1.0 else aim * weight).backward()
             loss += out.loss.detach() * share
         if self.training.clip:
             self.world.clip(self.weights, self.training.clip)
@@ -207,7 +209,7 @@ class Trainer:
             seconds=self.seconds,
             loss=loss,
             rate=sum(self.examples) / max(1e-9, sum(self.step_times[-len(self.examples) :])),
-            memory=peak_memory(self.world.device),
+            memory=self.memory.lately(),
         )
         self._write({"split": "train", "loss": loss, "lr": self.rate})
 
