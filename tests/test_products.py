@@ -14,6 +14,7 @@ import torch
 from closeness import close
 from test_strips import Called
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from odeum import products
 from odeum.decode import beam_search, generate
 from odeum.decode.ordered import OrderedMaps
-from odeum.fields import Context, linear_maps
-from odeum.fields.attention import CrossAttention, SelfAttention
+from odeum.fields import Context, linear_maps, tiled_attention
+from odeum.fields.attention import CrossAttention, SelfAttention, attend
 from odeum.fields.base import Source
 from odeum.fields.feedforward import FeedForward
 from odeum.fields.linear_maps import linear_map, through
@@ -347,6 +348,88 @@ def test_the_shared_exponential(
         for one, right in zip(ours, without(compute), strict=True):  # ty: ignore[invalid-argument-type]
             close(one, right, 1e-4)
         assert len(calls) == asked
+
+
+MASKS: dict[str, Callable[[], Tensor | None]] = {
+    "none": lambda: None,
+    "keys": lambda: (torch.arange(9) < 7).expand(2, 1, 1, 9),
+    "pairs": lambda: torch.rand(2, 3, 9, 9) > 0.3,
+    "blind": lambda: torch.arange(9).unsqueeze(1).expand(9, 9) != 4,
+    "added": lambda: torch.randn(3, 9, 9),
+    "added, blind": lambda: torch.zeros(9, 9).index_fill(0, torch.tensor(4), -torch.inf),
+}
+
+
+@pytest.fixture
+def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiled_attention, "LEAST_HEAD", 1)
+    monkeypatch.setattr(tiled_attention, "TILE_OF_SCORES", 1)
+    tiles = tiled_attention._tiles
+
+    def smaller(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:
+        """The least tile is larger than these sequences."""
+        for start in range(0, queries, 4):
+            stop = min(start + 4, queries)
+            yield slice(start, stop), slice(0, stop if causal else keys)
+        assert list(tiles(queries, keys, causal)) == [(slice(0, queries), slice(0, keys))]
+
+    monkeypatch.setattr(tiled_attention, "_tiles", smaller)
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_in_tiles(mask: str, causal: bool, calls: list[tuple[int, ...]]) -> None:
+    q, k, v = inputs = [torch.randn(2, 9, 3, 4).transpose(1, 2).requires_grad_() for _ in range(3)]
+    source = Source(mask=MASKS[mask](), causal=causal)
+
+    def compute() -> list[Tensor]:
+        out = attend(q, k, v, source)
+        return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+    ours, asked = compute(), len(calls)
+    assert asked > 2 * 3 * 7
+    for one, right in zip(ours, without(compute), strict=True):  # ty: ignore[invalid-argument-type]
+        assert not one.isnan().any()
+        close(one, right, 1e-5)
+    assert len(calls) == asked
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+def test_attention_in_tiles_of_a_longer_memory_and_twice_differentiated() -> None:
+    q, k = (torch.randn(2, 3, n, 4, requires_grad=True) for n in (5, 9))
+    v = torch.randn(2, 3, 9, 6, requires_grad=True)  # values of another width
+    found = []
+    for compute in (
+        lambda: attend(q, k, v, Source()),
+        lambda: (q @ k.transpose(-1, -2) / 2).softmax(-1) @ v,
+    ):
+        out = compute()
+        slope = torch.autograd.grad(out.square().sum(), k, create_graph=True)[0]
+        found.append([out, slope, *torch.autograd.grad(slope.square().sum(), [q, k, v])])
+    for ours, right in zip(*found, strict=True):
+        close(ours, right, 1e-4)
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+def test_a_causal_query_in_tiles_gets_nothing_of_later_ones() -> None:
+    q, k, v = (torch.randn(1, 1, 9, 4) for _ in range(3))
+    before = attend(q, k, v, Source(causal=True))
+    k[..., 6:, :], v[..., 6:, :] = 1e6, 1e30
+    assert torch.equal(attend(q, k, v, Source(causal=True))[..., :6, :], before[..., :6, :])
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+def test_attention_in_tiles_steps_aside(calls: list[tuple[int, ...]]) -> None:
+    q, k, v = (torch.randn(1, 2, 9, 4) for _ in range(3))
+    learned = torch.zeros(9, 9, requires_grad=True)
+    attend(q, k, v, Source(mask=learned)).sum().backward()
+    assert learned.grad is not None
+    with sdpa_kernel(SDPBackend.MATH):
+        attend(q, k, v, Source())
+    attend(q.double(), k.double(), v.double(), Source())
+    torch.func.vmap(lambda x: attend(x, k, v, Source()))(q.unsqueeze(0))
+    assert not calls
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

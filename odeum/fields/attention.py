@@ -12,6 +12,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
 from odeum.fields.linear_maps import through
 from odeum.fields.noise import Dropout
+from odeum.fields.tiled_attention import tiled_attention, worth_tiling
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -106,7 +107,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
-    out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    if worth_tiling(q, k, v, mask):
+        out = tiled_attention(q, k, v, mask, causal)
+    else:
+        out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
     if mask is None:
         return out
     return out.masked_fill(hides(mask).all(dim=-1, keepdim=True), 0.0)

@@ -1,0 +1,121 @@
+"""Softmax attention in tiles of queries, as torch's fused kernel computes it, by the faster library for products.
+
+Where oneDNN is that library (`odeum/products.py`), long sequences are attended to in two thirds of the kernel's time.
+A tile is as large as a core's cache; no queries × keys tensor exists, and the gradient makes each tile again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.products import OneDnn, library
+
+TILE_OF_SCORES = 1 << 19
+"""scores that are computed at a time, so that all passes over them stay in the cache"""
+CAUSAL_TILES = 4
+"""into how many a causal sequence is divided at least: keys that all queries of a tile may not see are left out"""
+LEAST_HEAD = 1 << 22
+"""multiply–adds of one product of one head below which torch's kernel is as fast"""
+
+
+def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    """Whether attention in tiles is faster here than torch's kernel, and as good: a learned mask gets no gradient."""
+    if not plain_autograd() or (mask is not None and mask.requires_grad) or not torch.backends.cuda.flash_sdp_enabled():
+        return False  # the last: within torch.nn.attention.sdpa_kernel another kernel was asked for, on a CPU too
+    operations = q.shape[-2] * k.shape[-2] * q.shape[-1]
+    return operations >= LEAST_HEAD and library(operations, q, k, v) is OneDnn
+
+
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """softmax(q kᵀ / √d + mask) v over [batch, heads, length, d]; a query must see something, or be left out after it.
+
+    The mask broadcasts to the scores: True where a query may look, or added. `causal`: queries are as many as keys.
+    """
+    return _TiledAttention.apply(q, k, v, mask, causal)
+
+
+def _formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """By plain operations: what can be differentiated any number of times."""
+    scores, least = q @ k.transpose(-1, -2) * _scale(q), torch.finfo(q.dtype).min
+    if mask is not None:
+        scores = (scores + mask).clamp(min=least) if mask.is_floating_point() else scores.masked_fill(~mask, least)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, least)
+    return scores.softmax(dim=-1) @ v
+
+
+class _TiledAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[-1])  # heads side by side, as W_O wants them
+        for place, (qs, ks, vs), hidden in _heads(q, k, v, mask=mask):
+            here = out[place[0], :, place[1]]
+            for rows, keys in _tiles(len(qs), len(ks), causal):
+                here[rows] = OneDnn.times(_weights(qs[rows], ks[keys], hidden, causal, rows), vs[keys])
+        ctx.save_for_backward(q, k, v, mask, out)
+        ctx.causal = causal
+        return out.transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        q, k, v, mask, out = ctx.saved_tensors
+        (grad,) = grads
+        if more_than_a_gradient(grad):
+            return gradients_of(_formula, (q, k, v, mask, ctx.causal), ctx.needs_input_grad, grad)
+        dq, dk, dv = (torch.empty_like(x.transpose(1, 2)).transpose(1, 2) for x in (q, k, v))
+        means = torch.linalg.vecdot(grad, out.transpose(1, 2)).unsqueeze(-1)  # of a row's gradients, by its weights
+        for place, (qs, ks, vs, gs), hidden in _heads(q, k, v, grad, mask=mask):
+            of_keys, of_values = ks.new_zeros(ks.shape[::-1]), vs.new_zeros(vs.shape[::-1])
+            for rows, keys in _tiles(len(qs), len(ks), ctx.causal):
+                weights = _weights(qs[rows], ks[keys], hidden, ctx.causal, rows)
+                of_values[:, keys] += OneDnn.times(gs[rows].T, weights)
+                change = OneDnn.linear(gs[rows], vs[keys]).sub_(means[place][rows]).mul_(weights)
+                torch.mul(OneDnn.times(change, ks[keys]), _scale(q), out=dq[place][rows])
+                of_keys[:, keys] += OneDnn.times(qs[rows].T, change)
+            dk[place], dv[place] = of_keys.T, of_values.T
+        return dq, dk, dv, None, None
+
+
+def _scale(q: Tensor) -> float:
+    return q.shape[-1] ** -0.5
+
+
+def _heads(
+    q: Tensor, *others: Tensor, mask: Tensor | None
+) -> Iterator[tuple[tuple[int, int], list[Tensor], Tensor | None]]:
+    """Each head of each sample: where it is, its scaled queries and its other tensors, and its mask."""
+    if mask is not None:
+        mask = mask.expand(*q.shape[:-1], others[0].shape[-2])
+    for place in product(range(q.shape[0]), range(q.shape[1])):
+        parts = [q[place] * _scale(q), *(x[place].contiguous() for x in others)]
+        yield place, parts, None if mask is None else mask[place]
+
+
+def _tiles(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:
+    """Rows of queries, and the keys that any of them may see."""
+    step = max(32, TILE_OF_SCORES // keys)
+    if causal:
+        step = min(step, max(32, queries // CAUSAL_TILES))
+    for start in range(0, queries, step):
+        stop = min(start + step, queries)
+        yield slice(start, stop), slice(0, stop if causal else keys)
+
+
+def _weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, rows: slice) -> Tensor:
+    """What these queries give to each key. One that sees nothing gives to all: its caller leaves it out."""
+    scores, least = OneDnn.linear(q, k), torch.finfo(q.dtype).min
+    if mask is not None and mask.is_floating_point():
+        scores.add_(mask[rows]).clamp_(min=least)
+    elif mask is not None:
+        scores.masked_fill_(~mask[rows], least)
+    if causal:
+        later = torch.ones(len(q), len(q), dtype=torch.bool).triu_(1)
+        scores[:, rows].masked_fill_(later, least)
+    return torch.softmax(scores, dim=-1, out=scores)
