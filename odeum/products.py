@@ -58,15 +58,19 @@ class _TorchsSum:
         self.parts: Tensor | None = None
 
     def add(self, a: Tensor, b: Tensor) -> None:
-        self.parts = a.T @ b if self.parts is None else self.parts.addmm_(a.T, b)
+        if self.parts is None:
+            self.parts = a.new_zeros(a.shape[1], b.shape[1])
+        self.parts.addmm_(a.T, b)  # in its own precision: autocast does not see products that are told where to write
 
     def total(self) -> Tensor:
         assert self.parts is not None
         return self.parts
 
 
-class _OneDnnSum(_TorchsSum):
-    transposed = False
+class _OneDnnSum:
+    def __init__(self) -> None:
+        self.parts: Tensor | None = None
+        self.transposed = False
 
     def add(self, a: Tensor, b: Tensor) -> None:
         # The left factor is copied into the order of its rows: let it be the narrower one.
@@ -75,8 +79,8 @@ class _OneDnnSum(_TorchsSum):
         self.parts = part if self.parts is None else self.parts.add_(part)
 
     def total(self) -> Tensor:
-        total = super().total()
-        return total.T.contiguous() if self.transposed else total
+        assert self.parts is not None
+        return self.parts.T.contiguous() if self.transposed else self.parts
 
 
 class Torchs:
@@ -102,6 +106,8 @@ class OneDnn:
     def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
         if not weight.is_contiguous() and not weight.T.is_contiguous():
             weight = weight.contiguous()  # in any other order it would take number by number, a thousand times slower
+        if bias is not None:
+            bias = bias.contiguous()  # of which it takes the first numbers that it finds
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
     @staticmethod
@@ -120,14 +126,25 @@ def transposed_times(by: type[Library], a: Tensor, b: Tensor) -> Tensor:
 
 def library(operations: int, *factors: Tensor) -> type[Library]:
     """The faster one for products of so many multiply–adds of these factors."""
+    if torch.compiler.is_compiling():
+        return Torchs
     large = operations >= LEAST_PRODUCT * torch.get_num_threads()
-    return OneDnn if large and faster_here() and _ordinary(factors) else Torchs
+    return OneDnn if large and faster_here() and ordinary(*factors) else Torchs
 
 
-def library_of_map(x: Tensor, *weights: Tensor) -> type[Library]:
-    """The faster one for x Wᵀ of these weights; of a few rows torch's own is, whatever the processor."""
-    rows = x.numel() // max(1, x.shape[-1])
-    return library(x.numel() * len(weights[0]), x, *weights) if rows >= LEAST_ROWS else Torchs
+def library_of_map(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> type[Library]:
+    """The faster one for x Wᵀ + b; of a few rows torch's own is, whatever the processor."""
+    fits = x.shape[-1:] == weight.shape[1:] and (bias is None or bias.shape == weight.shape[:1])
+    if not fits or x.numel() < LEAST_ROWS * weight.shape[1]:  # what does not fit, torch says or knows how to fit
+        return Torchs
+    return library(x.numel() * weight.shape[0], x, weight, *(() if bias is None else (bias,)))
+
+
+@cache
+def available() -> bool:
+    """Whether torch was built with oneDNN and has what is asked of it here, which is not public."""
+    asked = ("_linear_pointwise", "_reorder_linear_weight")
+    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in asked)
 
 
 @cache
@@ -136,25 +153,25 @@ def faster_here() -> bool:
 
     It is known by the processor and never by a clock: the same run has the same bits whatever else the machine does.
     """
-    there = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    if not there or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):  # not public: another torch may lack it
+    if not available() or not torch.backends.mkl.is_available():
         return False
     processor = torch.cpu.get_capabilities()
     return bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
 
 
-def multiplies() -> str:
-    """Who makes the large products in single precision: what a run's bits depend on."""
-    return "oneDNN" if faster_here() and torch.backends.mkldnn.enabled else "torch"
-
-
-def _ordinary(factors: tuple[Tensor, ...]) -> bool:
-    """Whether these are plain numbers, multiplied in full precision, and no mode is on that looks at operations."""
+def ordinary(*factors: Tensor) -> bool:
+    """Whether these are plain numbers, multiplied in full precision, and nothing is on that looks at operations."""
     return (
-        all(x.dtype is torch.float32 and x.device.type == "cpu" and type(x) in (Tensor, nn.Parameter) for x in factors)
+        all(type(x) in (Tensor, nn.Parameter) and x.dtype is torch.float32 for x in factors)
+        and all(x.device.type == "cpu" and x.layout is torch.strided for x in factors)
         and bool(torch.backends.mkldnn.enabled)
-        and torch.get_float32_matmul_precision() == "highest"
+        and torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")  # ty: ignore[missing-attribute]
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._len_torch_dispatch_stack()
         and not torch._C._len_torch_function_stack()
     )
+
+
+def multiplies() -> str:
+    """Who makes the large products in single precision: what a run's bits depend on."""
+    return "oneDNN" if faster_here() and torch.backends.mkldnn.enabled else "torch"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode import beam_search, greedy, sample
+from odeum.decode.target import Target
 from odeum.fields import Cache
 
 PAD, START, END = 0, 1, 2
@@ -230,3 +231,15 @@ def test_samples_follow_the_model_and_their_seed() -> None:
     for text, share in (([], 0.25), ([3], 0.45), ([4], 0.3)):
         assert abs(texts.count(text) / 4000 - share) < 0.03
     assert {tuple(text) for text in draw(0, top_k=2)} == {(3,), (4,)}
+
+
+@pytest.mark.parametrize("odd", [0.0, torch.inf, -torch.inf, torch.nan, 3e38, -3e38])
+def test_probabilities_are_among_all_tokens(odd: float) -> None:
+    """As torch's logsumexp, for logits of every size, though its exponentials are kept from position to position."""
+    target = object.__new__(Target)
+    target.exponentials = None
+    for rows in (3, 3, 2):
+        logits = 4 * torch.randn(rows, 11)
+        logits[0, 4], logits[1] = odd, odd
+        right = logits.logsumexp(dim=-1, keepdim=True)
+        torch.testing.assert_close(target.log_of_sum(logits), right, equal_nan=True)

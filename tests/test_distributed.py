@@ -126,6 +126,9 @@ def test_every_label_counts_once() -> None:
     parts = divide({"input_ids": labels, "labels": labels}, 2, OdeumModel.counted)
     assert [share for _, share in parts] == pytest.approx([1 / 6, 5 / 6])
     # A process without a row computes along and counts for nothing.
+    (whole,) = divide({"labels": labels}, 1, OdeumModel.counted)
+    assert whole[0]["labels"] is labels and whole[1] == 1.0
+    assert divide({"labels": torch.full((2, 3), -100)}, 1, OdeumModel.counted)[0][1] == 0.0
     parts = divide({"labels": torch.tensor([7, 8])}, 4, OdeumModel.counted)
     assert sum(share for _, share in parts) == 1
     assert [len(piece["labels"]) for piece, _ in parts] == [1, 1, 1, 1]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.models import build
 from odeum.models.base import OdeumModel
+from odeum.models.cross_entropy import cross_entropy
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
 
 
@@ -142,3 +143,45 @@ def test_the_loss_in_low_precision_is_scaled_before_it_is_rounded(dtype: torch.d
     assert x.grad is not None and embedding.weight.grad is not None
     torch.testing.assert_close(x.grad.float(), right_x.grad, **close)
     torch.testing.assert_close(embedding.weight.grad.float(), right_weight.grad, **close)
+
+
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_in_half_precision_the_gradients_are_kept_in_single(chunk: int | None) -> None:
+    x, weight = torch.randn(12, 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
+    labels = torch.randint(0, 50, (12,))
+    exactly = torch.autograd.grad(cross_entropy(x, weight, labels), [x, weight])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        roughly = torch.autograd.grad(cross_entropy(x, weight, labels, 0.1, chunk), [x, weight])
+    for rough, right in zip(roughly, exactly, strict=True):
+        assert rough.dtype == torch.float32
+        assert float((rough - right).norm() / right.norm()) < 0.2
+
+
+def trained(kind: str, architecture: str) -> tuple[OdeumModel, dict[str, Tensor]]:
+    """A model and a batch with labels."""
+    model, ids = small(kind, architecture).train(), tokens(3, 7)
+    labels = torch.randint(0, 2, (3,)) if kind == "classification" else tokens(3, 7)
+    batch = {"input_ids": ids, "labels": labels} | (
+        {"decoder_input_ids": tokens(3, 7)} if kind == "translation" else {}
+    )
+    return model, batch
+
+
+@pytest.mark.parametrize("architecture", ["parallel", "transevolve"])
+@pytest.mark.parametrize("kind", ["language", "classification", "translation"])
+def test_a_training_step_in_half_precision(kind: str, architecture: str) -> None:
+    model, batch = trained(kind, architecture)
+    exactly = float(model(**batch).loss)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(**batch).loss
+    loss.backward()
+    assert abs(float(loss) - exactly) < 0.05 * exactly
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("architecture", ["parallel", "transevolve"])
+@pytest.mark.parametrize("kind", ["language", "classification", "translation"])
+def test_a_loss_compiles_into_one_graph(kind: str, architecture: str) -> None:
+    model, batch = trained(kind, architecture)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(**batch).loss, model(**batch).loss, rtol=1e-5, atol=1e-5)

@@ -6,6 +6,8 @@ Everywhere the processor is taken to be one on which oneDNN is the faster librar
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 
@@ -88,6 +90,16 @@ def test_products_of_matrices_that_lie_anyhow(m: int, k: int, n: int) -> None:
         made = transposed_times(OneDnn, a, b)
         close(made, a.T @ b, 1e-5)
         assert made.is_contiguous()
+
+
+@pytest.mark.parametrize("bias", [torch.arange(20.0)[::2], torch.tensor([2.0]).expand(10)], ids=["strided", "expanded"])
+def test_a_bias_that_lies_anyhow(bias: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odeum.decode.ordered.LEAST_WORK", 1)
+    module, x = nn.Linear(6, 10), torch.randn(8, 6)
+    module.bias = nn.Parameter(bias)
+    close(through(module, x), module(x), 1e-6)
+    with torch.no_grad():
+        close(OrderedMaps()(module)(x), module(x), 1e-6)
 
 
 def test_a_sum_of_products_over_parts() -> None:
@@ -250,6 +262,54 @@ def one_row(module: nn.Linear, x: Tensor) -> None:
         close(through(module, row), module(row), 0)
 
 
+def less_precise_in_new_words(module: nn.Linear, x: Tensor) -> None:
+    """Which the older question cannot be asked after."""
+    code = """
+import torch
+from torch import nn
+from odeum import products
+from odeum.fields import linear_maps
+products.faster_here, products.LEAST_PRODUCT, linear_maps.LEAST_MAP = (lambda: True), 1, 1
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+module, x = nn.Linear(6, 10), torch.randn(8, 6)
+assert products.library(1, x) is products.OneDnn
+torch.testing.assert_close(linear_maps.through(module, x), module(x))
+torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+assert products.library(1, x) is products.Torchs
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def sparse(module: nn.Linear, x: Tensor) -> None:
+    module.weight = nn.Parameter(module.weight.detach().to_sparse_csr(), requires_grad=False)
+    with torch.no_grad():
+        close(through(module, x), module(x), 0)
+
+
+def without_fit(module: nn.Linear, x: Tensor) -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        through(module, x[:, :5])
+    close(linear_map(x, module.weight, torch.ones(1)), x @ module.weight.T + 1, 1e-5)
+
+
+def symbolic(module: nn.Linear, x: Tensor) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fields = nn.ModuleList(FeedForward(6, activation=name) for name in ("gelu", "relu", "swiglu"))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for field in self.fields:
+                x = field(0.0, x, Context())
+            return x
+
+    whole = Whole()
+    graph = torch.fx.symbolic_trace(whole)
+    torch.backends.mkldnn.enabled = False  # ty: ignore[invalid-assignment]
+    close(graph(x), whole(x), 1e-5)
+    torch.backends.mkldnn.enabled = True  # ty: ignore[invalid-assignment]
+
+
 def less_precise(module: nn.Linear, x: Tensor) -> None:
     torch.set_float32_matmul_precision("medium")
     try:
@@ -265,9 +325,10 @@ def switched_off(module: nn.Linear, x: Tensor) -> None:
 
 WISHES = (counted, looked_at, hooked, hooked_backward, parametrized, patched, another_kind, lent, mapped)
 MORE_WISHES = (pushed_forward, cast, double, one_row, less_precise, switched_off)
+RARE_WISHES = (less_precise_in_new_words, sparse, without_fit, symbolic)
 
 
-@pytest.mark.parametrize("wish", WISHES + MORE_WISHES)
+@pytest.mark.parametrize("wish", WISHES + MORE_WISHES + RARE_WISHES)
 def test_it_steps_aside(wish: Callable[[nn.Linear, Tensor], None], calls: list[tuple[int, ...]]) -> None:
     wish(nn.Linear(6, 10), torch.randn(8, 6))
     assert not calls

@@ -26,7 +26,10 @@ LEAST_WORK = 1 << 20
 
 
 class OrderedMaps:
-    """Flat maps, the linear ones in order, each once: where oneDNN is the faster library for every matrix."""
+    """Flat maps, the linear ones in order: where oneDNN is the faster library for every matrix.
+
+    Each is copied once, when there are first as many rows as that pays for: as much memory again as the layers have.
+    """
 
     def __init__(self) -> None:
         self.known: dict[nn.Module, Map] = {}
@@ -56,16 +59,12 @@ def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -
 
 def _ordered_products(weight: Tensor) -> bool:
     """Whether oneDNN is there and computes as exactly as MKL."""
-    asked = ("_linear_pointwise", "_reorder_linear_weight")  # not public: another torch may lack either
-    known = torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in asked)
-    single = weight.device.type == "cpu" and weight.dtype == torch.float32 and type(weight) is nn.Parameter
-    exactly = torch.get_float32_matmul_precision() == "highest"
-    return bool(known and single and exactly and torch.backends.mkldnn.enabled)
+    return products.available() and type(weight) is nn.Parameter and products.ordinary(weight)
 
 
 class _Ordered:
     def __init__(self, weight: Tensor, bias: Tensor | None, ordinary: Callable[[Tensor], Tensor]) -> None:
-        self.weight, self.bias, self.ordinary = weight, bias, ordinary
+        self.weight, self.bias, self.ordinary = weight, None if bias is None else bias.contiguous(), ordinary
         self.least = weight.shape[1] * max(products.LEAST_ROWS, LEAST_WORK // weight.numel())
         self.ordered: Any = None
 

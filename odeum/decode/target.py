@@ -60,7 +60,8 @@ class Target:
         """`logits.logsumexp(dim=-1, keepdim=True)`, its exponentials where those of the position before were."""
         if self.exponentials is None or self.exponentials.shape != logits.shape:
             self.exponentials = torch.empty_like(logits)
-        top = logits.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
+        finite = torch.finfo(logits.dtype)
+        top = logits.amax(dim=-1, keepdim=True).clamp_(finite.min, finite.max)
         return torch.sub(logits, top, out=self.exponentials).exp_().sum(dim=-1, keepdim=True).log_().add_(top)
 
     def forbid(self, logits: Tensor) -> Tensor:

@@ -16,21 +16,21 @@ LEAST_MAP = 1 << 22
 
 def through(module: nn.Module, x: Tensor) -> Tensor:
     """module(x); of an ordinary linear map that nobody listens to, by the faster library."""
-    if type(module) is nn.Linear and _faster(x, module.weight) and unheard(module):
+    if type(module) is nn.Linear and _faster(x, module.weight, module.bias) and unheard(module):
         return _apply(x, module.weight, module.bias)
     return module(x)
 
 
 def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, by the faster library."""
-    return _apply(x, weight, bias) if _faster(x, weight) else nn.functional.linear(x, weight, bias)
+    return _apply(x, weight, bias) if _faster(x, weight, bias) else nn.functional.linear(x, weight, bias)
 
 
-def _faster(x: Tensor, weight: Tensor) -> bool:
+def _faster(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the faster library is not the one that torch calls itself, and may be called."""
-    if not plain_autograd():  # first: a graph that is traced asks for no size
+    if type(x) is not Tensor or not plain_autograd():  # first: what is traced has no size to ask for
         return False
-    return x.numel() * len(weight) >= LEAST_MAP and library_of_map(x, weight) is OneDnn
+    return x.numel() * weight.shape[0] >= LEAST_MAP and library_of_map(x, weight, bias) is OneDnn
 
 
 def _apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -39,7 +39,7 @@ def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
 
 
 def relu_network(x: Tensor, up: Any, down: Any) -> Tensor:
-    by = library_of_map(x, up.weight, down.weight)
+    by = library_of_map(x, up.weight, up.bias)
     out, h = _ReluNetwork.apply(by, x, up.weight, up.bias, down.weight, down.bias)
     return fill(by, out, h, down.weight, down.bias)
 

@@ -26,8 +26,12 @@ LEAST_HEAD = 1 << 22
 
 def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     """Whether attention in tiles is faster here than torch's kernel, and as good: a learned mask gets no gradient."""
-    if not plain_autograd() or (mask is not None and mask.requires_grad) or not torch.backends.cuda.flash_sdp_enabled():
-        return False  # the last: within torch.nn.attention.sdpa_kernel another kernel was asked for, on a CPU too
+    if type(q) is not Tensor or not plain_autograd():  # first: what is traced has no size to ask for
+        return False
+    if (mask is not None and mask.requires_grad) or not torch.backends.cuda.flash_sdp_enabled():
+        return False  # within torch.nn.attention.sdpa_kernel another kernel was asked for, on a CPU too
+    if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3:] != k.shape[3:] or k.shape[2:3] != v.shape[2:3]:
+        return False
     operations = q.shape[-2] * k.shape[-2] * q.shape[-1]
     return operations >= LEAST_HEAD and library(operations, q, k, v) is OneDnn
 

@@ -15,8 +15,8 @@ def divide(
     batch: dict[str, Tensor], parts: int, counted: Callable[[Tensor], int]
 ) -> list[tuple[dict[str, Tensor], float]]:
     """A batch in equal parts, each with its share of the labels that count in the loss."""
-    if parts == 1:  # whether any count or none, the loss itself says it
-        return [(batch, 1.0)]
+    if parts == 1:
+        return [(batch, float(counted(batch["labels"]) > 0))]
     rows = next(iter(batch.values())).shape[0]
     pieces, counts = [], []
     for i in range(parts):
