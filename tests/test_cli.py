@@ -143,6 +143,8 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", "--train.budget", "soon"], "such as 90s, 10m or 2h"),
         (["train", "digits", "--model.classes", "7"], "--model.classes is decided by the data"),
         (["train", "digits", "--config", "nowhere.yaml"], "no configuration file"),
+        (["train", "digits", "--train.lr", "0.1"], "did you mean --train.learning_rate? See `odeum train --help`"),
+        (["train", "digits", "--train.nothing", "0.1"], "unknown option --train.nothing; see `odeum train --help`"),
         (["compare", "digits", "--architectures", "sequential,paralel"], "did you mean 'parallel'"),
         (["compare", "digits", "--match", "luck"], "known: steps, time, macs, params"),
         (["compare", "digits", "--match", "time"], "--budget"),

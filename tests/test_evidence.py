@@ -96,13 +96,30 @@ def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.C
     assert main(["evaluate", str(first), str(second)]) == 0
     shown = capsys.readouterr().out
     mean = values[1]["loss"] - values[0]["loss"]
-    assert f"paired by example: {mean:+.4g} [" in shown and "solver" in shown and "split" in shown
+    assert f"the mean over examples, paired: {mean:+.4g} [" in shown and "solver" in shown and "split" in shown
+    assert main(["evaluate", str(first), str(second), "--format", "md"]) == 0
+    assert f" |\n\nloss of column 2 minus column 1, the mean over examples, paired: {mean:+.4g} [" in (
+        capsys.readouterr().out
+    )
     assert main(["evaluate", str(second), "--solver", "rk4", "--steps", "2", "--format", "csv"]) == 0
     head, trained, changed = capsys.readouterr().out.strip().split("\n")
     assert head.startswith("run,split,solver,loss") and "euler" in trained and "rk4, 2 steps" in changed
     assert main(["evaluate", str(first), str(second), "--solver", "heun"]) == 0  # each solver against its own model
     shown = capsys.readouterr().out
     assert all(f"column {pair}," in shown for pair in ("2 minus column 1", "3 minus column 1", "4 minus column 3"))
+
+
+def test_an_interval_that_was_cut_says_so(tmp_path: Path) -> None:
+    from synthetic_runs import page_of, write_plan, write_run
+
+    for folder, scores in (("wide", (0.5, 0.95)), ("narrow", (0.700, 0.702))):
+        (tmp_path / folder).mkdir()
+        write_plan(tmp_path / folder, ["sequential", "parallel"])
+        for seed, score in enumerate(scores):
+            write_run(tmp_path / folder, "sequential", seed, 0.6)
+            write_run(tmp_path / folder, "parallel", seed, score)
+    said = ["cut to what is possible" in page_of(tmp_path / folder) for folder in ("wide", "narrow")]
+    assert said == [True, False]
 
 
 def test_models_of_other_data_are_not_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

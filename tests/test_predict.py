@@ -200,3 +200,10 @@ def test_a_table_of_answers_holds_no_formulas(run: str, tmp_path: Path) -> None:
     assert cells == ["'=HYPERLINK(1)", "'@x", "'+good", "'- a film", "-5", "good"]
     told = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["input"] for line in told] == asked
+
+
+def test_an_image_for_a_run_that_reads_texts(run: str, photos: Path, capsys: Capture) -> None:
+    capsys.readouterr()
+    image = next(path for path in sorted(photos.rglob("*.png")))
+    assert main(["predict", run, str(image)]) == 2
+    assert "is an image, but this run reads texts; give a table, a plain text, or --text" in capsys.readouterr().err

@@ -53,6 +53,12 @@ def test_wrong_names_and_paths(data, sentence):
         open_task(*data)
 
 
+def test_a_file_of_nearly_this_name(tmp_path):
+    (tmp_path / "reviews.csv").touch()
+    with pytest.raises(OdeumError, match=r"no file or folder '.*reviews\.cvs'; did you mean '.*reviews\.csv'\?"):
+        open_task(str(tmp_path / "reviews.cvs"))
+
+
 def test_wrong_options():
     with pytest.raises(OdeumError, match="unknown option of images data 'augmentation'; did you mean 'augment'"):
         open_task("digits", augmentation="light")

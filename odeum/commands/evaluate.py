@@ -65,9 +65,8 @@ def run(argv: list[str]) -> int:
             own.solve_by(**changes)
             found.append(_measured(directory, own, split))
     print(_shown(found, split, form))
-    if form == "text":
-        for sentence in _differences(found):
-            print(sentence)
+    if form in ("text", "md") and (sentences := _differences(found)):
+        print(*([""] if form == "md" else []), *sentences, sep="\n")
     for note in dict.fromkeys(note for own in runs for note in own.task.notes):
         print(f"note: {note}", file=sys.stderr)
     return 0
@@ -179,7 +178,7 @@ def _differences(found: list[Measured]) -> list[str]:
         half = t_quantile(0.975, summary.n - 1) * summary.spread / summary.n**0.5
         low, high = summary.mean - half, summary.mean + half
         out.append(
-            f"loss of column {index} minus column {against}, paired by example: {summary.mean:+.4g} "
+            f"loss of column {index} minus column {against}, the mean over examples, paired: {summary.mean:+.4g} "
             f"[{low:+.4g}, {high:+.4g}] (95 %{' each' if len(found) > 2 else ''}, {summary.n} examples)"
         )
     if out:

@@ -122,7 +122,8 @@ class Parser(ArgumentParser):
             word = found[1].partition("=")[0]
             if not word.startswith("-"):
                 return f"'{word}' is one word too many; see `{self.prog} --help`"
-            return f"unknown option {word}{_guess(word, known)}; see `{self.prog} --help`"
+            guess = _guess(word, known)
+            return f"unknown option {word}; " + (f"{guess} See" if guess else "see") + f" `{self.prog} --help`"
         if found := re.match(r"the following arguments are required: (.*)", message):
             return f"missing: {found[1].partition(',')[0]}; see `{self.prog} --help`"
         if found := re.search(r'key "([^"]+)":?\s*(.*)', message, re.DOTALL):
@@ -139,11 +140,12 @@ class Parser(ArgumentParser):
 
 
 def _guess(word: str, known: list[str]) -> str:
-    """The nearest name in the section that was said or, without one, in any."""
+    """The nearest name in the section that was said or, without one, in any; by its initials too: lr, bs."""
     section, dot, name = word.lstrip("-").rpartition(".")
     near = {w.rpartition(".")[2].lstrip("-"): w for w in reversed(known) if w.startswith(f"--{section}{dot}")}
-    close = difflib.get_close_matches(name, near, n=1)
-    return f"; did you mean {near[close[0]]}?" if close else ""
+    short = [known for known in near if "".join(part[:1] for part in known.split("_")) == name and len(name) > 1]
+    close = short or difflib.get_close_matches(name, near, n=1)
+    return f"did you mean {near[close[0]]}?" if close else ""
 
 
 def asks_for_help(argv: list[str]) -> bool:

@@ -128,6 +128,8 @@ def _text_file(name: str) -> Path:
     path = _unpacked(name)
     if not path.exists():
         raise OdeumError(f"there is no file '{name}'; to give a text itself use --text")
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        raise OdeumError(f"'{name}' is an image, but this run reads texts; give a table, a plain text, or --text")
     refuse_foreign(regular(path))
     return path
 

@@ -6,6 +6,7 @@ later.
 
 from __future__ import annotations
 
+import difflib
 import filecmp
 import itertools
 import os
@@ -84,9 +85,19 @@ def existing(item: str | Path) -> Path:
     if os.path.islink(path):  # which, unlike Path's, takes any name
         raise OdeumError(f"'{word}' is a link to '{os.readlink(path)}', which is not there")
     if os.sep in word or "." in word:
-        raise OdeumError(f"there is no file or folder '{word}'")
+        raise OdeumError(f"there is no file or folder '{word}'{_namesake(path)}")
     choose(word, NAMED, "data set or path")
     raise OdeumError(f"'{word}' is a named set and stands alone; the others should be files")
+
+
+def _namesake(path: Path) -> str:
+    """What beside it has nearly this name."""
+    try:
+        there = [entry.name for entry in itertools.islice(os.scandir(path.parent), MOST_FILES)]
+    except (OSError, ValueError):
+        return ""
+    near = difflib.get_close_matches(path.name, there, n=1)
+    return f"; did you mean '{path.parent / near[0]}'?" if near else ""
 
 
 def sniff(*data: str | Path) -> Sniffed:

@@ -140,6 +140,8 @@ def interval_note(rows: Sequence[Row]) -> str:
     """How the intervals are made: a footnote wherever they are shown."""
     found = [row.difference for row in rows if row.difference and row.judged]
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
+    if any(row.ends and row.difference and row.ends != (row.difference.low, row.difference.high) for row in rows):
+        note += ", cut to what is possible,"
     if len(found) < 2:
         return f"{note} at {percent(found[0].level if found else 1 - ERROR)}."
     levels = sorted({each.level for each in found})
