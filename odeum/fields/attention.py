@@ -107,7 +107,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
-    if worth_tiling(q, k, v, mask):
+    if worth_tiling(q, k, v, mask, causal):
         out = tiled_attention(q, k, v, mask, causal)
     else:
         out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

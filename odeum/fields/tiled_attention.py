@@ -1,6 +1,6 @@
 """Softmax attention in tiles of queries, as torch's fused kernel computes it, by the faster library for products.
 
-Where oneDNN is that library (`odeum/products.py`), long sequences are attended to in two thirds of the kernel's time.
+Where oneDNN is that library (`odeum/products.py`), from some 400 tokens on it takes two thirds of the kernel's time.
 A tile is as large as a core's cache; no queries × keys tensor exists, and the gradient makes each tile again.
 """
 
@@ -20,11 +20,11 @@ TILE_OF_SCORES = 1 << 19
 """scores that are computed at a time, so that all passes over them stay in the cache"""
 CAUSAL_TILES = 4
 """into how many a causal sequence is divided at least: keys that all queries of a tile may not see are left out"""
-LEAST_HEAD = 1 << 22
-"""multiply–adds of one product of one head below which torch's kernel is as fast"""
+LEAST_HEAD = 1 << 23
+"""multiply–adds of one product of one head, half of them where it is causal, below which torch's kernel is as fast"""
 
 
-def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
     """Whether attention in tiles is faster here than torch's kernel, and as good: a learned mask gets no gradient."""
     if type(q) is not Tensor or not plain_autograd():  # first: what is traced has no size to ask for
         return False
@@ -32,7 +32,7 @@ def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
         return False  # within torch.nn.attention.sdpa_kernel another kernel was asked for, on a CPU too
     if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3:] != k.shape[3:] or k.shape[2:3] != v.shape[2:3]:
         return False
-    operations = q.shape[-2] * k.shape[-2] * q.shape[-1]
+    operations = q.shape[-2] * k.shape[-2] * q.shape[-1] // (2 if causal else 1)
     return operations >= LEAST_HEAD and library(operations, q, k, v) is OneDnn
 
 
