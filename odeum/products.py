@@ -10,6 +10,7 @@ Only numbers are computed here: a linear map that wants a gradient is a node of 
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Protocol
 
@@ -22,6 +23,10 @@ LEAST_PRODUCT = 1 << 21
 
 LEAST_ROWS = 4
 """below, MKL's product of a matrix and a vector is as fast"""
+
+
+KEPT_SHAPES = 256
+"""shapes of products whose code oneDNN keeps, two megabytes each: a thousand by itself, where lengths vary"""
 
 
 class SumOfProducts(Protocol):
@@ -156,7 +161,11 @@ def faster_here() -> bool:
     if not available() or not torch.backends.mkl.is_available():
         return False
     processor = torch.cpu.get_capabilities()
-    return bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
+    faster = bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
+    if faster:  # read when oneDNN is first asked; a user who has set them is heard
+        for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+            os.environ.setdefault(name, str(KEPT_SHAPES))
+    return faster
 
 
 def ordinary(*factors: Tensor) -> bool:

@@ -473,6 +473,32 @@ def test_attention_in_tiles_of_a_longer_memory_and_twice_differentiated() -> Non
 
 
 @pytest.mark.usefixtures("tiny_tiles")
+def test_the_least_number_hides_less_than_nothing() -> None:
+    """A query that sees nothing but padding, marked by the least number, sees that, and nothing of later ones."""
+    inputs = [torch.randn(1, 1, 9, 4, requires_grad=True) for _ in range(3)]
+    mask = torch.zeros(1, 9).index_fill(1, torch.tensor([0, 1]), torch.finfo(torch.float32).min)
+    found = []
+    for q, k, v, out in ((*inputs, attend(*inputs, Source(mask=mask, causal=True))), (*inputs, None)):
+        if out is None:
+            weighed = (q @ k.transpose(-1, -2) / 2 + mask).masked_fill(torch.ones(9, 9).triu(1) > 0, -torch.inf)
+            out = weighed.softmax(-1) @ v
+        found.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    for ours, right in zip(*found, strict=True):
+        close(ours, right, 1e-5)
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+def test_the_gradient_of_attention_in_tiles_is_not_rounded_by_autocast() -> None:
+    inputs = [torch.randn(1, 2, 9, 4, requires_grad=True) for _ in range(3)]
+    out = attend(*inputs, Source(causal=True))
+    exactly = torch.autograd.grad(out.square().sum(), inputs, retain_graph=True)
+    loss = out.square().sum()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        under = torch.autograd.grad(loss, inputs)
+    assert all(map(torch.equal, under, exactly))
+
+
+@pytest.mark.usefixtures("tiny_tiles")
 def test_a_causal_query_in_tiles_gets_nothing_of_later_ones() -> None:
     q, k, v = (torch.randn(1, 1, 9, 4) for _ in range(3))
     before = attend(q, k, v, Source(causal=True))

@@ -47,8 +47,11 @@ def tiled_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal
 def _formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """By plain operations: what can be differentiated any number of times."""
     scores, least = q @ k.transpose(-1, -2) * _scale(q), torch.finfo(q.dtype).min
-    if mask is not None:
-        scores = (scores + mask).clamp(min=least) if mask.is_floating_point() else scores.masked_fill(~mask, least)
+    if mask is not None and mask.is_floating_point():
+        scores = scores + mask
+        scores = scores.masked_fill(scores.amax(dim=-1, keepdim=True) == -torch.inf, 0.0)
+    elif mask is not None:
+        scores = scores.masked_fill(~mask, least)
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         scores = scores.masked_fill(later, least)
@@ -74,7 +77,8 @@ class _TiledAttention(torch.autograd.Function):
         if more_than_a_gradient(grad):
             return gradients_of(_formula, (q, k, v, mask, ctx.causal), ctx.needs_input_grad, grad)
         dq, dk, dv = (torch.empty_like(x.transpose(1, 2)).transpose(1, 2) for x in (q, k, v))
-        means = torch.linalg.vecdot(grad, out.transpose(1, 2)).unsqueeze(-1)  # of a row's gradients, by its weights
+        # The mean of a row's gradients, by its weights; not by a product, which autocast would round.
+        means = (grad * out.transpose(1, 2)).sum(dim=-1, keepdim=True)
         for place, (qs, ks, vs, gs), hidden in _heads(q, k, v, grad, mask=mask):
             of_keys, of_values = ks.new_zeros(ks.shape[::-1]), vs.new_zeros(vs.shape[::-1])
             for rows, keys in _tiles(len(qs), len(ks), ctx.causal):
@@ -107,6 +111,7 @@ def _tiles(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice
     step = max(32, TILE_OF_SCORES // keys)
     if causal:
         step = min(step, max(32, queries // CAUSAL_TILES))
+    step = 1 << (step.bit_length() - 1)  # so that sequences of other lengths have tiles of the same size
     for start in range(0, queries, step):
         stop = min(start + step, queries)
         yield slice(start, stop), slice(0, stop if causal else keys)
@@ -116,7 +121,8 @@ def _weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, rows: slic
     """What these queries give to each key. One that sees nothing gives to all: its caller leaves it out."""
     scores, least = OneDnn.linear(q, k), torch.finfo(q.dtype).min
     if mask is not None and mask.is_floating_point():
-        scores.add_(mask[rows]).clamp_(min=least)
+        scores.add_(mask[rows])
+        scores.masked_fill_(scores.amax(dim=-1, keepdim=True) == -torch.inf, 0.0)
     elif mask is not None:
         scores.masked_fill_(~mask[rows], least)
     if causal:
