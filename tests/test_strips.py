@@ -181,3 +181,11 @@ def test_without_a_gradient_a_relu_overwrites_only_what_nobody_saw() -> None:
         field.up = nn.Identity()  # what comes out of it is its input, and somebody's
         field(0.0, kept, Context())
     assert torch.equal(kept, before)
+
+
+def test_a_sparse_second_map_is_called(used: list[bool]) -> None:
+    """A pruned weight has no strides to look at."""
+    field, x = network(), torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    field.down.weight = nn.Parameter(field.down.weight.detach().to_sparse_csr(), requires_grad=False)
+    close(act(field, x), plain(field, x), 0)
+    assert used == [False]

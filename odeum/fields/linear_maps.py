@@ -51,9 +51,13 @@ def _untouched(module: nn.Module) -> bool:
         type(module) is nn.Linear
         and not any(hooks)
         and len(weights) == 2  # less where they are made of others: a parametrization
-        and all(weight is None or type(weight) is nn.Parameter for weight in weights)
+        and all(weight is None or _dense(weight) for weight in weights)
         and "forward" not in module.__dict__
     )
+
+
+def _dense(weight: Tensor) -> bool:
+    return type(weight) is nn.Parameter and weight.layout is torch.strided
 
 
 def fill(by: type[Library], room: Tensor, x: Tensor, weight: Any, bias: Any) -> Tensor:
