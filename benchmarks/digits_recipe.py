@@ -22,15 +22,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from odeum import report
-from odeum.launch.launcher import launcher
-from odeum.launch.worker import Event
-from odeum.settings.spelling import parse
+from odeum.lab.launch.launcher import launcher
+from odeum.lab.launch.worker import Event
+from odeum.lab.study import report
+from odeum.lab.tasks import open_task
+from odeum.lab.tasks.images import RECIPES
+from odeum.lab.train.job import Job
+from odeum.lab.train.provenance import versions
+from odeum.lab.train.run import with_changes
+from odeum.registry.spelling import parse
 from odeum.storage import write_json
-from odeum.tasks import open_task
-from odeum.tasks.images import RECIPES
-from odeum.train import Job, with_changes
-from odeum.train.provenance import versions
 
 RESULT = Path(__file__).parent / "results" / "digits_recipe.json"
 ARCHITECTURES = ("sequential", "parallel", "rk4", "macaron", "transevolve")
@@ -109,7 +110,7 @@ def check_recipe(found: dict[str, Any]) -> None:
     """The recipe in the library is the one that was chosen."""
     chosen, there = found["chosen"]["learning_rate"], RECIPES["digits"].learning_rate
     if chosen != there:
-        sys.exit(f"the learning rate {chosen:g} was chosen, and odeum/tasks/images.py says {there:g}: change it there")
+        sys.exit(f"the learning rate {chosen:g} was chosen, and odeum/lab/tasks/images.py says {there:g}; change it")
 
 
 def _tell(run: Job, event: Event) -> None:

@@ -3,7 +3,7 @@
     python benchmarks/intervals.py            # some minutes on one core; writes benchmarks/results/intervals.json
     python benchmarks/intervals.py --show     # prints the tables of docs/statistics.md from that file
 
-A table is rows × seeds of noise; row 0 is the baseline. `intervals` is `odeum.compare.intervals` for many tables at
+A table is rows × seeds of noise; row 0 is the baseline. `intervals` is `odeum.lab.study.intervals` for many tables at
 once (a test holds them equal); an error is an interval that leaves out the truth, a wrong word one that the truth
 contradicts, each counted once a table.
 """
@@ -24,9 +24,9 @@ import numpy as np
 import scipy
 from scipy.special import stdtrit
 
-from odeum.compare.intervals import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
-from odeum.compare.seeds import Criterion, Seeds, decide
-from odeum.settings.metric import Margin
+from odeum.lab.study.intervals import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
+from odeum.lab.study.metric import Margin
+from odeum.lab.study.seeds import Criterion, Seeds, decide
 
 RESULT = Path(__file__).parent / "results" / "intervals.json"
 TABLES = 40_000

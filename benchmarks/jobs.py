@@ -20,9 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from odeum.launch.local import cores
+from odeum.lab.launch.local import cores
+from odeum.lab.train.provenance import versions
 from odeum.storage import write_json
-from odeum.train.provenance import versions
 
 RESULT = Path(__file__).parent / "results" / "jobs.json"
 

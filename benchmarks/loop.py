@@ -23,15 +23,15 @@ import torch
 from torch import Tensor, nn
 from turns import record
 
-from odeum.distributed.world import World
-from odeum.launch.worker import Reporting
+from odeum.lab.launch.worker import Reporting
+from odeum.lab.tasks import open_task
+from odeum.lab.train.batches import seed_generators, step_seed
+from odeum.lab.train.distributed.world import World
+from odeum.lab.train.job import Job, plan_run
+from odeum.lab.train.loop import Trainer
+from odeum.lab.train.optimization import learning_rate, make_optimizer
 from odeum.models import OdeumModel, build
-from odeum.settings.spelling import parse
-from odeum.tasks import open_task
-from odeum.train.batches import seed_generators, step_seed
-from odeum.train.job import Job, plan_run
-from odeum.train.loop import Trainer
-from odeum.train.optimization import learning_rate, make_optimizer
+from odeum.registry.spelling import parse
 
 STEPS = {"digits": 150, "cifar100": 6, "wikitext2": 6}
 ROUNDS = 5

@@ -36,8 +36,8 @@ from odeum.fields import Context, Field, Sum
 from odeum.fields.base import Carry
 from odeum.integrators import Coupled, Leapfrog, Method, Momentum, ReversibleHeun, RevNet
 from odeum.integrators.reversing import reconstruction_drift
+from odeum.lab.train.memory import peak_memory, reset_peak_memory
 from odeum.settings.model import Shape
-from odeum.train.memory import peak_memory, reset_peak_memory
 
 RESULT = Path(__file__).parent / "results" / "memory.json"
 DEPTHS = (6, 12, 24, 48)

@@ -21,9 +21,9 @@ ROUNDS = 5
 TELL = "import os, time; print('cpu', time.process_time(), flush=True); os._exit(0)"
 CONTESTANTS = {
     "import torch": f"import torch\n{TELL}",
-    "odeum describe": f"from odeum.cli import main\nmain(['describe', 'parallel', '--model', 'deit_tiny'])\n{TELL}",
+    "odeum describe": f"from odeum.lab.cli import main\nmain(['describe', 'parallel', '--model', 'deit_tiny'])\n{TELL}",
     "first step of odeum train digits": f"""
-from odeum.train.loop import Trainer
+from odeum.lab.train.loop import Trainer
 
 step = Trainer.take_step
 
@@ -32,7 +32,7 @@ def first(self, batch):
     {TELL}
 
 Trainer.take_step = first
-from odeum.cli import main
+from odeum.lab.cli import main
 main(['train', 'digits', '--out', 'run'])
 """,
 }

@@ -15,8 +15,8 @@ import transformers
 
 import odeum.hf
 from odeum.interop import load
-from odeum.settings.spelling import parse
-from odeum.train.conversion import convert, moved
+from odeum.lab.train.conversion import convert, moved
+from odeum.registry.spelling import parse
 
 
 def tiny() -> Any:

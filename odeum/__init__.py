@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # what editors and type checkers see; the table below is what happens
-    from odeum import register as register
     from odeum.architectures import terms as terms
     from odeum.errors import OdeumError as OdeumError
     from odeum.fields import Context as Context
@@ -28,10 +27,14 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.flow import set_solver as set_solver
     from odeum.flow import set_steps as set_steps
     from odeum.integrators import Method as Method
+    from odeum.lab.tasks.run import Run as Run
+    from odeum.lab.tasks.run import load as load
     from odeum.looping import set_repeats as set_repeats
     from odeum.models import Decoder as Decoder
     from odeum.models import Encoder as Encoder
     from odeum.models import build as build
+    from odeum.registry import register as register
+    from odeum.registry.options import Range as Range
     from odeum.settings.architecture import Architecture as Architecture
     from odeum.settings.architecture import Continuous as Continuous
     from odeum.settings.architecture import Evolved as Evolved
@@ -39,17 +42,15 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.settings.architecture import OdeTransformer as OdeTransformer
     from odeum.settings.architecture import Sandwich as Sandwich
     from odeum.settings.architecture import Stepped as Stepped
-    from odeum.settings.checks import Range as Range
     from odeum.settings.model import Classification as Classification
     from odeum.settings.model import Language as Language
     from odeum.settings.model import Shape as Shape
     from odeum.settings.model import Translation as Translation
     from odeum.settings.model import Vision as Vision
     from odeum.tableaux import Tableau as Tableau
-    from odeum.tasks.run import Run as Run
-    from odeum.tasks.run import load as load
 
 _HOMES = {
+    "odeum.registry": ["register"],
     "odeum.errors": ["OdeumError"],
     "odeum.settings.architecture": [
         "Architecture",
@@ -60,7 +61,7 @@ _HOMES = {
         "Sandwich",
         "Stepped",
     ],
-    "odeum.settings.checks": ["Range"],
+    "odeum.registry.options": ["Range"],
     "odeum.settings.model": ["Classification", "Language", "Shape", "Translation", "Vision"],
     "odeum.tableaux": ["Tableau"],
     "odeum.fields": ["Context", "Field", "Scaled", "Source", "Sum"],
@@ -69,14 +70,16 @@ _HOMES = {
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
     "odeum.looping": ["set_repeats"],
     "odeum.models": ["Decoder", "Encoder", "build"],
-    "odeum.tasks.run": ["Run", "load"],
+    "odeum.lab.tasks.run": ["Run", "load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("odeum.integrators", "odeum.tableaux", "odeum.fields", "odeum.models", "odeum.decode", "odeum.tasks")
-__all__ = sorted([*_HOME_OF, "__version__", "register"])
+_ROOMS = ("odeum.integrators", "odeum.tableaux", "odeum.fields", "odeum.models", "odeum.decode", "odeum.lab.tasks")
+__all__ = sorted([*_HOME_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
+    if name == "register":  # a module, which is an attribute of its package only after it was imported
+        return import_module("odeum.registry.register")
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module 'odeum' has no attribute '{name}'{_hint(name)}")
@@ -85,7 +88,7 @@ def __getattr__(name: str) -> Any:
 @cache  # whoever resolves annotations asks for the same names again and again
 def _hint(name: str) -> str:
     """Where the name is instead."""
-    # `from odeum import report` looks here first, and whoever asks what is not there gets no torch for it
+    # `from odeum import lab` looks here first, and importing a missing name must not import torch
     if name.startswith("_") or find_spec(f"odeum.{name}") is not None:
         return ""
     room = next((room for room in _ROOMS if _names(room, name)), None)
@@ -103,4 +106,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-import_module("odeum.builtin")  # after the version and the doors: our own names come through them
+import_module("odeum.registry.builtin")  # after the version and the doors: our own names come through them

@@ -2,6 +2,6 @@
 
 import sys
 
-from odeum.cli import main
+from odeum.lab.cli import main
 
 sys.exit(main())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from odeum.kinds import MODELS, NAMED
-from odeum.plugins import REGISTRIES
+from odeum.registry.plugins import REGISTRIES
 
 
 @contextmanager

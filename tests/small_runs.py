@@ -14,12 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from odeum.distributed.ranks import complain
 from odeum.errors import OdeumError
-from odeum.settings.spelling import parse
-from odeum.tasks import Task, open_task
-from odeum.train import Interrupted, Job, train, with_changes
-from odeum.train.progress import Progress
+from odeum.lab.tasks import Task, open_task
+from odeum.lab.train.distributed.ranks import complain
+from odeum.lab.train.interrupt import Interrupted
+from odeum.lab.train.job import Job
+from odeum.lab.train.progress import Progress
+from odeum.lab.train.run import train, with_changes
+from odeum.registry.spelling import parse
 
 TRAINING = {"steps": 20, "batch_size": 33, "learning_rate": 2e-3, "evaluate_every": 10**9}
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from odeum import report
-from odeum.report.page import page
+from odeum.lab.study import report
+from odeum.lab.study.page import page
 
 
 def write_run(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS
+from odeum.lab.train.settings import Training
 from odeum.models import build
+from odeum.registry.options import options
+from odeum.registry.spelling import parse, spell
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.checks import options
 from odeum.settings.pretrained import NOT_OFFERED
-from odeum.settings.spelling import parse, spell
-from odeum.settings.training import Training
 
 SMALL = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 WHOLE = SMALL | st.integers(-2, 40) | st.sampled_from([0, -1, 10**6, 2**31, 2**63, 10**30])

@@ -34,8 +34,8 @@ from odeum.integrators import (
 from odeum.integrators.reversible import TwoStates
 from odeum.integrators.splitting import Splitting
 from odeum.integrators.streams import HyperConnections
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES, METHODS, Evolved, NormPlacement
-from odeum.settings.spelling import parse
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 

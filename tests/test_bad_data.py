@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odeum.cli import main
-from odeum.data.sniffing import recognise
-from odeum.data.split_names import split_name, whole_name
 from odeum.kinds import KINDS
-from odeum.tasks import open_task
-from odeum.tasks.classification import split
+from odeum.lab.cli import main
+from odeum.lab.data.sniffing import recognise
+from odeum.lab.data.split_names import split_name, whole_name
+from odeum.lab.tasks import open_task
+from odeum.lab.tasks.classification import split
 
 PROSE = "the cat sat on the mat and looked at the dog\n" * 60
 PAIRS = "".join(f"one {i} and two\teins {i} und zwei\n" for i in range(40))
@@ -168,7 +168,7 @@ def test_what_the_data_does_not_decide_is_refused_before_it_is_read(
     def unread(*_: object) -> None:
         raise AssertionError("the data was read")
 
-    monkeypatch.setattr("odeum.data.corpora.read_corpus", unread)
+    monkeypatch.setattr("odeum.lab.data.corpora.read_corpus", unread)
     assert main(["train", str(here / "mid.txt"), *words.split()]) == 2
     complaint()
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from odeum.commands import board as boards
-from odeum.commands.board import Board
-from odeum.launch.worker import Event
+from odeum.lab.commands import board as boards
+from odeum.lab.commands.board import Board
+from odeum.lab.launch.worker import Event
 
 NAMES = ("sequential", "parallel:independent=3,norm=shared", "transevolve:random-1")
 DONE = Event("done", {"test": {"accuracy": 0.98}})

@@ -12,12 +12,12 @@ import transformers
 from huggingface_hub import constants
 
 import odeum.hf
-from odeum.cli import main
+from odeum.lab.cli import main
+from odeum.lab.tasks import open_task
+from odeum.lab.train.origin import write_run
+from odeum.lab.train.run import with_changes
 from odeum.models import assemble
-from odeum.settings.spelling import parse
-from odeum.tasks import open_task
-from odeum.train import with_changes
-from odeum.train.origin import write_run
+from odeum.registry.spelling import parse
 
 MEMBERS = (
     "sequential",

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from odeum.cli import VERBS, main
+from odeum.lab.cli import VERBS, main
 
 TABLE_1 = {12: 5.544, 6: 2.875, 4: 1.985, 3: 1.540, 2: 1.095, 1: 0.650}
 
@@ -22,7 +22,7 @@ def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 QUESTIONS = [["--help"], *([verb, "--help"] for verb in VERBS)]
 ASKING = """
 import contextlib, io, json, sys
-from odeum.cli import main
+from odeum.lab.cli import main
 answers = []
 for words in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -179,5 +179,5 @@ def test_an_interrupt_before_anything_has_begun_is_one_line(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("odeum.cli.guarded", interrupted)
+    monkeypatch.setattr("odeum.lab.cli.guarded", interrupted)
     assert ask(capsys, "list") == (130, "", "\nodeum: interrupted\n")

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from odeum.train.batches import seed_generators
-from odeum.train.clock import AHEAD, QueueClock, StepClock, clock_of, pinned
+from odeum.lab.train.batches import seed_generators
+from odeum.lab.train.clock import AHEAD, QueueClock, StepClock, clock_of, pinned
 
 
 class Queue:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from odeum.cli import main
-from odeum.compare.comparison import _complaint
-from odeum.compare.plan import make_plan
-from odeum.compare.seeds import Seeds
 from odeum.errors import OdeumError
-from odeum.launch.worker import Event
-from odeum.settings.metric import METRICS, Margin
+from odeum.lab.cli import main
+from odeum.lab.launch.worker import Event
+from odeum.lab.study.comparison import _complaint
+from odeum.lab.study.metric import METRICS, Margin
+from odeum.lab.study.plan import make_plan
+from odeum.lab.study.seeds import Seeds
 
 TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "2", "--train.steps", "12"]
 AUTO = ["compare", "digits", *TINY, "--architectures", "sequential,parallel,transevolve", "--seeds", "auto:6"]

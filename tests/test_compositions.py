@@ -18,8 +18,8 @@ from odeum.errors import Diverged, OdeumError
 from odeum.fields import Cache, Context, Source
 from odeum.flow import Flow
 from odeum.integrators import Adaptive, FixedSteps
+from odeum.lab.testing import stirred
 from odeum.settings.model import Shape
-from odeum.testing import stirred
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,15 +10,15 @@ import torch
 import transformers as T
 
 from odeum import build, load
-from odeum.cli import main
-from odeum.compare.refining import Sweep, count_evaluations
 from odeum.fields.roles import by_role
+from odeum.lab.cli import main
+from odeum.lab.study.refining import Sweep, count_evaluations
+from odeum.lab.testing import stirred
+from odeum.lab.train.conversion import convert, moved
+from odeum.lab.train.origin import take_weights
 from odeum.models import assemble
 from odeum.models.saved import load_model
-from odeum.settings.spelling import parse
-from odeum.testing import stirred
-from odeum.train.conversion import convert, moved
-from odeum.train.origin import take_weights
+from odeum.registry.spelling import parse
 
 SIZES = {"width": 16, "heads": 2, "depth": 4, "hidden": 24, "vocabulary": 19, "length": 12}
 

@@ -14,7 +14,7 @@ from corpus import commands, data_files, run_folders
 from corpus.case import Case
 
 from odeum import storage
-from odeum.cli import main
+from odeum.lab.cli import main
 
 LIMIT = 60
 """seconds for one case on a machine that does other things too; each takes a fraction of one"""

@@ -13,8 +13,8 @@ import torch
 import transformers as T
 from corpus.case import Case, words
 
-from odeum.cli import main
-from odeum.train import origin  # noqa: F401 (loaded once, not within the first case)
+from odeum.lab.cli import main
+from odeum.lab.train import origin  # noqa: F401 (loaded once, not within the first case)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 MADE: list[Path] = []

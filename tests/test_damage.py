@@ -20,10 +20,10 @@ from small_runs import job, run
 
 from odeum.errors import Notice, OdeumError
 from odeum.interop.transevolve import load as load_published
+from odeum.lab.tasks.run import load
+from odeum.lab.train.progress import Progress
+from odeum.lab.train.run import train
 from odeum.storage import Damaged, read_json, write_json
-from odeum.tasks.run import load
-from odeum.train import train
-from odeum.train.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_result_without_its_numbers_is_a_sentence(copy: Path) -> None:
 
 
 def test_a_tokenizer_of_another_run_is_noticed(tmp_path: Path) -> None:
-    from odeum.tasks import load_task, open_task
+    from odeum.lab.tasks import load_task, open_task
 
     corpus = tmp_path / "text.txt"
     corpus.write_text("".join(f"line {i} of a small text, with words of all kinds.\n" for i in range(400)))
@@ -136,7 +136,7 @@ class Trap:
 
 
 def test_nothing_that_is_read_is_run(done: Path, tmp_path: Path) -> None:
-    from odeum.cli import main
+    from odeum.lab.cli import main
 
     mark = tmp_path / "executed"
     trap = pickle.dumps(Trap(mark))

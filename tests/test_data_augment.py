@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from odeum.data import augment
+from odeum.lab.data import augment
 
 
 def random(seed: int = 0) -> torch.Generator:

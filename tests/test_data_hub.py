@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from odeum.errors import OdeumError
-from odeum.tasks import open_task
+from odeum.lab.tasks import open_task
 
 
 class Rows(list):

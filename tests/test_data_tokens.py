@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from odeum.data.ragged import Ragged, by_count, by_tokens
-from odeum.data.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Listed, load_tokens, text_pieces
 from odeum.errors import OdeumError
+from odeum.lab.data.ragged import Ragged, by_count, by_tokens
+from odeum.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Listed, load_tokens, text_pieces
 
 TEXT = "the cat sat on the mat .\n\nthe dog , too : Größe 戦場 \x85 end\n" * 3
 

@@ -15,9 +15,9 @@ from odeum.kinds import model_named
 from odeum.models import description
 from odeum.models.description import describe, whole_model
 from odeum.models.operations import OperationCounter
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.model import Model
-from odeum.settings.spelling import parse
 
 OTHERS = ("transevolve:random-1", "rk4:gradient=checkpointed", "parallel:weights=hyper", "parallel:weights=adaln")
 NAMES = [name for name in (*ARCHITECTURES, *OTHERS) if name != "continuous"]
@@ -64,7 +64,7 @@ def test_neither_describing_nor_a_first_step_loads_the_compiler(tmp_path: Path) 
     """It takes as long to load as torch itself. A run under `--train.compile` wants it, and others do without."""
     code = f"""
 import sys
-from odeum.cli import main
+from odeum.lab.cli import main
 assert main(["describe", "parallel", "--model", "vit_8"]) == 0
 assert main(["train", "digits", "--train.steps", "2", "--out", {str(tmp_path / "run")!r}]) == 0
 print("torch" in sys.modules, [name for name in ("torch._dynamo", "sympy", "sklearn") if name in sys.modules])

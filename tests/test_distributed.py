@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 from small_runs import lines, losses, run, states
 
+from odeum.lab.train.batches import divide
 from odeum.models.base import OdeumModel
-from odeum.train.batches import divide
 
 ARCHITECTURES = ("sequential", "parallel:independent=1", "rk4:gradient=checkpointed", "transevolve", "adams-bashforth")
 STRATEGIES = ("ddp", "fsdp2")

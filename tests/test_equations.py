@@ -18,8 +18,8 @@ from odeum.architectures import stack
 from odeum.fields import Context
 from odeum.fields.bases import Knots
 from odeum.integrators.energy import kinetic_energy
+from odeum.lab.testing import stirred
 from odeum.settings.model import Shape
-from odeum.testing import stirred
 
 pytestmark = pytest.mark.usefixtures("float64")
 

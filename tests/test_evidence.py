@@ -11,14 +11,14 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from small_runs import digits, run
 
-from odeum.commands.evaluate import _within
+from odeum.lab.commands.evaluate import _within
+from odeum.lab.tasks import open_task
+from odeum.lab.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
+from odeum.lab.tasks.language import LanguageTask
+from odeum.lab.tasks.run import load
+from odeum.lab.tasks.translation import TranslationTask
 from odeum.models.base import IGNORE
 from odeum.storage import Damaged
-from odeum.tasks import open_task
-from odeum.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
-from odeum.tasks.language import LanguageTask
-from odeum.tasks.run import load
-from odeum.tasks.translation import TranslationTask
 
 
 def test_scores_of_classes_are_those_of_scikit_learn() -> None:
@@ -59,7 +59,7 @@ def test_few_classes_have_no_top_5(tmp_path: Path) -> None:
     )
     task = open_task(path)
     from odeum.models import build
-    from odeum.settings.spelling import parse
+    from odeum.registry.spelling import parse
 
     scores = task.evaluate(build(parse("sequential"), task.model()), "test")
     assert "top5" not in scores
@@ -85,7 +85,7 @@ def test_the_page_shows_what_is_taken_for_what(tmp_path: Path) -> None:
 
 
 def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from odeum.cli import main
+    from odeum.lab.cli import main
 
     first, second = tmp_path / "first", tmp_path / "second"
     values = [run(first)["test"], run(second, "parallel")["test"]]
@@ -123,7 +123,7 @@ def test_an_interval_that_was_cut_says_so(tmp_path: Path) -> None:
 
 
 def test_models_of_other_data_are_not_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from odeum.cli import main
+    from odeum.lab.cli import main
     from odeum.storage import read_json, write_json
 
     for name in ("first", "second"):

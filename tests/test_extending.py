@@ -16,13 +16,13 @@ from registries import kept_registries
 from test_readme import BLOCK, ROOT
 
 import odeum
-from odeum.cli import main
 from odeum.decode import beam_search, generate
 from odeum.decode.common import cacheable
 from odeum.errors import OdeumError
 from odeum.flow import Flow
 from odeum.integrators import HEUN, RK4, FixedSteps, RungeKutta
-from odeum.plugins import load_plugin
+from odeum.lab.cli import main
+from odeum.registry.plugins import load_plugin
 
 PAGE = (ROOT / "docs/extending.md").read_text()
 BLOCKS = BLOCK.findall(PAGE)

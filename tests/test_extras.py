@@ -19,7 +19,7 @@ importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in
 sys.modules.update(dict.fromkeys(OPTIONAL))
 
 import odeum
-from odeum.cli import main
+from odeum.lab.cli import main
 from odeum.errors import OdeumError
 
 for module in pkgutil.walk_packages(odeum.__path__, "odeum.", onerror=lambda name: None):
@@ -31,10 +31,10 @@ for module in pkgutil.walk_packages(odeum.__path__, "odeum.", onerror=lambda nam
         print("module", module.name, error)
 import numpy
 from odeum.models import assemble
-from odeum.settings.spelling import parse
-from odeum.tasks import open_task
-from odeum.train.origin import write_run
-from odeum.train import with_changes
+from odeum.registry.spelling import parse
+from odeum.lab.tasks import open_task
+from odeum.lab.train.origin import write_run
+from odeum.lab.train.run import with_changes
 numpy.savez("set.npz", images=numpy.arange(1920, dtype="uint8").reshape(30, 8, 8), labels=numpy.arange(30) % 2)
 task = open_task("set.npz")
 model = assemble(parse("parallel"), with_changes(task.model(), {"width": 8, "heads": 2, "depth": 1}))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from odeum.cli import main
 from odeum.kinds import model_named
+from odeum.lab.cli import main
 from odeum.models.description import describe
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.spelling import parse
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/family.md").read_text()

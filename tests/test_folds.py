@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from odeum import report
-from odeum.cli import main
-from odeum.compare.intervals import differences
-from odeum.compare.verdicts import more_seeds
-from odeum.data.splits import consecutive
 from odeum.errors import OdeumError
-from odeum.report.notes import notes, warnings
-from odeum.tasks import open_task
+from odeum.lab.cli import main
+from odeum.lab.data.splits import consecutive
+from odeum.lab.study import report
+from odeum.lab.study.intervals import differences
+from odeum.lab.study.notes import notes, warnings
+from odeum.lab.study.verdicts import more_seeds
+from odeum.lab.tasks import open_task
 
 TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "1", "--train.steps", "2", "--jobs", "1"]
 

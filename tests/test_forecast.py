@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from small_runs import job
 
-from odeum.cli import main
-from odeum.compare.forecast import Forecast, forecast, run_seconds
-from odeum.compare.pace import Pace
-from odeum.tasks import open_task
+from odeum.lab.cli import main
+from odeum.lab.study.forecast import Forecast, forecast, run_seconds
+from odeum.lab.study.pace import Pace
+from odeum.lab.tasks import open_task
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from odeum.cli import main
-from odeum.registry import Registry
+from odeum.lab.cli import main
+from odeum.registry.names import Registry
 from odeum.settings.architecture import ARCHITECTURES
 
 ROOT = Path(__file__).parent.parent

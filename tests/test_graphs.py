@@ -13,10 +13,10 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 import odeum
-from odeum.cli import main
 from odeum.errors import OdeumError
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.interop.graphs import Graph, compare_graph, fold_rotations, trace, write_graph
+from odeum.lab.cli import main
 from odeum.models import OdeumModel
 from odeum.settings.architecture import ARCHITECTURES
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import odeum
-from odeum.cli import main
+from odeum.lab.cli import main
 
 LINES = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green", "a cat ran on"]
 QUESTIONS = [

@@ -15,13 +15,14 @@ from torch import nn
 
 import odeum.settings.model
 from odeum import OdeumError, build, hf, load
-from odeum.data.tokens import Bpe, Bytes, Listed
 from odeum.decode import beam_search, generate
 from odeum.hf.base import OdeumPreTrainedModel
-from odeum.settings.spelling import parse
-from odeum.tasks import open_task
-from odeum.train import Job, train, with_changes
-from odeum.train.progress import Progress
+from odeum.lab.tasks import open_task
+from odeum.lab.train.job import Job
+from odeum.lab.train.progress import Progress
+from odeum.lab.train.run import train, with_changes
+from odeum.registry.spelling import parse
+from odeum.tokens import Bpe, Bytes, Listed
 
 SMALL = {"width": 16, "heads": 2, "depth": 2, "hidden": 24}
 FAMILY = [

@@ -28,7 +28,7 @@ from odeum.integrators import (
     Strang,
     within_step,
 )
-from odeum.train.batches import refuse_hidden_draws
+from odeum.lab.train.batches import refuse_hidden_draws
 
 
 class Drawing(Field):

@@ -14,9 +14,9 @@ import pytest
 import torch
 from PIL import Image
 
-from odeum.data.image_files import header, read_image
 from odeum.errors import OdeumError
-from odeum.tasks import load_task, open_task
+from odeum.lab.data.image_files import header, read_image
+from odeum.lab.tasks import load_task, open_task
 
 ORIENTATION = 0x0112
 
@@ -123,7 +123,7 @@ def test_large_photos_are_read_one_by_one(tmp_path: Path) -> None:
             path.parent.mkdir(exist_ok=True)
             Image.new("RGB", (6000, 6000), (i * 20, 80, 90)).save(path, quality=30)
     code = (
-        "import resource, sys; from odeum.tasks import open_task\n"
+        "import resource, sys; from odeum.lab.tasks import open_task\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "open_task(sys.argv[1])\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"

@@ -1,8 +1,9 @@
-"""Imports run one way, from the mathematics to the command line; the words of Odeum need no torch; files stay small."""
+"""Imports run one way, from the mathematics to the command line; the library does not need the lab."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,8 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    registry storage terminal order_conditions
-    settings tableaux
-    kinds
-    register plugins
-    builtin
+    storage order_conditions tokens
+    registry settings tableaux kinds
     products
     fields
     integrators
@@ -28,26 +26,21 @@ LAYERS = """
     architectures
     models
     decode interop
-    data
-    tasks
-    distributed
-    train
-    launch
-    compare
-    report
     hf
+    lab
     testing
-    recipes
-    commands
-    cli
     __main__
 """
+RESOLVED_IN_THE_LAB = {
+    "odeum.__init__": {"odeum.lab.tasks", "odeum.lab.tasks.run"},  # odeum.load, odeum.Run
+    "odeum.hf.__init__": {"odeum.lab.hf_run"},  # odeum.hf.save, odeum.hf.from_run
+    "odeum.testing": {"odeum.lab.testing"},
+    "odeum.__main__": {"odeum.lab.cli"},
+}
+"""library modules with names that resolve into the lab on first use, and where"""
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LIGHT = (
-    *("errors", "registry", "storage", "terminal", "settings", "kinds", "order_conditions", "tableaux"),
-    *("register", "plugins", "builtin"),
-)
+LIGHT = ("errors", "registry", "storage", "settings", "kinds", "order_conditions", "tableaux")
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 
@@ -100,6 +93,34 @@ def test_imports_point_one_way() -> None:
     assert not wrong
 
 
+def test_only_these_names_of_the_library_resolve_into_the_lab() -> None:
+    named = {}
+    for path in MODULES:
+        module = ".".join(("odeum", *path.relative_to(PACKAGE).with_suffix("").parts))
+        if module.startswith(("odeum.lab", "odeum.kinds")):
+            continue
+        if uses := set(re.findall(r"odeum\.lab(?:\.\w+)*", strings_and_imports(tree(path)))):
+            named[module] = uses
+    assert named == RESOLVED_IN_THE_LAB
+
+
+def strings_and_imports(node: ast.AST) -> str:
+    """All string constants but docstrings, and all imported modules, of a file."""
+    docs = {
+        id(child.body[0].value)
+        for child in ast.walk(node)
+        if isinstance(child, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and child.body
+        and isinstance(child.body[0], ast.Expr)
+    }
+    texts = [
+        c.value
+        for c in ast.walk(node)
+        if isinstance(c, ast.Constant) and isinstance(c.value, str) and id(c) not in docs
+    ]
+    return "\n".join([*texts, *(c.module or "" for c in ast.walk(node) if isinstance(c, ast.ImportFrom))])
+
+
 def test_flows_and_integrators_know_no_special_field() -> None:
     """TransEvolve has a room of its own; what it is built upon has not heard of it, not even for its types."""
     below = [path for path in MODULES if top(name_of(path)) in ("flow", "looping", "integrators", "fields")]
@@ -119,11 +140,6 @@ def test_there_are_no_circles() -> None:
         pytest.fail(f"imports go round in a circle: {' → '.join(error.args[1])}")
 
 
-def test_files_stay_small() -> None:
-    lines = {name_of(path): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: count for name, count in lines.items() if count > 350} == {}
-
-
 def loaded_by(statement: str) -> set[str]:
     """Which heavy libraries a statement brings into a fresh interpreter."""
     code = f"import sys\n{statement}\nprint(*(m for m in {HEAVY!r} if m in sys.modules))"
@@ -136,9 +152,9 @@ def test_the_words_need_no_torch() -> None:
     assert "odeum.settings.architecture" in words
     assert loaded_by(f"import odeum, {', '.join(words)}") == set()
     assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()
-    looks = "odeum.data.sniffing, odeum.data.files, odeum.data.split_names, odeum.data.homes"
+    looks = "odeum.lab.data.sniffing, odeum.lab.data.files, odeum.lab.data.split_names, odeum.lab.data.homes"
     assert loaded_by(f"import {looks}") == set()  # the first look at the data
-    assert loaded_by("import odeum.cli, odeum.compare.statistics, odeum.distributed.ranks") == set()
+    assert loaded_by("import odeum.lab.cli, odeum.lab.study.statistics, odeum.lab.train.distributed.ranks") == set()
 
 
 def test_the_core_needs_torch_alone() -> None:
@@ -146,8 +162,10 @@ def test_the_core_needs_torch_alone() -> None:
 
 
 def test_tables_are_made_without_a_model() -> None:
-    assert "torch" not in loaded_by("import odeum.report, odeum.recipes.table_page")
-    assert "torch" not in loaded_by("import odeum.cli; odeum.cli.main(['table', 'zhong2022/table1', '--format', 'md'])")
+    assert "torch" not in loaded_by("import odeum.lab.study, odeum.lab.papers.table_page")
+    assert "torch" not in loaded_by(
+        "import odeum.lab.cli; odeum.lab.cli.main(['table', 'zhong2022/table1', '--format', 'md'])"
+    )
 
 
 def test_public_names_exist() -> None:

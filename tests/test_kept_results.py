@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odeum import report
+from odeum.lab.study import report
 from odeum.storage import read_json
 
 ROOT = Path(__file__).parent.parent

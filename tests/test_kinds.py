@@ -15,14 +15,14 @@ import yaml
 
 import odeum
 from odeum import register
-from odeum.cli import main
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, MODELS, NAMED, Kind, add_kind, base, like
-from odeum.launch.local import cores
+from odeum.lab.cli import main
+from odeum.lab.launch.local import cores
+from odeum.lab.tasks import Task, load_task, open_task
+from odeum.lab.tasks.generated import GeneratedTask
 from odeum.models import OdeumModel
 from odeum.models.description import describe
-from odeum.tasks import Task, load_task, open_task
-from odeum.tasks.generated import GeneratedTask
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from odeum.errors import OdeumError
-from odeum.launch.cluster import progress_of
-from odeum.launch.inline import Inline
-from odeum.launch.launcher import launcher
-from odeum.launch.local import Local
-from odeum.launch.spec import RunSpec
-from odeum.launch.worker import Event
+from odeum.lab.launch.cluster import progress_of
+from odeum.lab.launch.inline import Inline
+from odeum.lab.launch.launcher import launcher
+from odeum.lab.launch.local import Local
+from odeum.lab.launch.spec import RunSpec
+from odeum.lab.launch.worker import Event
+from odeum.lab.tasks import open_task
+from odeum.lab.train.job import Job
+from odeum.lab.train.run import with_changes
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import Layered
-from odeum.settings.spelling import parse
-from odeum.tasks import open_task
-from odeum.train import Job, with_changes
 
 
 @pytest.fixture(scope="module")

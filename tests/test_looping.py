@@ -14,11 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 from odeum import Encoder, build, set_repeats, set_solver
 from odeum.architectures import stack
-from odeum.cli import main
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Source
 from odeum.fields.roles import by_role
 from odeum.integrators import FixedSteps, Leapfrog
+from odeum.lab.cli import main
 from odeum.looping import Looped, StableInjection, mean_repeats
 from odeum.settings.model import Shape
 

@@ -10,12 +10,12 @@ import sys
 import pytest
 import torch
 
-from odeum.train import memory
-from odeum.train.memory import MemoryWatch, keep_freed_memory
+from odeum.lab.train import memory
+from odeum.lab.train.memory import MemoryWatch, keep_freed_memory
 
 FAULTS = """
 import resource, sys
-from odeum.train.memory import keep_freed_memory
+from odeum.lab.train.memory import keep_freed_memory
 import torch
 torch.set_num_threads(1)
 if sys.argv[1] == "keep":

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import odeum
-from odeum.cli import main
-from odeum.distributed.world import join
 from odeum.errors import OdeumError
-from odeum.settings.training import Training
+from odeum.lab.cli import main
+from odeum.lab.train.distributed.world import join
+from odeum.lab.train.settings import Training
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1"]
 Complaint = Callable[[], str]
@@ -53,7 +53,7 @@ def test_what_was_left_out_is_one_counted_line(table: Path, tmp_path: Path, caps
 def test_line_ends_are_no_part_of_a_text(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_bytes("The cat sat.\r\nÜber naïve dogs.\r\n".encode() * 60)
-    task = odeum.tasks.open_task(path)
+    task = odeum.lab.tasks.open_task(path)
     assert "\r" not in task.tokens.to_json() and r"\r" not in task.tokens.to_json()  # ty: ignore
 
 
@@ -65,7 +65,7 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
             path = tmp_path / folder / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (8, 8), name).save(path)
-    task = odeum.tasks.open_task(tmp_path)
+    task = odeum.lab.tasks.open_task(tmp_path)
     assert task.classes == ["a", "b"]  # ty: ignore
     assert sum(len(labels) for _, labels in task.parts.values()) == 16  # ty: ignore
 
@@ -234,7 +234,7 @@ def test_a_translation_does_not_depend_on_its_neighbours(tmp_path: Path) -> None
 
 
 def test_a_reader_may_stop_reading() -> None:
-    script = "import sys; from odeum.cli import main; sys.exit(main(['list']))"
+    script = "import sys; from odeum.lab.cli import main; sys.exit(main(['list']))"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()  # before anything is written

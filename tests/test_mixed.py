@@ -12,13 +12,13 @@ from torch import nn
 
 from odeum import build
 from odeum.architectures import stack
-from odeum.cli import main
 from odeum.fields import Cache, Context, Source, StochasticDepth
 from odeum.fields.roles import by_role
 from odeum.flow import Stack
+from odeum.lab.cli import main
 from odeum.models.saved import load_model, save_model
+from odeum.registry.spelling import parse
 from odeum.settings.model import Shape
-from odeum.settings.spelling import parse
 
 pytestmark = pytest.mark.usefixtures("float64")
 

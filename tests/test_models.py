@@ -15,9 +15,9 @@ from odeum.fields import Cache, Scaled
 from odeum.kinds import MODELS
 from odeum.models import TranslationModel, VisionModel, build
 from odeum.models.base import OdeumModel
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.model import Shape
-from odeum.settings.spelling import parse
 
 SIZE: dict[str, Any] = {"width": 16, "heads": 2, "depth": 2, "hidden": 32}
 VOCABULARY = 29

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from small_runs import job
 
-from odeum.compare import measuring
-from odeum.compare.measuring import measure
-from odeum.compare.pace import Pace, read_paces
-from odeum.distributed.world import join
-from odeum.train.job import facts_of
+from odeum.lab.study import measuring
+from odeum.lab.study.measuring import measure
+from odeum.lab.study.pace import Pace, read_paces
+from odeum.lab.train.distributed.world import join
+from odeum.lab.train.job import facts_of
 
 
 def test_four_evaluations_a_step_cost_more_than_one_and_a_copy_is_a_tie(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from synthetic_runs import write_plan, write_run
 
-from odeum import report
+from odeum.lab.study import report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no chromium here")

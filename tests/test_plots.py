@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from synthetic_runs import digits, write_plan, write_run
 
-from odeum import report
-from odeum.report import plots
-from odeum.report.svg import INK, Series, front, looks, spread_apart, tick
+from odeum.lab.study import plots, report
+from odeum.lab.study.svg import INK, Series, front, looks, spread_apart, tick
 
 NAMES = ["curves-steps", "curves-time", "quality-parameters", "quality-time", "quality-compute"]
 

@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 
-from odeum.cli import main
 from odeum.errors import Notice, OdeumError
-from odeum.plugins import GROUP, REGISTRIES, check_requirements, load_installed, load_named, load_plugin, only_here
+from odeum.lab.cli import main
+from odeum.registry.plugins import (
+    GROUP,
+    REGISTRIES,
+    check_requirements,
+    load_installed,
+    load_named,
+    load_plugin,
+    only_here,
+)
 from odeum.settings.architecture import ARCHITECTURES, METHODS
 
 IDEAS = '''
@@ -191,7 +199,7 @@ def test_installed_packages_are_found_and_a_broken_one_is_left_out(
     told = capsys.readouterr()
     assert "Every particle is drawn to the mean" in told.out
     assert "the plugin 'bad_ideas' of the package bad_ideas is left out: RuntimeError: out of order" in told.err
-    from odeum.plugins import requirements
+    from odeum.registry.plugins import requirements
 
     [need] = requirements(ARCHITECTURES["pull"])
     assert need == {"what": "architecture", "name": "pull", "package": "good_ideas", "version": "1.5"}
@@ -233,7 +241,7 @@ def test_a_run_folder_never_runs_a_plugin(tmp_path: Path, capsys: pytest.Capture
 def test_what_other_processes_would_find(tmp_path: Path) -> None:
     """A plugin's names and those of a neighbour that it imports, not what this program registered by itself."""
     import odeum
-    from odeum.settings.spelling import parse
+    from odeum.registry.spelling import parse
 
     (tmp_path / "ideas.py").write_text(f"import neighbour_of_ideas\n{IDEAS}")
     (tmp_path / "neighbour_of_ideas.py").write_text(

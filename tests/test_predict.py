@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odeum.cli import main
+from odeum.lab.cli import main
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1", "--train.steps", "1"]
 Capture = pytest.CaptureFixture[str]

@@ -15,11 +15,11 @@ from timm_import import timm_or_skip
 from torch import Tensor, nn
 
 from odeum import OdeumError
-from odeum.cli import main
 from odeum.fields.cache import Cache
 from odeum.interop import load, read_pretrained
+from odeum.lab.cli import main
 from odeum.models.saved import load_model, save_model
-from odeum.settings.spelling import spell
+from odeum.registry.spelling import spell
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

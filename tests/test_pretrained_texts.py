@@ -11,7 +11,7 @@ import transformers as T
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 import odeum
-from odeum.cli import main
+from odeum.lab.cli import main
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
 TEXTS = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green"] * 4

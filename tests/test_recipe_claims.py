@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from test_recipes import keep, small_table
 
-from odeum.compare.pace import Pace
-from odeum.recipes.base import Claim, CostClaim, recipe_of
-from odeum.recipes.judging import read_results
-from odeum.recipes.printing import print_table
-from odeum.recipes.store import Store
+from odeum.lab.papers.base import Claim, CostClaim, recipe_of
+from odeum.lab.papers.judging import read_results
+from odeum.lab.papers.printing import print_table
+from odeum.lab.papers.store import Store
+from odeum.lab.study.pace import Pace
 
 
 def test_verdicts_of_claims(tmp_path: Path) -> None:

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 import torch
 
-from odeum.compare.seeds import Seeds
 from odeum.errors import OdeumError
-from odeum.launch.inline import Inline
+from odeum.lab.launch.inline import Inline
+from odeum.lab.papers import TABLES, table_named
+from odeum.lab.papers.base import Claim, PaperTable, Setting, TableRow, recipe_of
+from odeum.lab.papers.costs import row_cost
+from odeum.lab.papers.document import PICTURE, all_results, results_text, short_text, with_results
+from odeum.lab.papers.fresh import beside_kept
+from odeum.lab.papers.judging import read_results
+from odeum.lab.papers.picture import claims_picture, marks_of
+from odeum.lab.papers.running import Jobs, TableRuns, train_missing
+from odeum.lab.papers.store import Store, results_home
+from odeum.lab.papers.table_page import write_table
+from odeum.lab.study.metric import Margin
+from odeum.lab.study.seeds import Seeds
+from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
-from odeum.recipes import TABLES, table_named
-from odeum.recipes.base import Claim, PaperTable, Setting, TableRow, recipe_of
-from odeum.recipes.costs import row_cost
-from odeum.recipes.document import PICTURE, all_results, results_text, short_text, with_results
-from odeum.recipes.fresh import beside_kept
-from odeum.recipes.judging import read_results
-from odeum.recipes.picture import claims_picture, marks_of
-from odeum.recipes.running import Jobs, TableRuns, train_missing
-from odeum.recipes.store import Store, results_home
-from odeum.recipes.table_page import write_table
-from odeum.settings.metric import Margin
 from odeum.settings.model import Language, Vision
-from odeum.settings.training import Training
 
 TINY = Vision(width=16, heads=2, depth=2, image_size=8, patch_size=4, channels=1, classes=10, pooling="mean")
 DIGITS = Setting("digits", TINY, Training(steps=2, batch_size=16, evaluate_every=100))

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 import odeum
 from odeum import Context, Field, Method, Range, Scaled, Shape, Source, Stepped, Sum, Tableau, build, register
 from odeum.architectures import make_method, stack, tableaux
-from odeum.builtin import BOSH3
 from odeum.errors import OdeumError
 from odeum.flow import Flow, Stack
 from odeum.integrators import EULER, FixedSteps, RungeKutta
-from odeum.plugins import REGISTRIES, requirements
+from odeum.registry.builtin import BOSH3
+from odeum.registry.plugins import REGISTRIES, requirements
+from odeum.registry.spelling import from_record, parse, spell, split_spellings, to_record
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
-from odeum.settings.spelling import from_record, parse, spell, split_spellings, to_record
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 
@@ -221,11 +221,17 @@ class Wrong(Stepped):
     [
         (lambda: register.architecture("bare")(Bare), "Bare should be a sub-class of odeum.Stepped"),
         (lambda: register.architecture("bare", "pull"), "should be a sub-class of odeum.Stepped"),
-        (lambda: register.architecture("none")(NoDataclass), r"write @dataclass\(frozen=True\) under @odeum.register"),
+        (
+            lambda: register.architecture("none")(NoDataclass),
+            r"write @dataclass\(frozen=True\) under @odeum.register",
+        ),
         (lambda: register.architecture("none")(NoDefault), "needs a default, but size of NoDefault has none"),
         (lambda: register.architecture("odd")(Odd), "the option sizes of Odd should be int, float, bool, str"),
         (lambda: register.architecture("wrong")(Wrong), "steps of wrong should be 1 or more, not 0"),
-        (lambda: register.architecture("rk4")(Pull), "there is an architecture 'rk4' already, from odeum.builtin"),
+        (
+            lambda: register.architecture("rk4")(Pull),
+            "there is an architecture 'rk4' already, from odeum.registry.builtin",
+        ),
         (lambda: register.architecture("my pull")(Pull), "'my pull' cannot be the name of an architecture"),
         (lambda: register.method("rk4", ToMean), "there is a method 'rk4' already"),
         (lambda: register.method("none", 7), "the method 'none' should be something to call, not 7"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odeum.errors import OdeumError
-from odeum.registry import Registry
+from odeum.registry.names import Registry
 
 SOURCE = """
 from dataclasses import dataclass

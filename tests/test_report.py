@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from synthetic_runs import digits, page_of, write_plan, write_run
 
-from odeum import report
-from odeum.cli import main
-from odeum.compare.pace import Pace
 from odeum.errors import OdeumError
-from odeum.report.notes import notes, warnings
+from odeum.lab.cli import main
+from odeum.lab.study import report
+from odeum.lab.study.notes import notes, warnings
+from odeum.lab.study.pace import Pace
 
 BASE = (0.90, 0.92, 0.91)
 

@@ -13,8 +13,8 @@ from synthetic_runs import digits, write_plan, write_run
 from test_report import compared
 from test_training import files_up_to
 
-from odeum import report
 from odeum.errors import Notice, OdeumError
+from odeum.lab.study import report
 
 BROKEN = ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}']
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from synthetic_runs import digits, write_plan, write_run
 
-from odeum import report
 from odeum.errors import OdeumError
-from odeum.report.prose import Scale, count, duration
+from odeum.lab.study import report
+from odeum.lab.study.prose import Scale, count, duration
 
 
 def test_an_equation_is_shown_with_its_scheme(tmp_path: Path) -> None:
@@ -77,7 +77,8 @@ class Tags(html.parser.HTMLParser):
 def test_the_page_needs_no_torch_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     """Written by a process that only reports, and again by this one, which has done other things before."""
     digits(tmp_path)
-    code = f"import sys\nfrom odeum import report\nreport.write({str(tmp_path)!r})\nassert 'torch' not in sys.modules"
+    write = f"from odeum.lab.study import report\nreport.write({str(tmp_path)!r})"
+    code = f"import sys\n{write}\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     made = report.write(tmp_path)

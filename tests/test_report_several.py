@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic_runs import write_plan, write_run
 
-from odeum.cli import main
-from odeum.compare.ranking import mean_ranks
+from odeum.lab.cli import main
+from odeum.lab.study.ranking import mean_ranks
 
 
 def test_ties_share_a_rank_and_only_shared_rows_count() -> None:

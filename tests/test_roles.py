@@ -21,12 +21,13 @@ from odeum.errors import OdeumError
 from odeum.fields import FeedForward, PreNorm, Scaled, SelfAttention, StochasticDepth, Sum
 from odeum.fields.roles import by_role, find, role_names
 from odeum.flow import Stack
+from odeum.lab.train.job import Job
+from odeum.lab.train.progress import Progress
+from odeum.lab.train.run import train
+from odeum.lab.train.settings import Training
 from odeum.models.saved import load_model, save_model
+from odeum.registry.spelling import parse
 from odeum.settings.model import Translation, Vision
-from odeum.settings.spelling import parse
-from odeum.settings.training import Training
-from odeum.train import Job, train
-from odeum.train.progress import Progress
 
 OLD = Path(__file__).parent / "fixtures" / "runs-0.1"
 RUNS = sorted(path.parent.name for path in OLD.glob("*/config.json"))

@@ -14,14 +14,15 @@ from safetensors.torch import load_file
 from small_runs import job, lines, losses, run, states
 from test_damage import flip
 
-from odeum.distributed.shards import StoredTensors, write_shard
 from odeum.errors import Diverged, Notice, OdeumError
+from odeum.lab.train.checkpoints import Checkpoints
+from odeum.lab.train.distributed.shards import StoredTensors, write_shard
+from odeum.lab.train.interrupt import Interrupted
+from odeum.lab.train.optimization import make_optimizer
+from odeum.lab.train.progress import Progress
+from odeum.lab.train.resume import find_state
+from odeum.lab.train.run import train
 from odeum.storage import Damaged, alone_in, read_json, write_json
-from odeum.train import Interrupted, train
-from odeum.train.checkpoints import Checkpoints
-from odeum.train.optimization import make_optimizer
-from odeum.train.progress import Progress
-from odeum.train.resume import find_state
 
 RICH: dict[str, Any] = {"ema": 0.9, "average": 2, "steps": 12, "checkpoint_every": 3}
 
@@ -129,7 +130,7 @@ def test_a_kill_at_the_very_end(tmp_path: Path, where: str, monkeypatch: pytest.
         if where == "clear":
             patch.setattr(Checkpoints, "clear", kill)
         else:
-            patch.setattr("odeum.train.loop.save_model", kill)
+            patch.setattr("odeum.lab.train.loop.save_model", kill)
         run(tmp_path, steps=3)
     assert (tmp_path / "checkpoint").exists()
     run(tmp_path, steps=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odeum.compare.statistics import Ratio, paired_ratio, summarise, t_quantile, t_test
+from odeum.lab.study.statistics import Ratio, paired_ratio, summarise, t_quantile, t_test
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -14,8 +14,8 @@ from odeum.architectures import stack
 from odeum.fields import Context, Source
 from odeum.flow import Stack
 from odeum.integrators.streams import HyperConnections, ManifoldHyperConnections, Streams, sinkhorn
-from odeum.settings.training import Training
-from odeum.train.optimization import make_optimizer
+from odeum.lab.train.optimization import make_optimizer
+from odeum.lab.train.settings import Training
 
 pytestmark = pytest.mark.usefixtures("float64")
 

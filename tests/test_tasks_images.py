@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from odeum.data.splits import mixed
 from odeum.errors import OdeumError
 from odeum.kinds import MODELS
+from odeum.lab.data.splits import mixed
+from odeum.lab.tasks import load_task, open_task, reopen_task
 from odeum.models import build
-from odeum.tasks import load_task, open_task, reopen_task
 
 SMALL = {"width": 16, "heads": 2, "depth": 1}
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from odeum.data.sniffing import recognise
 from odeum.errors import OdeumError
 from odeum.kinds import KINDS, NAMED
-from odeum.tasks import load_task, make_options, open_task
+from odeum.lab.data.sniffing import recognise
+from odeum.lab.tasks import load_task, make_options, open_task
 
 
 def test_every_named_set_has_a_kind_with_options():
@@ -20,7 +20,7 @@ def test_every_named_set_has_a_kind_with_options():
 
 
 def test_recognising_needs_no_torch():
-    code = "import sys, odeum.data.sniffing as d; d.recognise('digits'); assert 'torch' not in sys.modules"
+    code = "import sys, odeum.lab.data.sniffing as d; d.recognise('digits'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 
 import odeum
-from odeum.cli import main
-from odeum.data.numbers import is_number
-from odeum.data.sniffing import recognise
 from odeum.errors import Notice, OdeumError
-from odeum.tasks import load_task, open_task
+from odeum.lab.cli import main
+from odeum.lab.data.numbers import is_number
+from odeum.lab.data.sniffing import recognise
+from odeum.lab.tasks import load_task, open_task
 
 
 def texts(path: Path, count: int = 120, scale: float = 1.0, shift: float = 0.0, name: str = "score") -> Path:

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from odeum.data import listops, tables
 from odeum.errors import OdeumError
+from odeum.lab.data import listops, tables
+from odeum.lab.tasks import load_task, open_task, reopen_task
 from odeum.models import Output, build
 from odeum.settings.data import ClassificationData, ListOpsData
-from odeum.tasks import load_task, open_task, reopen_task
 
 SMALL = {"width": 16, "heads": 2, "depth": 1, "hidden": 32}
 WORDS = ["time", "flows", "through", "attention", "and", "the", "layer", "steps", "on", "while", "tokens", "drift"]
@@ -355,7 +355,7 @@ def test_texts_of_any_length_are_answered_in_their_order_as_if_alone(tmp_path, m
     (tmp_path / "texts.csv").write_text("text,label\n" + rows)
     task = open_task(tmp_path / "texts.csv", length=24)
     model = build("sequential", task.model(), **SMALL)
-    monkeypatch.setattr("odeum.tasks.text_base.TOKENS_AT_ONCE", 64)
+    monkeypatch.setattr("odeum.lab.tasks.text_base.TOKENS_AT_ONCE", 64)
     together = torch.cat(list(task.read_off(model, iter(texts))))
     alone = torch.cat([logits for text in texts for logits in task.read_off(model, [text])])
     assert together.shape == (40, 2) and len(together.unique(dim=0)) > 20

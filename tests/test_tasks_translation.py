@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from odeum.data.pairs import detokenised
 from odeum.errors import OdeumError
+from odeum.lab.data.pairs import detokenised
+from odeum.lab.tasks import load_task, open_task, reopen_task
 from odeum.models import build
-from odeum.tasks import load_task, open_task, reopen_task
 
 SMALL = {"width": 32, "heads": 2, "depth": 1, "hidden": 64, "dropout": 0.0}
 PAIRS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}

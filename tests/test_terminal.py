@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from odeum.cli import main
-from odeum.terminal import degrade, fitting, guarded, plain
-from odeum.train.progress import Progress
+from odeum.lab.cli import main
+from odeum.lab.terminal import degrade, fitting, guarded, plain
+from odeum.lab.train.progress import Progress
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jred\rover\u202egnp.exe\x9b31m"
 
@@ -21,7 +21,7 @@ EVIL = "\x1b]0;owned\x07\x1b[2Jred\rover\u202egnp.exe\x9b31m"
 END = "-- end --"
 ASKING = f"""
 import json, sys
-from odeum.cli import main
+from odeum.lab.cli import main
 for words in json.loads(sys.argv[1]):
     try:
         code = main(words)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from small_runs import lines, run
 
-from odeum.cli import main
 from odeum.errors import Notice, OdeumError
-from odeum.train import tracking
+from odeum.lab.cli import main
+from odeum.lab.train import tracking
 
 SMALL = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1", "--train.steps", "3"]
 

@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 from small_runs import digits, job, lines, losses, run, states
 
 from odeum.errors import CutOff, Diverged, OdeumError
-from odeum.settings.training import Training
+from odeum.lab.train.metrics import Metrics
+from odeum.lab.train.optimization import Average, TrainingEnd, learning_rate, seconds_of
+from odeum.lab.train.progress import Progress
+from odeum.lab.train.run import train
+from odeum.lab.train.settings import Training
 from odeum.storage import alone_in
-from odeum.train import train
-from odeum.train.metrics import Metrics
-from odeum.train.optimization import Average, TrainingEnd, learning_rate, seconds_of
-from odeum.train.progress import Progress
 
 # Everything that is random or has a state.
 RICH = {"dropout": 0.2, "ema": 0.9, "average": 3, "accumulate": 2, "steps": 40, "checkpoint_every": 8}

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odeum.data.inputs import text_inputs
 from odeum.errors import Notice, OdeumError
-from odeum.tasks import load_task, open_task, reopen_task
+from odeum.lab.data.inputs import text_inputs
+from odeum.lab.tasks import load_task, open_task, reopen_task
 
 ROWS = [{"text": f"number {i} is {'gut' if i % 2 else 'schlecht, süß'}", "label": "ab"[i % 2]} for i in range(60)]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 import odeum
-from odeum.cli import main
-from odeum.data.splits import mixed
 from odeum.errors import OdeumError
-from odeum.tasks import open_task
+from odeum.lab.cli import main
+from odeum.lab.data.splits import mixed
+from odeum.lab.tasks import open_task
 
 
 def sentences(path: Path, rows: list[str]) -> Path:

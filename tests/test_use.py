@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 
 import odeum
-from odeum.cli import main
 from odeum.errors import OdeumError
-from odeum.tasks.language import settled
-from odeum.terminal import LiveLine
+from odeum.lab.cli import main
+from odeum.lab.tasks.language import settled
+from odeum.lab.terminal import LiveLine
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1", "--train.steps", "1"]
 Capture = pytest.CaptureFixture[str]
@@ -141,7 +141,7 @@ def test_what_streams_is_what_is_generated(language: str, tmp_path: Path, capsys
     assert main(["predict", language, "--text", "the cat", "--text", "on", "--samples", "3", *words]) == 0
     shown = capsys.readouterr().out
     asked = ["the cat"] * 3 + ["on"] * 3
-    from odeum.terminal import plain
+    from odeum.lab.terminal import plain
 
     assert shown == "".join(plain(f"{a}{b}") + "\n" for a, b in zip(asked, drawn, strict=True))
     (tmp_path / "prompt.txt").write_text("the cat\non the\n")

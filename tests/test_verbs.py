@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import odeum
-from odeum.cli import main
+from odeum.lab.cli import main
 
 SMALL = ["--model.width", "16", "--model.heads", "2", "--model.depth", "2"]
 

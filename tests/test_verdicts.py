@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from odeum.compare.intervals import Difference, all_pairs, to_baseline
-from odeum.compare.outliers import far_runs
-from odeum.compare.ranking import letters
-from odeum.compare.seeds import Criterion, Seeds, decide, going
-from odeum.compare.verdicts import judge, more_seeds
 from odeum.errors import OdeumError
-from odeum.settings.metric import METRICS, Margin, Metric, metric_named, read_margin
+from odeum.lab.study.intervals import Difference, all_pairs, to_baseline
+from odeum.lab.study.metric import METRICS, Margin, Metric, metric_named, read_margin
+from odeum.lab.study.outliers import far_runs
+from odeum.lab.study.ranking import letters
+from odeum.lab.study.seeds import Criterion, Seeds, decide, going
+from odeum.lab.study.verdicts import judge, more_seeds
 
 
 def interval(low: float, high: float, n: int = 3) -> Difference:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-import odeum.compare.comparison
-import odeum.distributed.parallel
-import odeum.report
-import odeum.train.loop  # noqa: F401  all that a comparison calls is there to be counted
-from odeum.cli import main
+import odeum.lab.study
+import odeum.lab.study.comparison
+import odeum.lab.train.distributed.parallel
+import odeum.lab.train.loop  # noqa: F401  all that a comparison calls is there to be counted
+from odeum.lab.cli import main
 from odeum.models import build
 from odeum.models.description import describe
-from odeum.settings.spelling import parse
+from odeum.registry.spelling import parse
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], function: Callable[..., Any]) -> None:
@@ -61,8 +61,8 @@ def test_a_comparison_parses_each_spelling_once_and_builds_each_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: Counter[str] = Counter()
-    import odeum.commands.compare
-    import odeum.compare.measuring  # noqa: F401
+    import odeum.lab.commands.compare
+    import odeum.lab.study.measuring  # noqa: F401
 
     (tmp_path / "counting.py").write_text(IN_WORKERS)
     for function in (parse, build, describe):
@@ -90,7 +90,7 @@ def test_one_seed_in_one_process_builds_and_describes_once_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: Counter[str] = Counter()
-    import odeum.compare.measuring  # noqa: F401
+    import odeum.lab.study.measuring  # noqa: F401
 
     for function in (parse, build, describe):
         count_calls(monkeypatch, counts, function)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
 from odeum.errors import OdeumError
-from odeum.settings.checks import check_type
+from odeum.registry.options import check_type
 from odeum.settings.model import Shape
 from odeum.settings.pretrained import details
 

@@ -7,7 +7,9 @@ Everything that takes a transformers model takes these: generate, pipeline, Trai
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError
 
@@ -31,9 +33,11 @@ from odeum.hf.causal import OdeumForCausalLM
 from odeum.hf.classifiers import OdeumForImageClassification, OdeumForMaskedLM, OdeumForSequenceClassification
 from odeum.hf.configuration import OdeumConfig
 from odeum.hf.image_processor import OdeumImageProcessor
-from odeum.hf.saving import from_run, save
 from odeum.hf.seq2seq import OdeumForSeq2SeqLM
 from odeum.hf.tokenizer import make_tokenizer
+
+if TYPE_CHECKING:
+    from odeum.lab.hf_run import from_run, save
 
 __all__ = [
     "OdeumConfig",
@@ -59,3 +63,10 @@ for _auto, _model in (
 ):
     _auto.register(OdeumConfig, _model, exist_ok=True)
 transformers.AutoImageProcessor.register(OdeumConfig, image_processor_classes={"pil": OdeumImageProcessor})
+
+
+def __getattr__(name: str) -> Any:
+    """Resolve the two names that read a run directory, and so need the lab, on first use."""
+    if name in ("from_run", "save"):
+        return getattr(import_module("odeum.lab.hf_run"), name)
+    raise AttributeError(f"module 'odeum.hf' has no attribute '{name}'")

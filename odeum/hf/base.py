@@ -20,7 +20,7 @@ from odeum.flow import Stack
 from odeum.hf.configuration import OdeumConfig, refuse_kind
 from odeum.models import OdeumModel, assemble
 from odeum.models.base import IGNORE
-from odeum.settings.spelling import parse
+from odeum.registry.spelling import parse
 
 CARD = "README.md"
 

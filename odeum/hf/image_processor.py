@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 from transformers.image_processing_utils import BaseImageProcessor, BatchFeature
 
-from odeum.data.image_files import squared
 from odeum.errors import OdeumError
+from odeum.models.pixels import squared
 
 
 class OdeumImageProcessor(BaseImageProcessor):

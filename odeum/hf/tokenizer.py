@@ -7,9 +7,8 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from odeum.data.framed_tokens import Delimited, Framed
-from odeum.data.tokens import END, PAD, Bpe, Bytes, Listed, Tokens
 from odeum.errors import OdeumError
+from odeum.tokens import END, PAD, Bpe, Bytes, Delimited, Framed, Listed, Tokens
 
 PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
 FRAME_WORDS = {"first": "cls_token", "last": "sep_token"}

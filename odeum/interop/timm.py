@@ -19,9 +19,9 @@ from odeum.flow import Flow
 from odeum.integrators import Checkpointed
 from odeum.kinds import MODELS
 from odeum.models.vision import VisionModel
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
 from odeum.settings.model import Vision
-from odeum.settings.spelling import parse
 
 try:  # by name, since this module has the same
     _library: Any = import_module("timm")

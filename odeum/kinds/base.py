@@ -9,17 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from odeum.errors import OdeumError, choose
-from odeum.registry import Registry
+from odeum.registry.names import Registry
 from odeum.settings.data import Data
 from odeum.settings.model import Model
 
 if TYPE_CHECKING:
-    from odeum.data.sniffing import Sniffed
+    from odeum.lab.data.sniffing import Sniffed
+    from odeum.lab.tasks.base import Task
     from odeum.models.base import OdeumModel
-    from odeum.tasks.base import Task
 
 Reference = str | type
-"""a class, or where it will be found: "odeum.tasks.images:ImageTask" """
+"""a class, or where it will be found: "odeum.lab.tasks.images:ImageTask" """
 
 
 class PredictOption(NamedTuple):

@@ -15,7 +15,7 @@ CLASSIFICATION = Kind(
     options=ClassificationData,
     settings=Classification,
     model="odeum.models.classification:ClassificationModel",
-    task="odeum.tasks.classification:ClassificationTask",
+    task="odeum.lab.tasks.classification:ClassificationTask",
     decided=("classes", "vocabulary", "length"),
     presets={
         "classification_small": Classification(width=64, heads=4, depth=4, activation="relu"),
@@ -23,7 +23,7 @@ CLASSIFICATION = Kind(
     },
     sets=("imdb", "imdb-bytes", "ag_news"),
     predict_options=(TOP,),
-    recognises="odeum.data.sniffing:holds_labelled_texts",
+    recognises="odeum.lab.data.sniffing:holds_labelled_texts",
 )
 
 LISTOPS = like(
@@ -31,6 +31,6 @@ LISTOPS = like(
     "listops",
     about="nested operations on digits, one class each, generated",
     options=ListOpsData,
-    task="odeum.tasks.listops:ListOpsTask",
+    task="odeum.lab.tasks.listops:ListOpsTask",
     sets=("listops",),
 )

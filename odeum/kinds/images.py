@@ -16,7 +16,7 @@ IMAGES = Kind(
     options=ImageData,
     settings=Vision,
     model="odeum.models.vision:VisionModel",
-    task="odeum.tasks.images:ImageTask",
+    task="odeum.lab.tasks.images:ImageTask",
     decided=("classes", "image_size", "channels"),
     presets={
         "deit_tiny": Vision(width=192, heads=3),
@@ -29,5 +29,5 @@ IMAGES = Kind(
     },
     sets=("digits", "cifar10", "cifar100", "cifar100-coarse", "fashion-mnist"),
     predict_options=(TOP,),
-    recognises="odeum.data.sniffing:holds_images",
+    recognises="odeum.lab.data.sniffing:holds_images",
 )

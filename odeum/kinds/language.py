@@ -14,7 +14,7 @@ LANGUAGE = Kind(
     options=LanguageData,
     settings=Language,
     model="odeum.models.language:LanguageModel",
-    task="odeum.tasks.language:LanguageTask",
+    task="odeum.lab.tasks.language:LanguageTask",
     decided=("vocabulary", "length"),
     presets={
         "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
@@ -30,5 +30,5 @@ LANGUAGE = Kind(
         PredictOption("stop", str, "text before which a continuation ends; may be repeated", repeated=True),
         PredictOption("seed", int, "of sampling (none: 0)"),
     ),
-    recognises="odeum.data.sniffing:holds_text",
+    recognises="odeum.lab.data.sniffing:holds_text",
 )

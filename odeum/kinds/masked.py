@@ -15,7 +15,7 @@ MASKED = Kind(
     options=MaskedData,
     settings=MaskedLanguage,
     model="odeum.models.masked:MaskedLanguageModel",
-    task="odeum.tasks.masked:MaskedTask",
+    task="odeum.lab.tasks.masked:MaskedTask",
     decided=("vocabulary", "length"),
     presets={"masked_small": MaskedLanguage(width=128, heads=4, depth=4)},
     predict_options=(TOP,),

@@ -46,10 +46,10 @@ REGRESSION = Kind(
     options=RegressionData,
     settings=Regression,
     model="odeum.models.regression:RegressionModel",
-    task="odeum.tasks.regression:RegressionTask",
+    task="odeum.lab.tasks.regression:RegressionTask",
     decided=("vocabulary", "length"),
     presets={"regression_small": Regression(width=64, heads=4, depth=4, activation="relu")},
-    recognises="odeum.data.numbers:holds_numbered_texts",
+    recognises="odeum.lab.data.numbers:holds_numbered_texts",
 )
 
 IMAGE_REGRESSION = Kind(
@@ -60,7 +60,7 @@ IMAGE_REGRESSION = Kind(
     options=ImageRegressionData,
     settings=ImageRegression,
     model="odeum.models.regression:ImageRegressionModel",
-    task="odeum.tasks.regression:ImageRegressionTask",
+    task="odeum.lab.tasks.regression:ImageRegressionTask",
     decided=("image_size", "channels"),
     presets={
         "image_regression_32": ImageRegression(
@@ -70,5 +70,5 @@ IMAGE_REGRESSION = Kind(
             width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, pooling="mean"
         ),
     },
-    recognises="odeum.data.numbers:holds_numbered_images",
+    recognises="odeum.lab.data.numbers:holds_numbered_images",
 )

@@ -14,7 +14,7 @@ TRANSLATION = Kind(
     options=TranslationData,
     settings=Translation,
     model="odeum.models.translation:TranslationModel",
-    task="odeum.tasks.translation:TranslationTask",
+    task="odeum.lab.tasks.translation:TranslationTask",
     decided=("vocabulary", "length"),
     presets={
         "translation_small": Translation(width=128, heads=2, depth=6, hidden=512, activation="relu"),
@@ -29,5 +29,5 @@ TRANSLATION = Kind(
         PredictOption("beam", int, "width of the search of a translation (none: 4)"),
         PredictOption("length_penalty", float, "of the search of a translation (none: 0.6)"),
     ),
-    recognises="odeum.data.sniffing:holds_pairs",
+    recognises="odeum.lab.data.sniffing:holds_pairs",
 )

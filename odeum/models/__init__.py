@@ -17,10 +17,10 @@ from odeum.models.language import LanguageModel
 from odeum.models.masked import MaskedLanguageModel, PretrainedClassifier
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
+from odeum.registry.spelling import parse
 from odeum.settings.architecture import Architecture
 from odeum.settings.limits import check_size
 from odeum.settings.model import Classification, Language, Shape, Translation, Vision
-from odeum.settings.spelling import parse
 
 __all__ = [
     "ClassificationModel",

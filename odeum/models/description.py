@@ -27,9 +27,9 @@ from odeum.integrators import Adaptive, AdaptivePerSample, FixedSteps, Solver
 from odeum.looping import Looped
 from odeum.models import OdeumModel, assemble
 from odeum.models.operations import OperationCounter
+from odeum.registry.spelling import label, parse
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model, Shape
-from odeum.settings.spelling import label, parse
 
 SMALL = 2e9
 """parameters times particles of a model that is run on a CPU sooner than the meta device is ready"""

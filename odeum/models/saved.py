@@ -15,11 +15,11 @@ from odeum.fields.roles import find, role_names
 from odeum.kinds import KINDS, kind_of_settings
 from odeum.models import OdeumModel, build
 from odeum.models.tensors import TensorFile, not_finite, write_tensors
-from odeum.plugins import check_requirements, requirement, requirements
+from odeum.registry.plugins import check_requirements, requirement, requirements
+from odeum.registry.spelling import from_record, parse, spell, to_record
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
 from odeum.settings.pretrained import pretrained_from
-from odeum.settings.spelling import from_record, parse, spell, to_record
 from odeum.storage import read_json, write_json
 
 

@@ -1,6 +1,6 @@
 """Which architecture: small frozen dataclasses, and the registries of the names that stand for them and in them.
 
-The names of Odeum's own are registered in `odeum.builtin`, by the functions that anybody may call.
+The names of Odeum's own are registered in `odeum.registry.builtin`, by the functions that anybody may call.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from odeum.registry import Registry
-from odeum.settings.checks import COUNT, NOT_NEGATIVE, Range
+from odeum.registry.names import Registry
+from odeum.registry.options import COUNT, NOT_NEGATIVE, Range
 
 if TYPE_CHECKING:
     from odeum.fields.base import Field

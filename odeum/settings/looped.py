@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from odeum.registry.options import COUNT, NOT_NEGATIVE
 from odeum.settings.architecture import Layered
-from odeum.settings.checks import COUNT, NOT_NEGATIVE
 
 
 @dataclass(frozen=True)

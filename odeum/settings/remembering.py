@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from odeum.registry.options import COUNT, Range
 from odeum.settings.architecture import Gradient, Layered, MethodName, Stepped
-from odeum.settings.checks import COUNT, Range
 
 Scheme = Literal["revnet", "momentum", "heun", "leapfrog", "coupling"]
 

@@ -18,9 +18,9 @@ import torch
 
 import odeum
 from faults.families import FAMILIES, Trial
-from odeum.cli import VERBS
-from odeum.cli import main as run
-from odeum.tasks import open_task
+from odeum.lab.cli import VERBS
+from odeum.lab.cli import main as run
+from odeum.lab.tasks import open_task
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "guarantees.md"
 BEGIN, END = "<!-- faults: written by script/faults -->", "<!-- /faults -->"
@@ -29,9 +29,14 @@ WORDS = ("survived", "lost", "silent")
 
 def warm() -> None:
     """Import what children need; nothing is trained here, since a fork does not take autograd's threads along."""
-    for name in ("torch._dynamo", "matplotlib.pyplot", "rich.table", "PIL.Image", "odeum.compare.comparison"):
+    for name in ("torch._dynamo", "matplotlib.pyplot", "rich.table", "PIL.Image", "odeum.lab.study.comparison"):
         import_module(name)
-    for name in ("odeum.train", "odeum.tasks.run", "odeum.report", *(module for module, _ in VERBS.values())):
+    for name in (
+        "odeum.lab.train",
+        "odeum.lab.tasks.run",
+        "odeum.lab.study",
+        *(module for module, _ in VERBS.values()),
+    ):
         import_module(name)
     torch.set_num_threads(1)
     open_task("digits")

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from odeum.cli import main
+from odeum.lab.cli import main
 
 KILLED = 137
 """what a child ends with that ended itself as SIGKILL would"""

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from safetensors.numpy import load_file
 
 from faults.child import KILLED, Child, Ending, Operations, call, count_operations
+from odeum.lab.train.adamw import AdamW
 from odeum.storage import read_json, write_json
-from odeum.train.adamw import AdamW
 
 TINY = ("--model.width=16", "--model.heads=2", "--model.depth=1")
 STEPS = ("--train.steps=6", "--train.checkpoint_every=2", "--train.ema=0.9", "--train.batch_size=32")

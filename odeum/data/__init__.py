@@ -1,1 +1,0 @@
-"""Readers of published layouts and of a user's own files; what they hold becomes a task in `odeum.tasks`."""

@@ -1,0 +1,1 @@
+"""Everything that runs experiments: data, tasks, training, studies, commands."""

@@ -1,0 +1,155 @@
+"""The command line: a verb, what it acts on, and options generated from the settings. Torch is imported in the verb."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from odeum.errors import Notice, OdeumError, choose
+from odeum.lab.terminal import beneath, guarded, held_lines, mute, tell_held_lines
+from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.registry.plugins import fault, load_installed, load_named
+
+VERBS = {
+    "compare": (
+        "odeum.lab.commands.compare",
+        "train architectures side by side and say which is worth it",
+    ),
+    "train": ("odeum.lab.commands.train", "train one model"),
+    "evaluate": ("odeum.lab.commands.evaluate", "evaluate a run, also with another solver or number of steps"),
+    "predict": ("odeum.lab.commands.predict", "classes, generated text or translations from a run"),
+    "table": (
+        "odeum.lab.commands.table",
+        "a table of the papers beside ours: verdicts from kept results, or train what is missing",
+    ),
+    "import": ("odeum.lab.commands.import_run", "read a pretrained model of another library as a run"),
+    "convert": ("odeum.lab.commands.convert", "the weights of a run under another architecture"),
+    "refine": (
+        "odeum.lab.commands.refine",
+        "a model under other solvers, steps and intervals: quality against evaluations",
+    ),
+    "export": ("odeum.lab.commands.export", "write a run as ONNX, as a torch program or for transformers"),
+    "report": ("odeum.lab.commands.report", "write the tables and the page of a comparison again"),
+    "describe": ("odeum.lab.commands.describe", "an architecture's equation, scheme and costs"),
+    "list": ("odeum.lab.commands.list", "architectures, models and data sets by name"),
+}
+
+HELP = """usage: odeum VERB [...] [--plugin FILE] [--debug]
+
+A transformer layer is one step of a numerical integrator: architecture = field × integrator × schedule.
+
+{verbs}
+
+`odeum VERB --help` lists a verb's options; `--debug` shows the traceback of an error;
+`--plugin my_ideas.py` (a file or a module, also several times) adds the names that it registers.
+examples:
+  odeum compare digits
+  odeum describe parallel:independent=6 --model deit_tiny --classes 100
+  odeum train wikitext2 --architecture rk4 --train.budget 20m
+"""
+
+
+def _remark(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """What Odeum has to remark is a line; what libraries warn of is for their users, and seen with --debug.
+
+    It waits until something else is said, so that a refusal is one sentence alone.
+    """
+    if issubclass(category, Notice) and is_main():
+        held_lines.append(f"odeum: {message}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        debug = "--debug" in arguments
+        with warnings.catch_warnings(), guarded():
+            warnings.simplefilter("always", Notice)
+            if not debug:
+                warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
+            return _run([word for word in arguments if word != "--debug"], debug)
+    except KeyboardInterrupt:  # also one that comes before anything has begun
+        print("\nodeum: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    try:
+        code = _act(arguments)
+        tell_held_lines()
+        sys.stdout.flush()
+        return code
+    except OdeumError as error:
+        if debug:
+            raise
+        held_lines.clear()
+        complain(error)
+        return leave(2)
+    except BrokenPipeError:  # who read the answers has read enough
+        mute(beneath(sys.stdout))
+        return 0
+    except OSError as error:  # what no place below has a better sentence for: a disk that fails, a name too long
+        if debug:
+            raise
+        held_lines.clear()
+        complain(OdeumError(_of_system(error)))
+        return leave(2)
+    except MemoryError:
+        if debug:
+            raise
+        held_lines.clear()
+        complain(OdeumError("the memory here is not enough for this; give less data, or a smaller model or batch"))
+        return leave(2)
+    except Exception as error:
+        sentence = None if debug else fault(error)
+        if sentence is None:
+            raise
+        held_lines.clear()
+        complain(OdeumError(sentence))
+        return leave(2)
+
+
+def _of_system(error: OSError) -> str:
+    """What the system says, and of which file."""
+    name = "" if error.filename is None else str(error.filename)
+    shown = name if len(name) < 100 else f"{name[:80]}… ({len(name)} characters)"
+    return f"cannot use '{shown}': {error.strerror}" if name else f"the system says: {error.strerror or error}"
+
+
+def _act(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        verbs = "\n".join(f"  {verb:10}{what}" for verb, (_, what) in VERBS.items())
+        print(HELP.format(verbs=verbs))
+        return 0
+    if arguments[0] == "--version":
+        from odeum import __version__
+
+        print(f"odeum {__version__}")
+        return 0
+    plugins, arguments = _take_plugins(arguments)
+    module, _ = VERBS[choose(arguments[0] if arguments else "", VERBS, "verb")]
+    load_installed()
+    load_named(plugins)
+    run: Callable[[list[str]], int] = import_module(module).run
+    return run(arguments[1:])
+
+
+def _take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What follows each `--plugin`, and the other words."""
+    plugins, rest = [], []
+    left = iter(arguments)
+    for word in left:
+        if word == "--plugin" or word.startswith("--plugin="):
+            plugin = word.partition("=")[2] if "=" in word else next(left, "")
+            if not plugin or plugin.startswith("--"):
+                raise OdeumError("--plugin needs a value: a file such as my_ideas.py, or the name of a module")
+            plugins.append(plugin)
+        else:
+            rest.append(word)
+    return plugins, rest
+
+
+if __name__ == "__main__":
+    sys.exit(main())

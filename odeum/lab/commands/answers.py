@@ -1,0 +1,171 @@
+"""Where the answers of `odeum predict` go: standard output, or a file of rows (.csv) or objects (.jsonl)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from odeum.errors import OdeumError, as_given
+from odeum.lab.terminal import LiveLine, not_computed, to_json
+
+if TYPE_CHECKING:
+    from odeum.lab.data.inputs import PredictInput
+    from odeum.lab.tasks import Task
+
+ENDINGS = (".csv", ".jsonl")
+
+
+class Answers(Protocol):
+    """What takes answers one after another, in the order of their inputs."""
+
+    def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
+        """An answer, or the mistake that stands in its place."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def _record(task: Task, item: PredictInput, sample: int | None) -> dict[str, Any]:
+    """What was asked, and where it stood."""
+    where = {} if item.file is None else {"file": item.file} | ({} if item.row is None else {"row": item.row})
+    return {**where, "input": as_given(item.text), **({} if sample is None else {"sample": sample})}
+
+
+class Printed:
+    """A line an answer on standard output; mistakes were told on standard error."""
+
+    def __init__(self, task: Task, form: str) -> None:
+        self.task, self.form = task, form
+
+    def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
+        """Print it."""
+        if isinstance(answer, OdeumError):
+            return
+        if self.form == "text":
+            print(self.task.shown(as_given(item.text), answer), flush=True)
+        else:
+            print(to_json({**_record(self.task, item, sample), "output": self.task.plain(answer)}), flush=True)
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class LineFile:
+    """An object a line."""
+
+    def __init__(self, task: Task, file: TextIO) -> None:
+        self.task, self.file = task, file
+
+    def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
+        """Write it; a mistake is an object with `error`."""
+        wrong = isinstance(answer, OdeumError)
+        outcome = {"error": str(answer)} if wrong else {"output": self.task.plain(answer)}
+        line = json.dumps({**_record(self.task, item, sample), **outcome}, ensure_ascii=False)
+        self.file.write(line + "\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+class RowFile:
+    """A row an answer. The first answer says which columns there are; mistakes before it wait for them."""
+
+    def __init__(self, task: Task, file: TextIO) -> None:
+        self.task, self.file = task, file
+        self.writer: csv.DictWriter[str] | None = None
+        self.waiting: list[dict[str, Any]] = []
+
+    def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
+        """Write it; a mistake is a row with nothing but `error`."""
+        asked = {"file": "", "row": "", **_record(self.task, item, sample)}
+        if isinstance(answer, OdeumError):
+            self._write({**asked, "error": str(answer)})
+            return
+        row = {**asked, **self.task.cells(answer), "error": ""}
+        self._begin(list(row))
+        self._write(row)
+
+    def _begin(self, columns: list[str]) -> None:
+        if self.writer is None:
+            self.writer = csv.DictWriter(self.file, columns, restval="", extrasaction="ignore")
+            self.writer.writerow({column: not_computed(column) for column in columns})
+            self.writer.writerows(self.waiting)
+
+    def _write(self, row: dict[str, Any]) -> None:
+        row = {key: _cell(value) for key, value in row.items()}
+        if self.writer is None:
+            self.waiting.append(row)
+            return
+        self.writer.writerow(row)
+        self.file.flush()
+
+    def close(self) -> None:
+        """Write what waits, and close the file."""
+        if self.waiting:
+            self._begin(list(self.waiting[0]))
+        self.file.close()
+
+
+def _cell(value: Any) -> Any:
+    """Texts of strangers are not computed; what is a number, a class "-1" too, stays one."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return not_computed(value) if isinstance(value, str) else value
+    return value
+
+
+def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs: Sequence[str]) -> Answers:
+    """Standard output, or the file; one that is there, or that is read, is not written over."""
+    if out is None:
+        return Printed(task, form)
+    path = Path(out).expanduser()
+    if path.suffix.lower() not in ENDINGS:
+        raise OdeumError(f"--out {out} should end in {' or '.join(ENDINGS)}, which says what is written")
+    if any(path.exists() and Path(name).exists() and path.samefile(name) for name in inputs if name != "-"):
+        raise OdeumError(f"--out {out} is one of the inputs; name another file")
+    if path.exists() and not (overwrite and path.is_file()):
+        raise OdeumError(f"--out {out} is there already; name another file, or say --overwrite to replace it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
+    except (OSError, ValueError) as error:  # or a zero byte in the name
+        raise OdeumError(f"cannot write '{out}': {getattr(error, 'strerror', None) or error}") from None
+    return RowFile(task, file) if path.suffix.lower() == ".csv" else LineFile(task, file)
+
+
+class Tally:
+    """How many are answered, on standard error, where the answers themselves are not seen."""
+
+    def __init__(self, seen: bool, total: int | None) -> None:
+        self.line, self.total = LiveLine(), total
+        self.quiet = seen or not self.line.live
+        self.began = self.last = time.monotonic()
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """So many more."""
+        self.count += count
+        now = time.monotonic()
+        if self.quiet or now - self.last < 0.2:
+            return
+        self.last = now
+        of = f" of {self.total}" if self.total else ""
+        self.line.write(f"answered {self.count}{of}  {self.count / max(now - self.began, 1e-9):.0f}/s", stay=False)
+
+    def close(self) -> None:
+        """Take the line away."""
+        if not self.quiet:
+            self.line.clear()
+
+
+def answers_are_seen(out: str | None) -> bool:
+    """Whether somebody reads the answers as they come."""
+    return out is None and sys.stdout.isatty()

@@ -1,0 +1,63 @@
+"""`odeum convert RUN --architecture A --out RUN2`: the weights of a run under another architecture."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+from odeum.errors import OdeumError
+from odeum.lab.commands.options import Parser
+from odeum.lab.commands.request import command_line
+from odeum.registry.spelling import parse, spell
+from odeum.storage import new_directory
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "convert",
+        "Give the weights of a trained or imported run to another architecture, by their roles, and say what was kept, "
+        "what was made of others, what is new, and how far states and logits moved. `odeum train DATA --from RUN2` "
+        "fine-tunes it.",
+    )
+    parser.add_argument("run", type=str, help="run directory")
+    parser.add_argument("--architecture", type=str, default=None, help="such as parallel or rk4:steps=2")
+    parser.add_argument("--out", type=str, default=None, help="directory of the new run")
+    parser.add_argument("--layers", type=str, default="mean", help="of layers that become one: mean, first or last")
+    given = parser.read(argv)
+    for name in ("architecture", "out"):
+        if given.get(name) is None:
+            raise OdeumError(f"missing: --{name}; see `odeum convert --help`")
+    architecture = parse(given["architecture"])
+
+    from odeum.lab.tasks.run import load
+    from odeum.lab.train.conversion import convert, moved
+    from odeum.lab.train.origin import write_run
+    from odeum.models.base import OdeumModel
+
+    out = Path(given["out"])
+    with new_directory(given["out"]) as part:
+        own = load(given["run"])
+        assert isinstance(own.model, OdeumModel)
+        found = convert(own.model, architecture, given.get("layers", "mean"))
+        far = moved(own.model, found.model)
+        if not math.isfinite(far.logits):
+            raise OdeumError(f"the logits are not finite under {spell(architecture)}, so it was not kept")
+        origin = {"converted": given["run"], "kept": len(found.kept), "made": found.made, "new": found.new}
+        write_run(part, found.model, own.task, origin, command_line())
+    print(f"{spell(own.model.architecture)} → {spell(architecture)}")
+    for title, names in (("kept", found.kept), ("made of others", found.made), ("new", found.new)):
+        if names:
+            print(f"{title}: {len(names)} weights ({_roles(names)})")
+    if far.layers:
+        print(f"states moved, by layer: {' '.join(f'{x:.3g}' for x in far.layers)} (of their norm)")
+    print(f"logits moved: {far.logits:.3g} (of their norm)")
+    print(f"run: {out}")
+    return 0
+
+
+def _roles(names: list[str]) -> str:
+    """attention.qkv ×12, …"""
+    counts = Counter(re.sub(r"^stack\.layers\.\d+\.|\.(weight|bias)$", "", name) for name in names)
+    return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())

@@ -1,0 +1,114 @@
+"""`odeum describe ARCHITECTURE`: what it is and what it costs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+from odeum.errors import choose
+from odeum.kinds import model_named
+from odeum.lab.commands.options import Parser, expand_shorthands, model_names, preset
+from odeum.lab.terminal import beneath, readable, to_json
+from odeum.registry.spelling import parse
+from odeum.settings.architecture import ARCHITECTURES
+
+DESCRIPTION_FORMATS = ("text", "md", "json")
+
+
+def run(argv: list[str]) -> int:
+    settings, argv = preset(argv)
+    settings = settings or model_named("deit_tiny")
+    parser = Parser(
+        "describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}."
+    )
+    parser.add_argument(
+        "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {', '.join(ARCHITECTURES)}"
+    )
+    parser.add_argument("--format", type=str, default="text", help="text, md or json")
+    parser.section("model", type(settings), argv)
+    given = parser.read(expand_shorthands(argv, type(settings), {"format"}))
+    form = choose(given.get("format", "text"), DESCRIPTION_FORMATS, "format")
+    architecture = parse(given["architecture"])
+
+    from odeum.models.description import describe
+
+    facts = describe(architecture, replace(settings, **given.get("model", {})))
+    if form == "json":
+        print(to_json(facts, indent=1))
+    else:
+        _print_table(facts, form)
+    return 0
+
+
+def _print_table(facts: dict[str, Any], form: str) -> None:
+    rows = [
+        ("equation", facts["equation"]),
+        *(("one step" if i == 0 else "elsewhere", line.replace("; ", "\n")) for i, line in enumerate(facts["scheme"])),
+        *(("loop", line.replace("; ", "\n")) for line in facts.get("loop", ())),
+        ("order", "not fixed: the coefficients are learned" if facts["order"] is None else str(facts["order"])),
+        ("layers", facts["layers"]),
+        ("evaluations", _evaluations(facts)),
+        ("parameters", _count(facts["parameters"])),
+        ("multiply–adds", f"{_count(facts['macs'])} for one example, forward"),
+        ("activations", _bytes(facts["activation_memory"])),
+    ]
+    if "parameters_published" in facts:
+        rows.insert(
+            [name for name, _ in rows].index("parameters") + 1,
+            ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"),
+        )
+    if "stability" in facts:
+        rows.insert([name for name, _ in rows].index("order") + 1, ("stability", facts["stability"]))
+    if "weights" in facts:
+        rows.insert(1, ("weights", facts["weights"]))
+    if "attention" in facts:
+        rows.append(("attention", facts["attention"]))
+    if form == "md":
+        cells = [(name, value.replace("|", "\\|").replace("\n", "<br>")) for name, value in rows]
+        body = "\n".join(f"| {name} | {value} |" for name, value in cells)
+        print(f"| {facts['architecture']} | {facts['model']['kind']} |\n|---|---|\n{body}")
+    else:
+        print(_rich(facts, rows), file=beneath(sys.stdout))  # which may be bold there
+
+
+def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    model = facts["model"]
+
+    def text(content: str, style: str = "") -> Text:
+        return Text(readable(content, sys.stdout), style)
+
+    title = text(f"{facts['architecture']}  ({model['kind']}, width {model['width']})", "table.title")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=False)
+    for name, value in rows:
+        table.add_row(text(name, "bold"), text(value))
+    console = Console(highlight=False, file=beneath(sys.stdout))
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip()
+
+
+def _evaluations(facts: dict[str, Any]) -> str:
+    names = {"G": "attention", "C": "cross-attention", "F": "feed-forward"}
+    counts = ", ".join(f"{n} of {names.get(symbol, symbol)}" for symbol, n in facts["evaluations_of"].items())
+    note = facts.get("evaluations_note")
+    return f"{counts} ({note})" if note else counts
+
+
+def _count(number: int) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3f} {unit}"
+    return str(number)
+
+
+def _bytes(number: int | None) -> str:
+    if number is None:
+        return "depends on the data"
+    size = f"{number / 2**20:.1f} MiB" if number >= 2**20 / 10 else f"{number / 2**10:.1f} KiB"
+    return f"{size} for one example, kept for the gradient"

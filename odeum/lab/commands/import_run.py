@@ -1,0 +1,124 @@
+"""`odeum import SOURCE --out RUN`: a pretrained model of another library as a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odeum.errors import OdeumError
+from odeum.lab.commands.options import Parser
+from odeum.lab.commands.request import command_line
+
+if TYPE_CHECKING:
+    from odeum.interop.loading import Imported
+    from odeum.lab.tasks import Task
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "import",
+        "Read a pretrained model (GPT-2, GPT-NeoX, GPT-J, Llama and its kin, BERT, ALBERT, ViT, DeiT) and write it "
+        "as a run. Where transformers is installed its logits are compared with theirs before it is kept.",
+    )
+    parser.add_argument("source", type=str, help="a directory, a .safetensors or .bin file, or a name of the hub")
+    parser.add_argument("--out", type=str, default=None, help="run directory (none: runs/NAME)")
+    parser.add_argument(
+        "--family", type=str, default=None, help="where configuration and weights do not say it: gpt2 …"
+    )
+    parser.add_argument("--tokens", type=str, default=None, help="of vocab.txt: wordpiece, symbols (none: recognised)")
+    given = parser.read(argv)
+
+    from odeum.lab.train.origin import write_run
+    from odeum.registry.spelling import spell
+    from odeum.storage import new_directory, out_directory
+
+    out = out_directory(given.get("out"), Path("runs") / Path(given["source"]).name)
+    with new_directory(out) as part:
+        found, task, notes = _read(given)
+        compared = _compared(found)
+        origin = {"imported": str(given["source"]), "family": found.family, "config": found.source.config}
+        write_run(part, found.model, task, origin, command_line())
+    settings = found.model.settings
+    sizes = f"width {settings.width}, {settings.heads} heads, depth {settings.depth}"
+    print(f"{found.family}: {spell(found.model.architecture)}, {sizes}")
+    for note in notes:
+        print(f"note: {note}")
+    print(compared)
+    print(f"run: {out}")
+    return 0
+
+
+def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
+    """The model, the task that it can do, and what a user should know of both."""
+    from odeum.interop import read_pretrained
+    from odeum.lab.data.pretrained_tokens import read_pretrained_tokens
+
+    found = read_pretrained(given["source"], given.get("family"))
+    notes = list(found.notes)
+    vocabulary = getattr(found.model.settings, "vocabulary", None)
+    tokens = (
+        None if vocabulary is None else read_pretrained_tokens(found.source.folder, vocabulary, given.get("tokens"))
+    )
+    notes += [] if tokens is None else tokens.notes
+    return found, _task(found, tokens, notes), notes
+
+
+def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
+    """A task that can predict: the tokens, the names of the classes, the looks of images."""
+    from odeum.lab.data.pretrained_tokens import text_ends
+    from odeum.lab.tasks.classification import ClassificationTask
+    from odeum.lab.tasks.images import ImageTask
+    from odeum.lab.tasks.language import LanguageTask
+    from odeum.lab.tasks.masked import MaskedTask, Special
+    from odeum.settings.data import ClassificationData, ImageData, LanguageData, MaskedData
+    from odeum.settings.model import Classification, Language, Vision
+    from odeum.tokens import Delimited, Framed
+
+    settings: Any = found.model.settings
+    name, config = found.source.name, found.source.config
+    if isinstance(settings, Language):
+        cut = Delimited(tokens.tokens, *text_ends(found.source.folder, config, tokens.tokens))
+        return LanguageTask(name, LanguageData(length=max(8, settings.length)), cut, settings.length)
+    labels = {int(key): str(value) for key, value in (config.get("id2label") or {}).items()}
+    classes = [labels.get(i, f"class {i}") for i in range(getattr(settings, "classes", 0))]
+    if isinstance(settings, Classification):
+        ends = tokens.special.get("first"), tokens.special.get("last")
+        cut = tokens.tokens if None in ends else Framed(tokens.tokens, *ends)
+        return ClassificationTask(name, ClassificationData(), cut, classes, settings.length)
+    if isinstance(settings, Vision):
+        mean, std = _looks(found, settings.channels)
+        return ImageTask(
+            name, ImageData(size=settings.image_size, fit="squash"), classes, settings.image_size, mean, std
+        )
+    if "mask" not in tokens.special:
+        notes.append("no token is called [MASK] or <mask>, so token 0 stands for a hidden one")
+    special = Special(**{"mask": 0, **tokens.special})
+    return MaskedTask(
+        name, MaskedData(tokens="symbols", length=max(8, settings.length)), tokens.tokens, settings.length, special
+    )
+
+
+def _looks(found: Imported, channels: int) -> tuple[list[float], list[float]]:
+    """Mean and spread by which images are normalised; a half each, where no file says it."""
+    from odeum.storage import read_json
+
+    path = None if found.source.folder is None else found.source.folder / "preprocessor_config.json"
+    record = read_json(path) if path is not None and path.exists() else {}
+    return record.get("image_mean", [0.5] * channels), record.get("image_std", [0.5] * channels)
+
+
+def _compared(found: Imported) -> str:
+    """A sentence about the difference to transformers; a large one is refused."""
+    try:
+        from odeum.hf.comparing import difference
+    except OdeumError:
+        return "not compared: transformers is not installed (`pip install odeum[hf]`)"
+    value = difference(found)
+    if value is None:
+        return "not compared: transformers does not know this source by its configuration"
+    if not value <= 1e-3:
+        raise OdeumError(
+            f"the logits differ from those of transformers by {value:.1e}, so this model has something that is not "
+            "known here; it was not kept"
+        )
+    return f"compared: logits differ from those of transformers by at most {value:.1e}"

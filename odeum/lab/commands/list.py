@@ -1,0 +1,111 @@
+"""`odeum list`: everything that has a name."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from dataclasses import asdict, fields
+from typing import Any
+
+from odeum.errors import choose
+from odeum.kinds import KINDS, MODELS, NAMED
+from odeum.lab.commands.options import Parser
+from odeum.lab.terminal import terminal_width
+from odeum.registry.names import Registry
+from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
+from odeum.settings.model import Model
+
+MIXED = "parallel*6+rk4*2"
+"""how a stack of several architectures is spelled"""
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser("list", "Architectures, models and data sets by name.")
+    parser.add_argument("--format", type=str, default="text", help="text, md or json")
+    form = choose(parser.read(argv).get("format", "text"), ("text", "md", "json"), "format")
+    if form == "json":
+        content = {
+            "architectures": {name: asdict(settings) for name, settings in ARCHITECTURES.items()},
+            "groups": ARCHITECTURES.groups(),
+            "variants": {
+                name: list(settings.variants) for name, settings in ARCHITECTURES.items() if settings.variants
+            },
+            "methods": _about(METHODS),
+            "fields": _about(FIELDS),
+            "models": {name: {"kind": type(m).__name__.lower(), **asdict(m)} for name, m in MODELS.items()},
+            "kinds": {
+                kind.name: {"about": kind.about, "input": kind.input, "target": kind.target} for kind in KINDS.values()
+            },
+            "data": NAMED,
+        }
+        print(json.dumps(content, indent=1))
+        return 0
+    about = _about(ARCHITECTURES)
+    for group, names in ARCHITECTURES.groups().items():
+        _print(f"architecture: {group or 'others'}", [(name, about[name]) for name in names], form)
+    _print("architecture: in a row", [(MIXED, "layers of one after those of another, as many as the depth")], form)
+    kinds = _by_kind()
+    for kind, names in kinds.items():
+        options = ", ".join(_options(kind, kinds)) or "none"
+        variants = "".join(f"; {name}:{' '.join(v)}" for name in names if (v := ARCHITECTURES[name].variants))
+        line = f"options of {', '.join(names)}: {options}{variants}"
+        print(f"- {line}" if form == "md" else _wrapped("  ", line, 4))
+    print()
+    _print("method", list(_about(METHODS).items()), form)
+    _print("field", list(_about(FIELDS).items()), form)
+    _print("model", [(name, _size(model)) for name, model in MODELS.items()], form)
+    _print("kind of data", [(kind.name, kind.about) for kind in KINDS.values()], form)
+    _print("data", list(NAMED.items()), form)
+    return 0
+
+
+def _about(registry: Registry[Any]) -> dict[str, str]:
+    """A line for each name, with where it comes from."""
+    entries = registry.entries.items()
+    return {name: f"{e.about} ({e.source})".strip() if e.source else e.about for name, e in entries}
+
+
+def _size(model: Model) -> str:
+    return f"{type(model).__name__.lower()}, width {model.width}, heads {model.heads}, depth {model.depth}"
+
+
+def _by_kind() -> dict[type, list[str]]:
+    out: dict[type, list[str]] = {}
+    for name, settings in ARCHITECTURES.items():
+        out.setdefault(type(settings), []).append(name)
+    return out
+
+
+def _options(kind: type, kinds: dict[type, list[str]]) -> list[str]:
+    """What may be said; what another name may be told too is not repeated."""
+    base = next((other for other in kind.__mro__[1:] if other in kinds), None)
+    told = [field.name for field in fields(ARCHITECTURES[kinds[kind][0]])]
+    if base is None:
+        return told
+    shared = {field.name for field in fields(ARCHITECTURES[kinds[base][0]])}
+    return [f"those of {kinds[base][0]}", *(name for name in told if name not in shared)]
+
+
+def _print(title: str, rows: list[tuple[str, str]], form: str) -> None:
+    if form == "md":
+        print(f"| {title} | |\n|---|---|")
+        print("\n".join(f"| `{name}` | {what} |" for name, what in rows) + "\n")
+        return
+    print(title)
+    for name, what in rows:
+        print(_wrapped(f"  {name:22}", what, 24))
+    print()
+
+
+def _wrapped(begin: str, text: str, indent: int) -> str:
+    """Lines that fit into the terminal."""
+    width = max(40, terminal_width(sys.stdout))
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=begin,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

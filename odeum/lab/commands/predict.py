@@ -1,0 +1,163 @@
+"""`odeum predict RUN INPUT …`: classes of images or texts, continuations of prompts, translations of lines."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sized
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from odeum.errors import OdeumError, choose
+from odeum.kinds import KINDS, Kind, PredictOption
+from odeum.lab.commands.answers import Printed, Tally, answers_are_seen, open_answers
+from odeum.lab.commands.options import Parser
+from odeum.lab.data.inputs import PredictInput, image_inputs, line_inputs, text_inputs, whole_file
+from odeum.lab.train.distributed.ranks import complain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from odeum.lab.tasks.run import Run
+
+SOLVING = ("solver", "steps", "repeats", "exit")
+LINES_AT_ONCE = 256  # lines answered at once, so that a pipe sees answers early
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "predict",
+        "Classes with probabilities for image files or texts, generated text for language runs, translations line by "
+        "line. Inputs are images, folders of them or lists of their paths; for text, tables like those of the training "
+        "(an answer a row) or plain text (an answer a line); - is standard input, a line each. --text gives a text "
+        "itself, --text-file a file that is one text, such as a long prompt.",
+    )
+    parser.add_argument("run", type=str, help="run directory")
+    parser.add_argument("inputs", nargs="*", type=str, help="files, or - (of text, none: lines of standard input)")
+    parser.add_argument("--column", type=str, default=None, help="of a table: where the text is (none: as in training)")
+    parser.add_argument("--text", type=str, action="append", help="a text or prompt, instead of files; may be repeated")
+    parser.add_argument("--text-file", type=str, action="append", help="a file that is one text; may be repeated")
+    parser.add_argument("--format", type=str, default=None, help="of standard output: text or json (a line an answer)")
+    parser.add_argument("--out", type=str, default=None, help="write answers to a file: .csv or .jsonl")
+    parser.add_argument("--overwrite", action="store_true", help="of --out: replace a file that is there")
+    parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
+    parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
+    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped model's core")
+    parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
+    for option in _predict_options():
+        more: dict[str, Any] = {"action": "append"} if option.repeated else {}
+        parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about, **more)
+    given = parser.read(argv)
+    form = choose(given.get("format") or "text", ("text", "json"), "format")
+    out, names = given.get("out"), given.get("inputs") or []
+    if out and given.get("format"):
+        raise OdeumError("--format is of standard output; the ending of --out says what is written there")
+    if (given.get("text") or given.get("text_file")) and names:
+        raise OdeumError(f"give either {'--text' if given.get('text') else '--text-file'} or files, not both")
+
+    from odeum.lab.tasks.run import load
+
+    model = load(given["run"]).solve_by(**{name: given.get(name) for name in SOLVING})
+    kind = KINDS[model.task.kind]
+    options = _options(kind, given)
+    inputs = _inputs(model, kind, given)
+    answers = open_answers(model.task, form, out, bool(given.get("overwrite")), names)
+    counted = Tally(answers_are_seen(out), len(inputs) if isinstance(inputs, Sized) else None)
+    streams = kind.target == "next token" and isinstance(answers, Printed) and form == "text"
+    samples = options.get("samples")
+    done = failed = 0
+    with closing(answers), closing(counted):
+        for some in _batches(inputs, 1 if kind.target == "next token" else LINES_AT_ONCE):
+            ready = _ready(model, some)
+            good = [item for item in ready if not isinstance(item, OdeumError)]
+            if kind.target == "next token":
+                options["first"] = done
+            if streams and good:
+                _stream(model, some[0].text, options)
+                found: Iterator[Any] = iter([None] * (samples or 1))
+            else:
+                found = iter(model.predict(good, **options) if good else [])
+            for asked, item in zip(some, ready, strict=True):
+                wrong = isinstance(item, OdeumError)
+                for sample in range(1 if wrong else samples or 1):
+                    answer = item if wrong else next(found)
+                    if answer is not None or not streams:
+                        answers.add(asked, answer, sample if samples else None)
+                failed += wrong
+            done += len(some)
+            counted.add(len(some))
+    return 0 if not failed else 1 if done > failed else 2
+
+
+def _ready(model: Run, items: list[PredictInput]) -> list[Any]:
+    """Each as the task takes it, or what is wrong with it: one that cannot be read does not take the others along."""
+    out: list[Any] = []
+    for item in items:
+        try:
+            if item.error is not None:
+                raise item.error
+            out.append(model.task.prepare(item.text))
+        except OdeumError as error:
+            complain(error)
+            out.append(error)
+    return out
+
+
+def _stream(model: Run, prompt: str, options: dict[str, Any]) -> None:
+    """The prompt, and how it goes on, while it is made."""
+    own = {name: value for name, value in options.items() if name != "samples"}
+    model.task.predict(model.model, [], **options)  # what cannot be is told before anything is printed
+    for sample in range(options.get("samples", 1)):
+        print(prompt, end="", flush=True)
+        for piece in model.stream(prompt, sample=sample, **own):
+            print(piece, end="", flush=True)
+        print(flush=True)
+
+
+def _predict_options() -> list[PredictOption]:
+    """The options of all kinds; those of one name are one."""
+    return list({option.name: option for kind in KINDS.values() for option in kind.predict_options}.values())
+
+
+def _options(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
+    """What was given of the kind's own options, with its defaults; another kind's would do nothing."""
+    own = {option.name: option.default for option in kind.predict_options}
+    for name in (option.name for option in _predict_options()):
+        if given.get(name) is not None and name not in own:
+            known = f"it knows {', '.join(f'--{other}' for other in own)}" if own else "it has no such options"
+            raise OdeumError(f"--{name} does nothing for a {kind.name} run; {known}")
+    options = {name: given.get(name, default) for name, default in own.items()}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _inputs(model: Run, kind: Kind, given: dict[str, Any]) -> Iterable[PredictInput]:
+    """Images, rows of tables, lines of plain text, whole texts, or lines of standard input; a list if it is finite."""
+    files, column = list(given.get("inputs") or []), given.get("column")
+    texts, whole = given.get("text") or [], given.get("text_file") or []
+    if kind.input == "image":
+        if not files or texts or whole:
+            raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
+        return _with_lines(files, lambda some: image_inputs(some, column))
+    if column is not None and not files:
+        raise OdeumError("--column is for tables; give one, such as `odeum predict RUN rows.csv --column NAME`")
+    if texts or whole:
+        return [*map(PredictInput, texts), *map(whole_file, whole)]
+    return _with_lines(files or ["-"], lambda some: text_inputs(some, model.task.columns, column))
+
+
+def _with_lines(files: list[str], read: Any) -> Iterable[PredictInput]:
+    """What the files hold, with the lines of standard input where - stands."""
+    if "-" not in files:
+        return read(files)
+    if sys.stdin is None:
+        raise OdeumError("standard input is closed; give files, or texts with --text")
+    if sys.stdin.isatty():
+        print("type a line and press Enter; Ctrl-D ends", file=sys.stderr)
+    parts = (line_inputs(sys.stdin.buffer) if name == "-" else read([name]) for name in files)
+    return itertools.chain.from_iterable(parts)
+
+
+def _batches(inputs: Iterable[PredictInput], count: int) -> Iterator[list[PredictInput]]:
+    remaining = iter(inputs)
+    while some := list(itertools.islice(remaining, count)):
+        yield some

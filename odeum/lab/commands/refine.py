@@ -1,0 +1,164 @@
+"""`odeum refine RUN [DATA …]`: a trained or imported model under other solvers, steps and intervals."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odeum.errors import OdeumError
+from odeum.lab.commands.options import Parser
+from odeum.lab.commands.request import command_line
+from odeum.storage import make_directory, new_directory, write_bytes
+
+if TYPE_CHECKING:
+    from odeum.lab.study.refining import Refined, Sweep, Variant
+    from odeum.lab.tasks import Task
+    from odeum.lab.tasks.run import Run
+
+POST_NORM = (
+    "post-norm has no small-step limit: a step of length dt ends in a norm of x + dt f, so more steps are not a finer "
+    "solution of one equation, and a model trained with unit steps need not gain by them"
+)
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "refine",
+        "Evaluate one model under other methods and numbers of steps and, where one layer acts at every depth, over "
+        "shorter and longer intervals: quality against evaluations of attention. The loss is paired by example with "
+        "that of the model as it was trained.",
+    )
+    parser.add_argument("run", type=str, help="run directory, trained or imported")
+    parser.add_argument(
+        "data", nargs="*", type=str, help="data read as that of the run (none: the run's own test part)"
+    )
+    parser.add_argument("--out", type=str, default=None, help="directory for refine.json, refine.md and refine.svg")
+    parser.add_argument("--save", type=str, default=None, help="write a variant as a run to this directory")
+    parser.add_argument("--variant", type=int, default=None, help="number of the variant to save (none: the cheapest)")
+    given = parser.read(argv)
+    if given.get("variant") is not None and given.get("save") is None:
+        raise OdeumError("--variant says which one --save writes; name a directory with --save")
+
+    from odeum.lab.study.refining import Sweep, cheapest
+    from odeum.lab.tasks.run import load
+
+    with contextlib.ExitStack() as places:
+        target = None if given.get("save") is None else places.enter_context(new_directory(given["save"]))
+        if given.get("out") is not None:
+            make_directory(Path(given["out"]))
+        own = load(given["run"])
+        task = _opened(own, given.get("data") or [])
+        sweep = Sweep(own.model, task)  # ty: ignore[invalid-argument-type]
+        variants, number = sweep.variants(), given.get("variant")
+        if number is not None:
+            if not 1 <= number <= len(variants):
+                raise OdeumError(f"--variant {number} is none of the {len(variants)} rows of the table")
+            _refuse_nameless(variants[number - 1])
+        found = sweep.run()
+        best = cheapest(found, task.metric, task.higher_is_better)
+        text = _table(found, task, sweep, best)
+        if given.get("out") is not None:
+            _write(Path(given["out"]), found, best, text, given["run"])
+        if target is not None:
+            _save(target, own, best.variant if number is None else variants[number - 1])
+    print(text)
+    if target is not None:
+        print(f"run: {given['save']}")
+    return 0
+
+
+def _refuse_nameless(variant: Variant) -> None:
+    if variant.saved is None:
+        raise OdeumError(f"'{variant.label}' has no name as an architecture, so it cannot be a run of its own")
+
+
+def _save(target: Path, own: Run, variant: Variant) -> None:
+    """The variant as a run, with the weights that were trained."""
+    from odeum.lab.train.origin import begin_with, write_run
+    from odeum.models import assemble
+    from odeum.models.base import OdeumModel
+
+    _refuse_nameless(variant)
+    assert variant.saved is not None
+    model = assemble(*variant.saved)
+    assert isinstance(model, OdeumModel)
+    begin_with(model, own.directory)
+    origin = {"refined": str(own.directory), "variant": variant.label}
+    write_run(target, model.eval(), own.task, origin, command_line())
+
+
+def _opened(own: Run, data: list[str]) -> Task:
+    from odeum.lab.tasks import open_task
+
+    if not data:
+        return own._reopened()
+    task = open_task(*data, like=own.task)
+    task.as_one()
+    return task
+
+
+def _table(found: list[Refined], task: Task, sweep: Sweep, best: Refined) -> str:
+    names = list(found[0].scores)
+    paired = any(row.change is not None for row in found)
+    head = ["", "method", "steps", "interval", "evaluations", *names, *(["change of loss", ""] if paired else [])]
+    lines = [head]
+    for number, row in enumerate(found, 1):
+        v = row.variant
+        change = "" if row.change is None else f"{row.change[0]:+.3g} [{row.change[1]:+.3g}, {row.change[2]:+.3g}]"
+        cells = [str(number), v.method, str(v.steps), f"[0, {v.end:g}]", str(row.evaluations)]
+        lines.append([*cells, *(f"{row.scores[n]:.4g}" for n in names), *([change, row.verdict] if paired else [])])
+    out = [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *lines[1:]]]
+    out += ["", f"cheapest that is not shown to lose anything: {best.variant.label} ({best.evaluations} evaluations)"]
+    out += [f"refused: {name}: {reason}" for name, reason in sweep.refused.items()]
+    if getattr(sweep.model.architecture, "norm", "") in ("post", "post-sum"):
+        out.append(POST_NORM)
+    return "\n".join(out)
+
+
+def _write(directory: Path, found: list[Refined], best: Refined, text: str, run: str) -> None:
+    from odeum.lab.train.provenance import versions
+
+    rows = [
+        {"variant": r.variant.label, "evaluations": r.evaluations, **r.scores, "change": r.change, "verdict": r.verdict}
+        for r in found
+    ]
+    about = {"command": command_line(), "run": run, "cheapest": best.variant.label, "versions": versions()}
+    write_bytes(directory / "refine.json", json.dumps({**about, "rows": rows}, indent=1).encode())
+    write_bytes(directory / "refine.md", f"`{command_line()}`\n\n{text}\n".encode())
+    write_bytes(directory / "refine.svg", _plot(found, best))
+
+
+def _plot(found: list[Refined], best: Refined) -> bytes:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    groups: dict[str, list[Refined]] = {}
+    first = found[0]
+    for row in found:
+        v, own = row.variant, first.variant
+        name = "as trained" if row is first else v.method
+        if v.method == own.method and v.end != own.end:
+            name = "unit steps, another interval"
+        elif v.method == own.method and v.steps != own.steps:
+            name = "other steps, same interval"
+        groups.setdefault(name, []).append(row)
+    for name, rows in groups.items():
+        rows = sorted(rows, key=lambda row: row.evaluations)
+        axes.plot([r.evaluations for r in rows], [r.scores["loss"] for r in rows], "o-", label=name, markersize=4)
+    axes.axhline(first.scores["loss"], color="grey", linewidth=0.8, linestyle=":")
+    axes.plot(
+        [best.evaluations], [best.scores["loss"]], "*", color="black", markersize=12, label="cheapest, no loss shown"
+    )
+    axes.set(xlabel="evaluations of attention", ylabel="loss", yscale="log")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return picture.getvalue()

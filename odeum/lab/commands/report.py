@@ -1,0 +1,64 @@
+"""`odeum report DIR`: tables, plots and page of a comparison again, from its runs alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from odeum.errors import OdeumError, choose
+from odeum.lab.commands.options import Parser
+from odeum.storage import make_directory
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser("report", "Write the tables, plots and page of a comparison again, from its runs alone.")
+    parser.add_argument("directory", nargs="+", type=str, help="of the comparison; several: a table each and a ranking")
+    parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser.add_argument(
+        "--out", type=str, default=None, help="of several: the page of all (none: overview.html in their common folder)"
+    )
+    given = parser.read(argv)
+    form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    directories = list(dict.fromkeys(given["directory"]))
+    if given.get("out") and len(directories) == 1:
+        raise OdeumError("--out is the page of several comparisons; that of one lies beside its runs")
+    if len(directories) > 1 and form in ("csv", "json"):
+        raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
+
+    from odeum.lab.study.report import overall_ranks, read, rows, table, write, write_overview
+
+    compared = []
+    for directory in directories:
+        report = write(directory)
+        found = read(directory)
+        made = rows(found)
+        if len(directories) > 1:
+            print(f"{'## ' if form == 'md' else ''}{found.data} ({directory})\n")
+        print(table(made, form))
+        remarks = "".join(f"note: {remark}\n" for remark in report.remarks)
+        print(f"{report.headline}\n{remarks}report: {report.page}", file=sys.stderr)
+        compared.append((found, made))
+    if len(directories) > 1:
+        print(_overall(overall_ranks(compared), len(compared)))
+        parents = [Path(directory).resolve().parent for directory in directories]
+        page = _page(given["out"]) if given.get("out") else Path(os.path.commonpath(parents)) / "overview.html"
+        print(f"all of them on one page: {write_overview(compared, page)}", file=sys.stderr)
+    return 0
+
+
+def _page(out: str) -> Path:
+    """The page that was named, or one in the folder that was."""
+    path = Path(out)
+    if path.suffix and not path.is_dir():
+        return path
+    make_directory(path)
+    return path / "overview.html"
+
+
+def _overall(ranks: dict[str, float], count: int) -> str:
+    """The mean ranks, best first; a rank has no interval, so it is no verdict."""
+    if not ranks:
+        return f"no two architectures are in all {count} comparisons, so there is no overall ranking"
+    lines = "\n".join(f"{value:6.2f}  {name}" for name, value in ranks.items())
+    return f"mean rank over {count} comparisons (1 is best; an order, not a verdict)\n{lines}"

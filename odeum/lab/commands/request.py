@@ -1,0 +1,180 @@
+"""What train and compare read alike: the data, and options that the data's kind decides."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
+
+from odeum.errors import OdeumError, choose, notice
+from odeum.kinds import KINDS, Kind, model_named
+from odeum.lab.commands.options import Parser, asks_for_help, merge, preset, read_config, take
+from odeum.lab.data.sniffing import recognise
+from odeum.lab.train.distributed import ranks
+from odeum.lab.train.settings import MAY_CHANGE, Training
+from odeum.settings.model import Model
+from odeum.settings.pretrained import NOT_OFFERED
+from odeum.storage import slug
+
+if TYPE_CHECKING:
+    from odeum.lab.study.forecast import Forecast
+    from odeum.lab.tasks import Task
+
+END_OPTIONS = ("steps", "budget", "macs", "epochs")
+DRY_RUN = "say what was understood and what it would take, from a few measured steps, and stop; nothing is written"
+TRACKER_NAMES = get_args(get_args(get_type_hints(Training)["track"])[0])
+TRACK = (
+    "also tell a tracker: tensorboard, trackio, wandb or mlflow; a comparison is a group, a run its architecture/seed"
+)
+LONGEST_NAME = 60
+"""characters that a folder's name spends on settings; more become a short hash"""
+
+
+class Request(NamedTuple):
+    """What was said, still without the data's own defaults."""
+
+    source: list[str]
+    kind: Kind
+    preset: Model | None
+    given: dict[str, Any]
+
+
+def read_request(parser: Parser, argv: list[str]) -> Request:
+    """Two looks at the words: first for the data, then with the options that its kind has."""
+    path, argv = take(argv, "--config")
+    config = read_config(path) if path else {}
+    named, argv = take(argv, "--kind")
+    chosen, argv = preset(argv)
+    if chosen is None and isinstance(config.get("model"), str):
+        chosen = model_named(config.pop("model"))
+    parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
+    parser.add_argument("--kind", type=str, help=f"what the data is (none: recognised): {', '.join(KINDS)}")
+    parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
+    written_source = _source(config, path)
+    source = parser.positionals(argv) or written_source
+    if not source and not asks_for_help(argv):
+        raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
+    named = named or config.get("kind")
+    kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
+    parser.section("data", kind.options, argv)
+    parser.section("model", type(chosen) if chosen else kind.settings, argv, kind.decided)
+    _refuse_decided(kind, argv, config)
+    parser.section("train", Training, argv)
+    given = parser.read(argv)
+    ends = [name for name in END_OPTIONS if given.get("train", {}).get(name) is not None]
+    if len(ends) > 1:
+        raise OdeumError(f"the training ends once: say --train.{ends[0]} or --train.{ends[1]}, not both")
+    if config:
+        written = parser.check(config, path or "")
+        if ends:  # words overrule the file, whatever end it names
+            written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in END_OPTIONS}
+        given = merge(written, given)
+    given |= {"kind": named} if named else {}
+    if (track := given.pop("track", None)) is not None:
+        choose(track, TRACKER_NAMES, "tracker")
+        given["train"] = {**given.get("train", {}), "track": track}
+    return Request(source, kind, chosen, given)
+
+
+def _refuse_decided(kind: Kind, argv: list[str], config: dict[str, Any]) -> None:
+    """What only the data can say is no option."""
+    given = {word.partition("=")[0].removeprefix("--model.") for word in argv if word.startswith("--model.")}
+    own = {field.name for field in fields(kind.options)}
+    for name in kind.decided:
+        if name in given or name in config.get("model", {}):
+            wanted = name.removeprefix("image_")
+            hint = f"; --data.{wanted} may be what you look for" if wanted in own else ""
+            raise OdeumError(f"--model.{name} is decided by the data, so it is no option{hint}")
+
+
+def _source(config: dict[str, Any], path: str | None) -> list[str]:
+    """The data that a file names: one word, or a list of them; and sections are mappings."""
+    for name in ("data", "model", "train"):
+        if not isinstance(config.get(name, {}), dict):
+            raise OdeumError(f"{path}: {name} should be a mapping of options, not {config[name]!r}")
+    source = config.get("source", [])
+    sources = [source] if isinstance(source, str) else source
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        raise OdeumError(f"{path}: source should be a named set, a path or a list of them, not {source!r}")
+    config["source"] = sources
+    return sources
+
+
+def open_request(request: Request, like: Path | None = None) -> tuple[Task, Model, Training]:
+    """The data, and the settings with its defaults under what was said."""
+    from odeum.architectures.shapes import check_changes
+    from odeum.lab.tasks import load_task, open_task
+    from odeum.lab.train.run import with_changes
+
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in request.given.get("model", {}).items()}
+    check_changes(type(request.preset) if request.preset else request.kind.settings, given)
+    budget = request.given.get("train", {}).get("budget")
+    if isinstance(budget, str) and budget.strip().replace(".", "").isdigit():
+        notice(f"the budget '{budget}' has no unit and is read as seconds; write {budget}s, {budget}m or {budget}h")
+    with_changes(Training(), request.given.get("train", {}))  # what cannot be is refused before the data is read
+    known = None if like is None else load_task(like)  # a model that is there already knows its tokens
+    task = open_task(*request.source, kind=request.kind.name, like=known, **request.given.get("data", {}))
+    for note in task.notes:
+        notice(note)
+    facts = task.facts()
+    for name, value in given.items():
+        if name in facts and facts[name] != value:
+            raise OdeumError(f"--model.{name} {value} does not fit the data, which has {facts[name]}")
+    model = with_changes(task.fit(request.preset) if request.preset else task.model(), given)
+    return task, model, with_changes(task.training(), request.given.get("train", {}))
+
+
+def tell_before(task: Task, cost: Forecast) -> None:
+    """What was understood of the data, and what the runs will take."""
+    for line in (task.summary(), *cost.lines()):
+        print(line, file=sys.stderr, flush=True)
+
+
+def refuse_processes() -> None:
+    """A dry run is of one process: the others' clocks would let them step apart."""
+    if ranks.size() > 1:
+        raise OdeumError("--dry-run measures in one process; leave torchrun out")
+
+
+def print_config(request: Request, task: Task, model: Model, training: Training, extra: dict[str, Any]) -> None:
+    """The whole configuration, as a file that --config takes."""
+    import yaml
+
+    facts = task.facts()
+    content = {
+        "source": request.source,
+        **{key: request.given[key] for key in ("kind",) if key in request.given},
+        **extra,
+        "data": asdict(task.options),
+        "model": {
+            k: list(v) if isinstance(v, tuple) else v
+            for k, v in asdict(model).items()
+            if k not in (*facts, *NOT_OFFERED)
+        },
+        "train": asdict(training),
+    }
+    print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
+
+
+def folder_name(task: Task, model: Model, training: Training, *more: str) -> str:
+    """The data's name and, after it, what differs from the data's own defaults: another setting is another folder."""
+    default: Any = task.model()
+    pairs = {key: (value, getattr(default, key, None)) for key, value in asdict(model).items()}
+    pairs |= {f"{key} ": (value, getattr(type(task.options)(), key)) for key, value in asdict(task.options).items()}
+    recipe = asdict(task.training())
+    pairs |= {key: (value, recipe[key]) for key, value in asdict(training).items() if key not in MAY_CHANGE}
+    changes = [
+        f"{key.strip()}={value}" for key, (value, usual) in pairs.items() if value != usual and value is not None
+    ]
+    label = slug("-".join([*changes, *more]))
+    if len(label) > LONGEST_NAME:
+        label = hashlib.blake2b(label.encode(), digest_size=4).hexdigest()
+    return slug(task.name) + (f"-{label}" if label else "")
+
+
+def command_line() -> str:
+    """The command as it was typed; to continue is not to begin again."""
+    return "odeum " + shlex.join(word for word in sys.argv[1:] if word != "--overwrite")

@@ -1,0 +1,146 @@
+"""`odeum train DATA`: one model, one run directory; the same command continues what was interrupted."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odeum.errors import OdeumError
+from odeum.lab.commands.options import Parser, model_names, take
+from odeum.lab.commands.request import (
+    DRY_RUN,
+    TRACK,
+    command_line,
+    folder_name,
+    open_request,
+    print_config,
+    read_request,
+    refuse_processes,
+    tell_before,
+)
+from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.registry.spelling import parse, spell
+from odeum.settings.architecture import ARCHITECTURES
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "train",
+        "Train one model. Each data set brings its own defaults; --print_config shows them. "
+        f"--model NAME starts from one of: {model_names()}.",
+    )
+    parser.add_argument(
+        "--architecture",
+        type=str,
+        default="sequential",
+        help=f"such as parallel or rk4:steps=2; known: {', '.join(ARCHITECTURES)}",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and augmentation")
+    parser.add_argument(
+        "--out", type=str, default=None, help="run directory (none: runs/DATA-SETTINGS/ARCHITECTURE/seed-N)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="begin again where there is a run")
+    parser.add_argument(
+        "--resume_from",
+        "--resume-from",
+        type=str,
+        default=None,
+        metavar="STATE",
+        help="go on from RUN/checkpoint/step-N of another run, with other settings of the training",
+    )
+    parser.add_argument("--track", type=str, default=None, help=TRACK)
+    parser.add_argument(
+        "--from",
+        type=str,
+        default=None,
+        metavar="RUN",
+        help="begin with the weights of a trained, imported or converted run: its model, architecture and tokens",
+    )
+    parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
+    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
+    begin, argv = _beginning(argv)
+    request = read_request(parser, argv)
+    if begin is not None:
+        request = request._replace(preset=begin.settings)
+    usual = "sequential" if begin is None else spell(begin.architecture)
+    architecture = parse(request.given.get("architecture", usual))
+
+    from odeum.lab.train.interrupt import Interrupted
+    from odeum.lab.train.job import Job, check_seed, first_model, holds
+    from odeum.lab.train.resume import find_state
+    from odeum.lab.train.run import train
+    from odeum.storage import out_directory, slug
+
+    seed = request.given.get("seed", 0)
+    check_seed(seed)
+    task, model, training = open_request(request, None if begin is None else begin.directory)
+    if request.given.get("print_config"):
+        print_config(request, task, model, training, {"architecture": spell(architecture), "seed": seed})
+        return 0
+    state = None if request.given.get("resume_from") is None else find_state(request.given["resume_from"])
+    origin = [] if state is None else [f"from {state.name}"]
+    origin += [] if begin is None else [f"from {begin.directory.name}"]
+    name = folder_name(task, model, training, *origin)
+    inside = Path(slug(spell(architecture))) / f"seed-{seed}"
+    directory = out_directory(request.given.get("out"), Path("runs") / name / inside)
+    overwrite = request.given.get("overwrite", False)
+    source = None if begin is None else begin.directory
+    job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite, begin_from=source)
+    earlier = replace(job, directory=Path("runs") / slug(task.name) / inside)  # where any settings went once
+    if request.given.get("out") is None and not directory.exists() and holds(earlier):
+        job = earlier
+    directory = job.directory
+    if request.given.get("dry_run"):
+        from odeum.lab.study.forecast import forecast, run_seconds
+        from odeum.lab.study.measuring import measure
+        from odeum.lab.train.distributed.world import join
+
+        refuse_processes()
+        name = spell(architecture)
+        pace = measure({name: job}, name, join(training), lambda steps: run_seconds(job, steps[name]))
+        tell_before(task, forecast({(name, seed): job}, pace, 1, overwrite))
+        return 0
+    if begin is not None:
+        job.built.append(first_model(job))  # weights that have no place in it are refused before there is a directory
+    try:
+        result = train(job, opened=lambda: print(task.summary(), file=sys.stderr))
+    except Interrupted as stop:
+        complain(stop)
+        return leave(stop.code)
+    if not is_main():
+        return 0
+    if failed := result.get("failed"):
+        raise OdeumError(f"the run '{directory}' failed before: {failed}; --overwrite tries again")
+    for split in ("valid", "test"):
+        print(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in result[split].items()))
+    for note in result.get("notes", ()):
+        print(f"note: {note}")
+    print(f"run: {directory}")
+    return 0
+
+
+class Beginning(NamedTuple):
+    """The run that a training begins with."""
+
+    directory: Path
+    settings: Any
+    architecture: Any
+
+
+def _beginning(argv: list[str]) -> tuple[Beginning | None, list[str]]:
+    """Take `--from RUN` out of the words; the data is of the kind of that run."""
+    given, argv = take(argv, "--from")
+    if given is None:
+        return None, argv
+    from odeum.models.saved import read_settings
+    from odeum.storage import read_json
+
+    directory = Path(given)
+    if not (directory / "model.safetensors").exists() or not (directory / "task.json").exists():
+        raise OdeumError(f"--from {given} is no finished run: it holds no model.safetensors, or no task.json")
+    settings, architecture = read_settings(directory)
+    kind = str(read_json(directory / "task.json").get("kind"))
+    found = argv if any(word.startswith("--kind") for word in argv) else [*argv, "--kind", kind]
+    return Beginning(directory.resolve(), settings, architecture), found

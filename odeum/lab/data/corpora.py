@@ -1,0 +1,97 @@
+"""Running text for language models: WikiText, a user's own files, and what comes with Python itself."""
+
+from __future__ import annotations
+
+import importlib
+import sysconfig
+from pathlib import Path
+
+from odeum.errors import OdeumError
+from odeum.lab.data.files import TEXT_SUFFIXES, entries, files_below, read_text
+from odeum.lab.data.homes import locate
+from odeum.lab.data.split_names import SPLITS, split_name
+from odeum.lab.data.splits import consecutive, hold_out
+
+Corpus = dict[str, list[str]]  # part -> texts
+
+
+def named_corpus(name: str, megabytes: float) -> Corpus:
+    """WikiText in its published layout, or Python's own text."""
+    if name == "python":
+        return python(megabytes)
+    folder = {"wikitext2": "wikitext-2", "wikitext103": "wikitext-103"}[name]
+    files = {part: f"wiki.{part}.tokens" for part in ("train", "valid", "test")}
+    home = locate(name, folder, list(files.values()))
+    return {part: [read_text(home / file)] for part, file in files.items()}
+
+
+def python(megabytes: float) -> Corpus:
+    """The language reference and library of this installation; every 20th piece is held out for each part."""
+    topics = importlib.import_module("pydoc_data.topics").topics
+    pieces = [f"{name}\n\n{topics[name]}\n" for name in sorted(topics)]
+    room = megabytes * 1e6 - sum(map(len, pieces))  # the reference is taken whole
+    library = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(p for p in library.rglob("*.py") if _is_library(p.relative_to(library))):
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        if room <= 0:
+            break
+        if 2000 < len(text) <= room + 2000:
+            pieces.append(text)
+            room -= len(text)
+    held = {7: "valid", 13: "test"}
+    corpus: Corpus = {"train": [], "valid": [], "test": []}
+    for i, piece in enumerate(pieces):
+        corpus[held.get(i % 20, "train")].append(piece)
+    return corpus
+
+
+def _is_library(path: Path) -> bool:
+    skipped = {"test", "tests", "idle_test", "site-packages", "lib2to3", "pydoc_data", "encodings", "__pycache__"}
+    return not skipped & set(path.parts)
+
+
+def read_corpus(paths: list[Path], fold: int = 0) -> Corpus:
+    """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file."""
+    found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
+    parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}
+    if set(parts.values()) == {None}:
+        pieces = [consecutive(read_text(path), fold=fold) for path in found]
+        return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(SPLITS)}
+    texts: Corpus = {}
+    for path, part in parts.items():
+        texts.setdefault(part or "train", []).append(read_text(path))
+    if "train" not in texts:
+        raise OdeumError(f"none of {', '.join(map(str, found[:6]))} is named as the training part (train)")
+    for path, part in parts.items():
+        if part in ("valid", "test"):
+            _refuse_repetition(path, texts)
+    corpus = hold_out(texts, lambda train, count: _cut(train, count, fold), fold)
+    return {part: corpus[part] for part in SPLITS}
+
+
+def _refuse_repetition(path: Path, texts: Corpus) -> None:
+    """A model that is tested on text it was trained on says nothing."""
+    text = read_text(path).strip()
+    if any(text in other for other in texts["train"]):
+        raise OdeumError(f"all of '{path}' stands in the training text too, so it can test nothing; give other text")
+
+
+def _cut(texts: list[str], count: int, fold: int) -> list[list[str]]:
+    pieces = [consecutive(text, fold=fold) for text in texts]
+    return [[piece[i] for piece in pieces] for i in range(count + 1)]
+
+
+def _inside(folder: Path) -> list[Path]:
+    found = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXT_SUFFIXES)
+    if any(p.suffix == ".tokens" for p in found):  # WikiText's folder may hold .raw twins
+        found = [p for p in found if p.suffix == ".tokens"]
+    if not found:
+        raise OdeumError(
+            f"'{folder}' holds no text files ({', '.join(sorted(TEXT_SUFFIXES))}), only {len(entries(folder))} others"
+        )
+    return found
+
+
+def is_tokenised(paths: list[Path]) -> bool:
+    """Whether the words are already set apart by blanks, as in WikiText's .tokens files."""
+    return any(p.suffix == ".tokens" for path in paths for p in ([path] if path.is_file() else path.rglob("*")))

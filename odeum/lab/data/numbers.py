@@ -1,0 +1,181 @@
+"""Texts and images with numbers: which tables and folders hold them, and reading that names what is no number."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+from odeum.errors import OdeumError, notice
+from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below
+from odeum.lab.data.sniffing import Sniffed, holds_images, holds_labelled_texts
+from odeum.lab.data.split_names import SPLITS, split_name, whole_name
+from odeum.lab.data.table_files import LABEL_NAMES, Chosen, Table, Understood, choose_columns, find_text, open_table
+
+NUMBER_NAMES = ("target", "y", "number", "value", "score", "rating", "stars", "price", "amount", "label", "labels")
+FILE_NAMES = ("file", "filename", "file_name", "image", "path", "name", "id")
+LABELS = "labels.csv"
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+Numbered = list[tuple[str, float]]  # text, number
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a finite number, as programs write them."""
+    return bool(_NUMBER.fullmatch(cell.strip())) and math.isfinite(float(cell))
+
+
+def number(cell: str, where: str) -> float:
+    """The number in a cell, or a sentence that says where there is none."""
+    if is_number(cell):
+        return float(cell)
+    shown = cell.strip()[:40]
+    comma = "; the decimal sign is a point" if is_number(shown.replace(",", ".", 1)) else ""
+    raise OdeumError(f"{where} holds '{shown}', which is not a finite number{comma}")
+
+
+def _usual(head: Sequence[str], names: Sequence[str]) -> str | None:
+    lowered = {name.strip().lower(): name for name in reversed(head)}
+    return next((lowered[name] for name in names if name in lowered), None)
+
+
+# tables of texts
+
+
+def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbered, Understood]:
+    """The rows of one table as (text, number), and where both stand in it; rows without a number are counted."""
+    table, texts, place = _columns(open_table(path), text, label)
+    rows: Numbered = []
+    lost = 0
+    for row_number, row in table.checked([*texts, place]):
+        if not row[place].strip():
+            lost += 1
+            continue
+        where = f"row {row_number} of '{path}', column '{table.head[place]}',"
+        rows.append((table.text(row_number, row, texts), number(row[place], where)))
+    if lost:
+        notice(f"rows of '{path}' without a number were left out: {lost}")
+    if not rows:
+        raise OdeumError(f"'{path}' has no rows with a number")
+    return rows, Chosen(texts, place).named(table)
+
+
+def _columns(table: Table, text: str | None, label: str | None) -> tuple[Table, list[int], int]:
+    """The columns of the text and of the number; a table of a text and a number may have no header."""
+    if len(table.head) == 2 and text is None and label is None:
+        numbers = [is_number(cell) for cell in table.head]
+        if any(numbers) and not all(numbers):
+            place = numbers.index(True)
+            names = ["number", "text"] if place == 0 else ["text", "number"]
+            return table.without_header(names), [1 - place], place
+    found = find_text(table.head, text)
+    wanted = label or _usual([name for name in table.head if name not in (found or ())], NUMBER_NAMES)
+    table, chosen = choose_columns(table, text, wanted)
+    return table, chosen.text, chosen.label
+
+
+def holds_numbered_texts(found: Sniffed) -> bool:
+    """Tables whose usual label column holds numbers, too many different ones to be classes.
+
+    Few different numbers stay classes, and that is said where they could be meant as numbers.
+    """
+    tables = found.tables()
+    if not tables or not holds_labelled_texts(found):
+        return False
+    path = next((p for p in tables if split_name(p.name) == "train"), tables[0])
+    try:
+        table = open_table(path)
+        table, _, place = _columns(table, None, _usual(table.head, LABEL_NAMES.split()))
+        cells = [row[place].strip() for _, row in table.checked([place]) if row[place].strip()]
+    except OdeumError:  # whoever reads it will say what is wrong
+        return False
+    if not cells or not all(map(is_number, cells)):
+        return False
+    column = table.head[place]
+    if many_different(cells):
+        notice(f"column '{column}' of '{path}' holds {len(set(cells))} different numbers: taken as numbers to predict")
+        return True
+    if len(set(cells)) > 2:
+        some = ", ".join(sorted(set(cells), key=float)[:5])
+        notice(
+            f"column '{column}' of '{path}' holds {len(set(cells))} different numbers ({some} …): taken as classes; "
+            "to predict them as numbers say --kind regression"
+        )
+    return False
+
+
+def many_different(cells: Sequence[str]) -> bool:
+    """Too many values to be classes; fewer will do where some are no whole numbers."""
+    distinct = {float(cell) for cell in cells}
+    enough = 50 if all(value == math.floor(value) for value in distinct) else 10
+    return len(distinct) > max(enough, len(cells) // 3)
+
+
+# folders of images
+
+
+def labelled_folders(folder: Path) -> dict[str, Path]:
+    """The folders that have a labels.csv: those named train, valid and test, or the folder itself."""
+    subs = [p for p in entries(folder) if p.is_dir() and (p / LABELS).is_file()]
+    given = {part: p for part in SPLITS for p in subs if whole_name(p.name) == part}
+    if "train" in given:
+        return given
+    return {"train": folder} if (folder / LABELS).is_file() else {}
+
+
+def _label_columns(path: Path, label: str | None) -> tuple[Table, int, int]:
+    """The columns of file names and of numbers in a labels.csv, with a header or without one."""
+    table = open_table(path)
+    if len(table.head) < 2:
+        raise OdeumError(f"'{path}' needs a column of file names and one of numbers; it has {len(table.head)}")
+    if label is None and len(table.head) == 2 and is_number(table.head[1]):
+        table = table.without_header(["file", "number"])
+    place = table.places([label or _usual(table.head[1:], NUMBER_NAMES) or table.head[-1]])[0]
+    others = [name for i, name in enumerate(table.head) if i != place]
+    return table, table.places([_usual(others, FILE_NAMES) or others[0]])[0], place
+
+
+def read_labels(folder: Path, label: str | None = None) -> tuple[list[Path], list[float]]:
+    """The images that labels.csv names, and their numbers; those it does not name are left out and counted."""
+    path = folder / LABELS
+    table, file, place = _label_columns(path, label)
+    found: dict[Path, float] = {}
+    for row_number, row in table.checked([file, place]):
+        where = f"row {row_number} of '{path}'"
+        name = PurePath(row[file].strip())
+        image = folder / name
+        if name.is_absolute() or ".." in name.parts or not image.is_file():
+            raise OdeumError(f"{where} names '{name}', but there is no such image in '{folder}'")
+        if image in found:
+            raise OdeumError(f"{where} names '{name}' again; each image has one number")
+        found[image] = number(row[place], f"{where}, column '{table.head[place]}',")
+    if not found:
+        raise OdeumError(f"'{path}' names no images; a row is a file name and a number")
+    others = [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in found]
+    if others:
+        notice(f"images that '{path}' does not name were left out: {len(others)}, such as '{others[0].name}'")
+    return list(found), list(found.values())
+
+
+def holds_numbered_images(found: Sniffed) -> bool:
+    """A folder of images with a labels.csv of numbers; whether few different ones are classes only a user knows."""
+    if not holds_images(found) or found.folder is None:
+        return False
+    folders = labelled_folders(found.folder)
+    if not folders:
+        return False
+    path = folders["train"] / LABELS
+    table, file, place = _label_columns(path, None)
+    whole = [row for _, row in table.rows if len(row) > max(file, place)]
+    cells = [row[place].strip() for row in whole]
+    images = any((path.parent / row[file].strip()).suffix.lower() in IMAGE_SUFFIXES for row in whole)
+    if not images or not is_number(cells[0]):  # names of classes, say
+        return False
+    if many_different([cell for cell in cells if is_number(cell)]):
+        notice(f"'{path}' names a number for each image: taken as numbers to predict")
+        return True
+    raise OdeumError(
+        f"'{path}' holds {len(set(cells))} different numbers: to predict them as numbers say --kind image-regression; "
+        "if they are classes, put the images of each into a sub-folder and say --kind images"
+    )

@@ -1,0 +1,201 @@
+"""Tables and arrays that libraries wrote: Parquet and Arrow as lines of JSON, NumPy's images as files in folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odeum.errors import OdeumError
+from odeum.lab.data.unpacking import lines_within, open_zip
+from odeum.settings.limits import Unpacked
+
+PARTS = {"train": ("train",), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
+_PARQUET = b"PAR1"
+"""how such a file begins and ends"""
+ROWS_AT_ONCE = 32
+"""rows of Parquet at a time: a column that says one long text again and again takes little room until it is read"""
+IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "x", "data"), ("labels", "y", "targets")
+"""names of arrays, alone or with a part before or after: x_train, train_images"""
+
+
+def _arrow() -> Any:
+    try:
+        pyarrow: Any = import_module("pyarrow")
+        for part in ("ipc", "parquet"):
+            import_module(f"pyarrow.{part}")
+    except ImportError:
+        raise OdeumError("Parquet and Arrow need pyarrow; `pip install odeum[data]`") from None
+    return pyarrow
+
+
+def unpack_parquet(path: Path, out: Path) -> None:
+    """A line of JSON a row."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_PARQUET)))
+        if path.stat().st_size < 12 or file.read() != _PARQUET:
+            raise OdeumError(f"'{path}' is a Parquet table whose end is missing; copy or download it again")
+    arrow = _arrow()
+    try:
+        with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            _check_columns(path, file.schema_arrow)
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            Unpacked(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
+            lines = _lines(file.iter_batches(batch_size=ROWS_AT_ONCE))
+            lines_within(lines, out / f"{path.stem}.jsonl", Unpacked(path))
+    except arrow.ArrowException as error:
+        raise OdeumError(f"'{path}' is a Parquet table that cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def unpack_saved_dataset(path: Path, out: Path) -> None:
+    """Each split of `save_to_disk` as a file; classes by name."""
+    arrow = _arrow()
+    splits = [path] if (path / "state.json").is_file() else [p for p in sorted(path.iterdir()) if p.is_dir()]
+    for split in splits:
+        state, info = (_json(split / name) for name in ("state.json", "dataset_info.json"))
+        if state.get("_indices_files"):
+            raise OdeumError(f"'{split}' was saved with rows chosen by number; save it again after flatten_indices()")
+        features = info.get("features") or {}
+        named = {name: f.get("names") for name, f in features.items() if isinstance(f, dict) and f.get("names")}
+        files = [split / PurePath(str(item["filename"])).name for item in state.get("_data_files", [])]
+        name = split.name if len(splits) > 1 or path != split else "rows"
+        target = out / f"{'valid' if name == 'validation' else name}.jsonl"
+        try:
+            lines_within(_lines(_batches(arrow, files), named), target, Unpacked(*files))
+        except arrow.ArrowException as error:
+            raise OdeumError(f"'{split}' cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _batches(arrow: Any, files: list[Path]) -> Iterator[Any]:
+    for file in files:
+        with arrow.memory_map(str(file)) as source, arrow.ipc.open_stream(source) as reader:
+            _check_columns(file, reader.schema)
+            yield from reader
+
+
+def _check_columns(path: Path, schema: Any) -> None:
+    types: Any = import_module("pyarrow.types")
+
+    if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+        raise OdeumError(
+            f"'{path}' has {schema.names.count(twice[0])} columns named '{twice[0]}'; give each its own name"
+        )
+    for field in schema:
+        if types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type):
+            raise OdeumError(
+                f"column '{field.name}' of '{path}' holds {field.type}, neither texts nor numbers; save it without the "
+                "column, and images as files"
+            )
+
+
+def _lines(batches: Iterable[Any], named: dict[str, list[str]] | None = None) -> Iterator[str]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            for column, names in (named or {}).items():
+                if isinstance(row.get(column), int) and 0 <= row[column] < len(names):
+                    row[column] = names[row[column]]
+            yield json.dumps(row, ensure_ascii=False, default=str) + "\n"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OdeumError(f"'{path}' cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise OdeumError(f"'{path}' should hold an object")
+    return content
+
+
+class ArrayFile(NamedTuple):
+    """An array in an archive or a folder: how it is opened, and its bytes."""
+
+    open: Callable[[], Any]
+    size: int
+
+
+def unpack_arrays(path: Path, out: Path) -> None:
+    """Images [n, height, width(, channels)] of bytes with labels [n], in one part or in several: an .npz."""
+    with open_zip(path) as archive:
+        files = {
+            info.filename.removesuffix(".npy"): ArrayFile(partial(archive.open, info), info.file_size)
+            for info in archive.infolist()
+            if info.filename.endswith(".npy")
+        }
+        _write_images(path, files, out)
+
+
+def unpack_array_folder(path: Path, out: Path) -> None:
+    """The same from a folder of .npy files, such as images.npy and labels.npy."""
+    found = sorted(path.glob("*.npy"))
+    _write_images(path, {file.stem: ArrayFile(partial(open, file, "rb"), file.stat().st_size) for file in found}, out)
+
+
+def _write_images(path: Path, files: dict[str, ArrayFile], out: Path) -> None:
+    from PIL import Image
+
+    room, found = Unpacked(path), _pairs(list(files))
+    if not found:
+        raise OdeumError(
+            f"'{path}' holds the arrays {', '.join([*files][:8])}; expected images and labels: x_train, y_train"
+        )
+    for part, (images, labels) in found.items():
+        pictures, classes = (_array(files[name], name, path, room) for name in (images, labels))
+        _check_images(path, pictures, classes)
+        base = out / part if len(found) > 1 else out
+        for i, (picture, label) in enumerate(zip(pictures, classes.tolist(), strict=True)):
+            target = base / _folder(label) / f"{i:07d}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture.squeeze()).save(target)
+
+
+def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
+    """Which arrays are images and labels of which part."""
+    lowered = {name.lower(): name for name in names}
+    out: dict[str, tuple[str, str]] = {}
+    for part, spellings in PARTS.items():
+        both = []
+        for kinds in (IMAGE_ARRAYS, LABEL_ARRAYS):
+            wanted = [f for k in kinds for w in spellings for f in (f"{k}_{w}", f"{w}_{k}")]
+            wanted += list(kinds) if part == "train" else []
+            both.append(next((lowered[name] for name in wanted if name in lowered), None))
+        if both[0] is not None and both[1] is not None:
+            out[part] = (both[0], both[1])
+    return out
+
+
+def _array(array: ArrayFile, name: str, path: Path, room: Unpacked) -> np.ndarray:
+    """An array whose header was looked at before memory is taken for what it claims; never a pickle."""
+    with array.open() as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(file)
+        if kind.hasobject:
+            raise OdeumError(f"the array '{name}' of '{path}' holds pickled objects, which are not opened")
+        claimed = int(np.prod([int(side) for side in shape], dtype=object)) * kind.itemsize
+    if claimed > array.size:
+        raise OdeumError(f"the array '{name}' of '{path}' claims {claimed:,} bytes, more than there are")
+    room.take(claimed)
+    with array.open() as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _check_images(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    labels = labels.squeeze() if labels.ndim > 1 else labels
+    fits = images.ndim == 3 or (images.ndim == 4 and images.shape[-1] in (1, 3))
+    if images.dtype != np.uint8 or not fits or labels.ndim != 1 or len(labels) != len(images):
+        raise OdeumError(
+            f"'{path}' should hold images of bytes [n, height, width] or [n, height, width, 3] and labels [n], not "
+            f"{images.dtype} {list(images.shape)} and {list(labels.shape)}"
+        )
+
+
+def _folder(label: Any) -> str:
+    """A label as the name of a folder."""
+    text = str(label[0] if isinstance(label, list) else label)
+    return "".join(letter if letter.isalnum() or letter in " -_" else "_" for letter in text)[:100] or "_"

@@ -1,0 +1,145 @@
+"""The tokens of a pretrained model, from the files beside its weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odeum.errors import OdeumError, choose
+from odeum.lab.data.files import read_text
+from odeum.storage import read_json
+from odeum.tokens import Bpe, Listed, Tokens
+
+TOKEN_FORMS = ("wordpiece", "symbols", "numbers")
+SPECIAL_SPELLINGS = {
+    "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>"),
+    "first": ("[CLS]", "<s>"),
+    "last": ("[SEP]", "</s>"),
+}
+"""how others call the tokens that have a meaning of their own"""
+
+
+class FoundTokens(NamedTuple):
+    """Tokens, the numbers of the special ones by our names, and what a user should know."""
+
+    tokens: Tokens
+    special: dict[str, int]
+    notes: list[str]
+
+
+def read_pretrained_tokens(folder: Path | None, vocabulary: int, form: str | None = None) -> FoundTokens:
+    """As many as the model has; `form` says how those of a vocab.txt cut a text (none: recognised)."""
+    if form is not None:
+        choose(form, TOKEN_FORMS, "form of tokens")
+    notes: list[str] = []
+    tokens = None if folder is None or form == "numbers" else _read(folder, form)
+    if tokens is None:
+        notes.append("there is no tokenizer beside the weights: a token is written as its number, as in '17 4 9'")
+        tokens = Listed("symbols", [str(number) for number in range(vocabulary)])
+    if tokens.size > vocabulary:
+        raise OdeumError(f"the tokenizer has {tokens.size} tokens, but the model tells {vocabulary} apart")
+    tokens = _filled(tokens, vocabulary)
+    index = {tokens.token(number): number for number in range(vocabulary)}
+    special = {ours: index[name] for ours, names in SPECIAL_SPELLINGS.items() for name in names if name in index}
+    return FoundTokens(tokens, special, notes)
+
+
+class TextEnds(NamedTuple):
+    """Where the texts of a language model begin and end."""
+
+    start: int | None
+    """the token before the first one (none: no file names one that the model has)"""
+    told: bool
+    """whether it stands before every prompt"""
+    ends: list[int]
+    """tokens after which a text is over"""
+
+
+def text_ends(folder: Path | None, config: dict[str, Any], tokens: Tokens) -> TextEnds:
+    """As the library that wrote the files would have it: the settings of generation before those of the model."""
+    generation = _beside(folder, "generation_config.json")
+
+    def named(key: str) -> list[int]:
+        value = generation.get(key, config.get(key))
+        numbers = value if isinstance(value, list) else [value]
+        return [int(n) for n in numbers if isinstance(n, int) and 0 <= n < tokens.size]
+
+    ends = named("eos_token_id")
+    before = _before_a_text(tokens)
+    told = bool(_beside(folder, "tokenizer_config.json").get("add_bos_token", before is not None))
+    start = next(iter([*([] if before is None else [before]), *named("bos_token_id"), *ends]), None)
+    return TextEnds(start, told and isinstance(tokens, Bpe), ends)
+
+
+def _beside(folder: Path | None, name: str) -> dict[str, Any]:
+    return read_json(folder / name) if folder is not None and (folder / name).exists() else {}
+
+
+def _before_a_text(tokens: Tokens) -> int | None:
+    """The token that the tokenizer itself puts before a text."""
+    if not isinstance(tokens, Bpe):
+        return None
+    whole, bare = (tokens.tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
+    return whole[0] if len(whole) > len(bare) and whole[0] != bare[0] else None
+
+
+def _read(folder: Path, form: str | None) -> Tokens | None:
+    from tokenizers import Tokenizer
+
+    if (folder / "tokenizer.json").exists():
+        try:
+            return Bpe(Tokenizer.from_str(read_text(folder / "tokenizer.json")))
+        except Exception as error:  # whatever the library makes of it
+            raise OdeumError(f"'{folder / 'tokenizer.json'}' is no tokenizer ({error})") from None
+    if (folder / "vocab.txt").exists():
+        entries = read_text(folder / "vocab.txt").splitlines()
+        pieces = any(entry.startswith("##") for entry in entries)
+        return (
+            _word_pieces(folder, entries)
+            if (form or ("wordpiece" if pieces else "symbols")) == "wordpiece"
+            else (Listed("symbols", entries))
+        )
+    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        return _byte_level(folder)
+    return None
+
+
+def _word_pieces(folder: Path, entries: list[str]) -> Tokens:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    lower = bool(_beside(folder, "tokenizer_config.json").get("do_lower_case", True))
+    vocabulary = {entry: number for number, entry in enumerate(entries)}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    return Bpe(made)
+
+
+def _byte_level(folder: Path) -> Tokens:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    vocabulary = json.loads(read_text(folder / "vocab.json"))
+    lines = [
+        line.split(" ") for line in read_text(folder / "merges.txt").splitlines() if not line.startswith("#version")
+    ]
+    made = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=[(a, b) for a, b in (line for line in lines if len(line) == 2)])
+    )
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return Bpe(made)
+
+
+def _filled(tokens: Tokens, vocabulary: int) -> Tokens:
+    """With names for the numbers that a padded table has beyond its tokens."""
+    unused = [f"<unused {number}>" for number in range(tokens.size, vocabulary)]
+    if not unused:
+        return tokens
+    if isinstance(tokens, Listed):
+        return Listed(tokens.kind, [*tokens.entries, *unused])
+    assert isinstance(tokens, Bpe)
+    tokens.tokenizer.add_tokens(unused)
+    return Bpe(tokens.tokenizer)

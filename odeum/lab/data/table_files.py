@@ -1,0 +1,200 @@
+"""A table in a file: CSV, TSV or JSON, read alike to train on and to answer; columns by name, or recognised."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odeum.errors import OdeumError
+from odeum.lab.data.files import half_characters, read_lines, read_text, rows_of, table_rows
+
+TEXT_NAMES = (
+    "text sentence review content description comment message document body tweet question headline title input"
+)
+LABEL_NAMES = "label labels class category target sentiment polarity topic intent emotion tag y"
+PAIR_NAMES = "source src target tgt trg en de fr es it english german french"
+Columns = Sequence[str | int]
+"""columns by name, or by place from 0 where a table has no header"""
+
+
+class Understood(NamedTuple):
+    """Which columns of a table were taken for what."""
+
+    text: Columns = ()
+    label: str | int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The head of a table and its rows, each with its number in the file, so that a sentence can name it."""
+
+    path: Path
+    head: list[str]
+    rows: list[tuple[int, list[str]]]
+    headed: bool = True
+    """whether the names in the head stand in the file"""
+    nested: Mapping[str, int] = field(default_factory=dict)
+    """columns of JSON that hold lists or objects, and a row that does: no text, and no label"""
+
+    def without_header(self, names: list[str]) -> Table:
+        """The same table where the first row is a row like all others."""
+        return replace(self, head=names, rows=[(1, self.head), *self.rows], headed=False)
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """Where columns stand; a name that is not there is a sentence."""
+        for name in names:
+            if name not in self.head:
+                raise OdeumError(f"'{self.path}' has no column '{name}'; its columns are {self.columns()}")
+            if self.headed and (times := self.head.count(name)) > 1:
+                raise OdeumError(f"'{self.path}' has {times} columns named '{name}'; give each a name of its own")
+            if name in self.nested:
+                raise OdeumError(
+                    f"'{name}' in row {self.nested[name]} of '{self.path}' is a list or an object, neither a text nor "
+                    "a number; write what is meant as one value"
+                )
+        return [self.head.index(name) for name in names]
+
+    def columns(self) -> str:
+        """The names of the columns, for a sentence."""
+        return ", ".join(f"'{name[:40]}'" for name in self.head[:12]) + (" …" if len(self.head) > 12 else "")
+
+    def checked(self, places: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        """The rows that are not blank, each long enough and none with a column too many."""
+        for number, row in self.rows:
+            if not any(row):
+                continue
+            if len(row) <= max(places) or any(row[len(self.head) :]):
+                raise OdeumError(
+                    f"row {number} of '{self.path}' has {len(row)} columns where {len(self.head)} were expected"
+                )
+            yield number, row
+
+    def text(self, number: int, row: list[str], places: Sequence[int]) -> str:
+        """The text of a row: its columns joined by blanks."""
+        return " ".join(row[place] for place in places if row[place]).strip()
+
+
+class Chosen(NamedTuple):
+    """The columns that are used, by place."""
+
+    text: list[int]
+    label: int
+
+    def named(self, table: Table) -> Understood:
+        """The columns as another table of this kind has them."""
+        if not table.headed:
+            return Understood(list(self.text), self.label)
+        return Understood([table.head[i] for i in self.text], table.head[self.label])
+
+
+def open_table(path: Path) -> Table:
+    """Read a file as a table by its ending."""
+    if path.suffix.lower() in (".jsonl", ".json"):
+        return _json_table(path)
+    csv.field_size_limit(sys.maxsize)
+    try:
+        rows = list(table_rows(iter(rows_of(path)), path.suffix.lower()))
+    except csv.Error as error:
+        raise OdeumError(f"'{path}' is not a well-formed table: {error}") from None
+    return Table(path, rows[0] if rows else [], [(i, row) for i, row in enumerate(rows[1:], 2) if any(row)])
+
+
+def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[Table, Chosen]:
+    """The columns of text and label, given or recognised; a table of two columns may have no header."""
+    if not table.rows:
+        raise OdeumError(f"'{table.path}' has no rows below its first line")
+    texts, labels = find_text(table.head, text), find_label(table.head, label)
+    if texts is not None and labels is not None:
+        return table, Chosen(table.places(texts), table.places([labels])[0])
+    if len(table.head) == 2 and text is None and label is None:
+        distinct = [len({row[side] for _, row in table.rows if len(row) == 2}) for side in (0, 1)]
+        place = 0 if distinct[0] < distinct[1] else 1
+        if any(len(row) == 2 and row[place] == table.head[place] for _, row in table.rows):  # its label comes again
+            names = ["label", "text"] if place == 0 else ["text", "label"]
+            return table.without_header(names), Chosen([1 - place], place)
+    asked = [f"'{x}'" for x in (text, label) if x is not None]
+    what = f"no column {' or '.join(asked)}" if asked else "no recognised text and label column"
+    raise OdeumError(
+        f"'{table.path}' has {what}: its columns are {table.columns()}; name them with --data.text_column and "
+        "--data.label_column"
+    )
+
+
+def find_text(head: list[str], wanted: str | None) -> list[str] | None:
+    """The columns of the text: the one that is wanted, several joined by +, or one with a usual name."""
+    if wanted is None:
+        usual = _usual(head, TEXT_NAMES)
+        return None if usual is None else [usual]
+    names = [wanted] if wanted in head else wanted.split("+")
+    return names if all(name in head for name in names) else None
+
+
+def find_label(head: list[str], wanted: str | None) -> str | None:
+    """The column of the label: the one that is wanted, or one with a usual name."""
+    if wanted is None:
+        return _usual(head, LABEL_NAMES)
+    return wanted if wanted in head else None
+
+
+def looks_like_head(row: list[str]) -> bool:
+    """Whether a first row holds nothing but usual names of columns."""
+    usual = set(f"{TEXT_NAMES} {LABEL_NAMES} {PAIR_NAMES}".split())
+    return bool(row) and all(cell.strip().lower() in usual for cell in row)
+
+
+def _usual(head: list[str], names: str) -> str | None:
+    lowered = {name.strip().lower(): name for name in reversed(head)}
+    return next((lowered[name] for name in names.split() if name in lowered), None)
+
+
+def _json_table(path: Path) -> Table:
+    objects = _objects(path)
+    head = list(dict.fromkeys(key for _, item in objects for key in item))
+    nested = {key: number for number, item in objects for key, value in item.items() if isinstance(value, list | dict)}
+    rows = [(number, [_cell(item.get(key)) for key in head]) for number, item in objects]
+    return Table(path, head, rows, nested=nested)
+
+
+def _cell(value: Any) -> str:
+    """A value as a table has it; null, and the NaN by which libraries write what is missing, is an empty cell."""
+    return "" if value is None or value != value else str(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are its own: of two values of one name JSON keeps the last without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise OdeumError(f"says '{next(name for name in names if names.count(name) > 1)}' twice")
+    return found
+
+
+def _objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """An object a line, or one list of objects, each with the number of its line or its place in the list."""
+    whole = read_text(path).lstrip().startswith("[")
+    out: list[tuple[int, Any]] = []
+    for number, line in enumerate([read_text(path)] if whole else read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line, object_pairs_hook=_once)
+        except OdeumError as error:
+            raise OdeumError(f"line {number} of '{path}' {error}") from None
+        except json.JSONDecodeError as error:
+            raise OdeumError(f"line {error.lineno if whole else number} of '{path}' is not JSON: {error.msg}") from None
+        except (RecursionError, ValueError):
+            raise OdeumError(f"line {number} of '{path}' is no object with a text and a label") from None
+        if "\\u" in line and half_characters(json.dumps(item, ensure_ascii=False)):
+            raise OdeumError(
+                f"line {number} of '{path}' holds half of a character (\\ud800 to \\udfff), which is no text"
+            )
+        out += list(enumerate(item, 1)) if whole else [(number, item)]
+    if bad := [number for number, item in out if not isinstance(item, dict)]:
+        where = f"item {bad[0]}" if whole else f"line {bad[0]}"
+        raise OdeumError(f"'{path}' should hold objects with a text and a label, one a line, but {where} is none")
+    return out

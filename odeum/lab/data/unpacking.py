@@ -1,0 +1,237 @@
+"""Packed data as plain files in the cache: gzip, ZIP, Parquet, arrays of NumPy, what save_to_disk of `datasets` wrote.
+
+Whoever reads files then needs to know nothing of it. What is unpacked is counted while it is written, so that a small
+file cannot fill a disk; nothing is unpickled. What only looks packed is left to the sentences of `files`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import stat
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from odeum.errors import OdeumError, call
+from odeum.lab.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, regular
+from odeum.lab.data.homes import cache
+from odeum.settings.limits import Unpacked
+
+CHUNK = 1 << 20
+_ZIP = b"PK\x03\x04"
+
+
+def plain_files(path: Path, encoding: str | None = None) -> Path:
+    """The path itself, or where its content lies unpacked; texts of another encoding are turned into UTF-8."""
+    for fits, unpack, what in PACKED_FORMS:
+        if fits(path):
+            path = _kept(path, lambda packed, out, write=unpack: write(packed, out), what)
+            break
+    if encoding is None:
+        return path
+    try:
+        "".encode(encoding)
+    except (LookupError, UnicodeError):  # Python's `undefined` knows no letter at all
+        raise OdeumError(
+            f"unknown encoding '{encoding}'; give one that Python knows, such as latin-1 or utf-16"
+        ) from None
+    return _kept(path, lambda plain, out: _as_utf8(plain, out, encoding), f"text in {encoding}", encoding)
+
+
+def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str = "") -> Path:
+    """What a path holds, unpacked once for each of its states; processes that do it at once do not meet."""
+    home = cache() / "unpacked" / _state(path, more)
+    if not home.exists():
+        part = home.with_name(f"{home.name}.{os.getpid()}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        call(part, path)
+        try:
+            unpack(path, part)
+            part.rename(home)
+        except MemoryError:
+            raise
+        except Exception as error:  # bytes of a stranger, and libraries that each complain in their own way
+            if home.exists():  # another process was first
+                return _called(home, path)
+            if isinstance(error, OdeumError):
+                raise
+            raise OdeumError(f"'{path}' is {what} that cannot be read: {error}") from None
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return _called(home, path)
+
+
+def _called(home: Path, path: Path) -> Path:
+    """What was unpacked, which sentences name by its place in what was packed."""
+    inside = _inside(home)
+    call(home, path)
+    if inside.is_file() and path.suffix.lower() != ".zip":
+        call(inside, path)  # one file became one file
+    return inside
+
+
+def _state(path: Path, more: str) -> str:
+    """Of a file its size and time; of a folder those of all that is in it."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    return hashlib.blake2b(repr((str(path.resolve()), stats, more)).encode(), digest_size=12).hexdigest()
+
+
+def _inside(home: Path) -> Path:
+    """A folder or a file that is all there is stands for the whole."""
+    found = [p for p in home.iterdir() if not p.name.startswith((".", "__MACOSX"))]
+    return _inside(found[0]) if len(found) == 1 and found[0].is_dir() else found[0] if len(found) == 1 else home
+
+
+def _copy(source: BinaryIO, target: Path, room: Unpacked) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "wb") as out:
+        while chunk := source.read(CHUNK):
+            room.take(len(chunk))
+            out.write(chunk)
+
+
+def _begins(path: Path, start: bytes) -> bool:
+    """Whether a file was once of a form, cut or not."""
+    with open(path, "rb") as file:
+        return file.read(len(start)) == start
+
+
+# gzip
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in DATA_SUFFIXES and path.is_file()
+
+
+def _gunzip(path: Path, out: Path) -> None:
+    with gzip.open(regular(path)) as source:
+        _copy(source, out / path.stem, Unpacked(path))  # ty: ignore[invalid-argument-type]
+
+
+# ZIP
+
+
+def _is_zip(path: Path) -> bool:
+    if path.suffix.lower() != ".zip" or not path.is_file():
+        return False
+    return any(PurePosixPath(name).suffix.lower() in DATA_SUFFIXES for name in _names(path))
+
+
+def _names(path: Path) -> list[str]:
+    """What an archive holds; of one that is damaged a name of each form, so that it is opened and says so."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+        return ["?.txt", "?.npy"] if _begins(path, _ZIP) else []
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """An archive; its table stands at the end, so one that was cut has none."""
+    if not zipfile.is_zipfile(path):
+        raise OdeumError(f"'{path}' is a ZIP archive whose end is missing; copy or download it again")
+    return zipfile.ZipFile(path)
+
+
+def _unzip(path: Path, out: Path) -> None:
+    room = Unpacked(path)
+    with open_zip(path) as archive:
+        room.count(len(archive.infolist()))
+        names: set[str] = set()
+        for member in archive.infolist():
+            name = PurePosixPath(member.filename.replace("\\", "/"))
+            if member.filename in names:
+                raise OdeumError(f"'{path}' holds '{member.filename}' twice; which is meant?")
+            names.add(member.filename)
+            if member.is_dir():
+                continue
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise OdeumError(
+                    f"'{path}' holds '{member.filename}', a link, which is not followed; pack what it names"
+                )
+            if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
+                raise OdeumError(f"'{path}' holds '{member.filename}', which lies outside of it; it is not unpacked")
+            with archive.open(member) as source:
+                _copy(source, out / name, room)  # ty: ignore[invalid-argument-type]
+
+
+# encodings
+
+
+def _as_utf8(path: Path, out: Path, encoding: str) -> None:
+    """All texts and tables of a path; what has other endings goes along as it is."""
+    files = [p for p in sorted(path.rglob("*")) if p.is_file()] if path.is_dir() else [regular(path)]
+    for file in files:
+        target = out / (file.relative_to(path) if path.is_dir() else file.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix.lower() in IMAGE_SUFFIXES:
+            shutil.copyfile(file, target)
+            continue
+        try:
+            with (
+                open(file, encoding=encoding, newline="") as source,
+                open(target, "w", encoding="utf-8", newline="") as to,
+            ):
+                shutil.copyfileobj(source, to, CHUNK)
+        except UnicodeError as error:
+            raise OdeumError(f"'{file}' is not {encoding}: {error}; name another --data.encoding") from None
+
+
+def _lazily(name: str) -> Callable[[Path, Path], None]:
+    """A reader that needs NumPy or pyarrow: loaded when it is used."""
+
+    def unpack(path: Path, out: Path) -> None:
+        from odeum.lab.data import packed_tables
+
+        getattr(packed_tables, name)(path, out)
+
+    return unpack
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet" and path.is_file() and _begins(path, b"PAR1")
+
+
+def _is_arrays(path: Path) -> bool:
+    if path.suffix.lower() != ".npz" or not path.is_file():
+        return False
+    return any(name.endswith(".npy") for name in _names(path))
+
+
+def _is_array_folder(path: Path) -> bool:
+    """A folder of arrays and nothing else that could be data."""
+    if not path.is_dir():
+        return False
+    files = [file for file in path.iterdir() if not file.name.startswith(".")]
+    return bool(files) and all(file.suffix.lower() == ".npy" and file.is_file() for file in files)
+
+
+def _is_saved_dataset(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
+Form = tuple[Callable[[Path], bool], Callable[[Path, Path], None], str]
+PACKED_FORMS: tuple[Form, ...] = (
+    (_is_gzip, _gunzip, "a gzip file"),
+    (_is_zip, _unzip, "a ZIP archive"),
+    (_is_parquet, _lazily("unpack_parquet"), "a Parquet table"),
+    (_is_arrays, _lazily("unpack_arrays"), "a file of NumPy arrays"),
+    (_is_array_folder, _lazily("unpack_array_folder"), "a folder of NumPy arrays"),
+    (_is_saved_dataset, _lazily("unpack_saved_dataset"), "a data set of save_to_disk"),
+)
+"""how each is known, unpacked and named"""
+
+
+def lines_within(lines: Iterator[str], path: Path, room: Unpacked) -> None:
+    """Write lines, and count them."""
+    with open(path, "w", encoding="utf-8") as out:
+        for line in lines:
+            room.take(len(line))
+            out.write(line)

@@ -1,0 +1,217 @@
+"""Runs on other machines: Ray Core, or Slurm by submitit. All machines see the folder of the runs.
+
+Both hand a run to whatever process they have; how far it is, is read from its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odeum.errors import OdeumError
+from odeum.lab.launch.local import TRIES
+from odeum.lab.launch.spec import RunSpec
+from odeum.lab.launch.worker import Event, Tell, Worker
+from odeum.lab.train.settings import seconds_of
+
+if TYPE_CHECKING:
+    from odeum.lab.train.job import Job
+
+POLL = 1.0
+"""seconds between two looks"""
+
+_worker = Worker()  # of this process: Ray uses a process again for the next run
+
+
+def carry_out(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A run from its words, in whatever process this is; plain values, so that no class must travel."""
+    spec = {key: tuple(value) if key in ("source", "plugins") else value for key, value in spec.items()}
+    return tuple(_worker.carry_out(RunSpec(**spec), lambda event: None))
+
+
+class Ray:
+    """Ray Core: `address` of a running cluster, or none for one on this machine."""
+
+    def __init__(self, address: str | None, jobs: int | None, plugins: tuple[str, ...] = ()) -> None:
+        try:
+            ray: Any = import_module("ray")
+        except ImportError:
+            raise OdeumError("Ray is not installed; `pip install odeum[ray]`, or use --jobs on this machine") from None
+        self.ray = ray
+        self.jobs, self.plugins = jobs, plugins
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        except Exception as error:  # Ray raises several kinds, bare ones among them: a slow start, a path too long
+            where = "Ray could not be started here" if address is None else f"there is no Ray cluster at '{address}'"
+            raise OdeumError(f"{where}: {' '.join(str(error).split())}") from None
+        self.gpus = ray.cluster_resources().get("GPU", 0) > 0
+
+    def __enter__(self) -> Ray:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+        """Carry out these runs; Ray begins one again whose process or machine is gone."""
+        specs = [RunSpec.of(job, self.plugins) for job in jobs]
+        waiting, running = deque(enumerate(specs)), {}
+        ended: dict[int, Event] = {}
+        most = self.jobs or max(1, int(self.ray.cluster_resources().get("GPU" if self.gpus else "CPU", 1)))
+        try:
+            self._carry_out(specs, tell, waiting, running, ended, most)
+        except KeyboardInterrupt:  # each run continues from its last state
+            for reference in running:
+                self.ray.cancel(reference, force=True)
+        missing = Event("interrupted", {"sentence": "stopped", "code": 130})
+        return [ended.get(number, missing) for number in range(len(specs))]
+
+    def _carry_out(
+        self,
+        specs: Sequence[RunSpec],
+        tell: Tell,
+        waiting: deque[tuple[int, RunSpec]],
+        running: dict[Any, int],
+        ended: dict[int, Event],
+        most: int,
+    ) -> None:
+        while waiting or running:
+            while waiting and len(running) < most:
+                number, spec = waiting.popleft()
+                remote = self.ray.remote(
+                    num_cpus=spec.threads, num_gpus=int(self.gpus), max_retries=TRIES - 1, max_calls=0
+                )(carry_out)
+                running[remote.remote(asdict(spec))] = number
+            done, _ = self.ray.wait(list(running), timeout=POLL)
+            for reference in done:
+                number = running.pop(reference)
+                ended[number] = self._end(reference)
+                tell(number, ended[number])
+            for number in running.values():
+                for event in progress_of(specs[number]):
+                    tell(number, event)
+
+    def _end(self, reference: Any) -> Event:
+        try:
+            return Event(*self.ray.get(reference))
+        except self.ray.exceptions.LocalRayletDiedError:  # by which every run is lost, those to come too
+            raise OdeumError("Ray's own process on this machine is gone; the same command continues its runs") from None
+        except self.ray.exceptions.RayError as error:
+            first = str(error).strip().split("\n")[0]
+            return Event("failed", {"sentence": f"Ray lost the process of this run: {first}"})
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        self.ray.shutdown()
+
+
+class Slurm:
+    """submitit: a Slurm array on `partition` (none: the default one), or its local executor to try it out."""
+
+    def __init__(self, partition: str | None, jobs: int | None, folder: Path, plugins: tuple[str, ...] = ()) -> None:
+        try:
+            submitit: Any = import_module("submitit")
+        except ImportError:
+            raise OdeumError(
+                "submitit is not installed; `pip install odeum[slurm]`, or use --jobs on this machine"
+            ) from None
+        local = partition == "local"
+        try:
+            self.executor: Any = submitit.AutoExecutor(folder=folder / ".slurm", cluster="local" if local else "slurm")
+        except RuntimeError as error:
+            raise OdeumError(f"Slurm is not to be had here: {error}; --on slurm:local tries it without") from None
+        self.jobs = jobs or (1 if local else None)
+        self.plugins = plugins
+        self.parameters: dict[str, Any] = {"timeout_min": 24 * 60, "name": "odeum"}
+        if partition is not None and not local:
+            self.parameters["slurm_partition"] = partition
+
+    def __enter__(self) -> Slurm:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+        """Carry out these runs, as many at once as `jobs` says (none: as Slurm lets)."""
+        specs = [RunSpec.of(job, self.plugins) for job in jobs]
+        waiting = deque((number, 1) for number in range(len(specs)))
+        running: dict[int, tuple[Any, int]] = {}
+        ended: dict[int, Event] = {}
+        most = self.jobs or len(specs)
+        try:
+            while waiting or running:
+                self._submit(specs, waiting, running, most)
+                time.sleep(POLL)
+                for number, (job, tries) in list(running.items()):
+                    if not job.done():
+                        for event in progress_of(specs[number]):
+                            tell(number, event)
+                        continue
+                    del running[number]
+                    event = self._end(job)
+                    if event.kind == "lost" and tries < TRIES:
+                        tell(number, Event("said", {"text": f"{event.content['sentence']}; it is tried again"}))
+                        waiting.append((number, tries + 1))
+                        continue
+                    ended[number] = Event("failed", event.content) if event.kind == "lost" else event
+                    tell(number, ended[number])
+        except KeyboardInterrupt:
+            for job, _ in running.values():
+                job.cancel()
+            missing = Event("interrupted", {"sentence": "stopped", "code": 130})
+            return [ended.get(number, missing) for number in range(len(specs))]
+        return [ended[number] for number in range(len(specs))]
+
+    def _submit(
+        self, specs: Sequence[RunSpec], waiting: deque[tuple[int, int]], running: dict[int, tuple[Any, int]], most: int
+    ) -> None:
+        batch = []
+        while waiting and len(running) + len(batch) < most:
+            batch.append(waiting.popleft())
+        if not batch:
+            return
+        self.executor.update_parameters(cpus_per_task=specs[batch[0][0]].threads, **self.parameters)
+        jobs = self.executor.map_array(carry_out, [asdict(specs[number]) for number, _ in batch])
+        for (number, tries), job in zip(batch, jobs, strict=True):
+            running[number] = job, tries
+
+    def _end(self, job: Any) -> Event:
+        try:
+            return Event(*job.result())
+        except Exception as error:  # submitit raises several kinds for a job that is gone
+            first = str(error).strip().split("\n")[0]
+            return Event("lost", {"sentence": f"Slurm lost the process of this run: {first}"})
+
+    def close(self) -> None:
+        """Nothing is left to end."""
+
+
+def progress_of(spec: RunSpec) -> Iterator[Event]:
+    """How far a run is, from the last line of its metrics."""
+    path = Path(spec.directory) / "metrics.jsonl"
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            last = file.read().decode("utf-8", errors="replace").rstrip("\n").rsplit("\n", 1)[-1]
+        line = json.loads(last)
+    except (OSError, ValueError):
+        return
+    if not isinstance(line, dict):
+        return
+    numbers = {key: value for key, value in line.items() if isinstance(value, int | float)}
+    yield Event("progress", numbers | {"fraction": _fraction(spec.training, numbers)})
+
+
+def _fraction(training: dict[str, Any], numbers: dict[str, float]) -> float:
+    """How far a run is by whichever end it has."""
+    budget = seconds_of(training["budget"]) if training.get("budget") else None
+    ends = (("step", training.get("steps")), ("seconds", budget), ("macs", training.get("macs")))
+    key, end = next(((key, end) for key, end in ends if end), ("epoch", training["epochs"]))
+    return min(1.0, numbers.get(key, 0.0) / end)

@@ -1,0 +1,40 @@
+"""One run after the other in this very process: what torchrun needs, and what --jobs 1 means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from odeum.lab.launch.worker import Event, Tell, attempt, finish
+from odeum.lab.train.distributed import ranks
+
+if TYPE_CHECKING:
+    from odeum.lab.train.job import Job
+
+
+class Inline:
+    """The launcher without processes: a run that fails does not stop the others, Ctrl-C does.
+
+    Under torchrun all processes work on one run, so what stops it stops the call: no process goes on alone.
+    """
+
+    def __enter__(self) -> Inline:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Nothing is left to end."""
+
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+        """Carry out these runs; how each ended, in their order."""
+        ended: list[Event] = []
+        for number, job in enumerate(jobs):
+
+            def listen(event: Event, number: int = number) -> None:
+                tell(number, event)
+
+            event = attempt(job, listen) if ranks.size() > 1 else finish(lambda job=job: job, listen)
+            tell(number, event)
+            ended.append(event)
+            if event.kind == "interrupted":
+                return [*ended, *[event] * (len(jobs) - len(ended))]
+        return ended

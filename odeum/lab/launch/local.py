@@ -1,0 +1,214 @@
+"""Runs side by side on this machine: a few processes that are reused, cores and GPUs dealt out among them."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from odeum.errors import OdeumError
+from odeum.lab.launch.spec import RunSpec
+from odeum.lab.launch.worker import Event, Tell, serve
+
+if TYPE_CHECKING:
+    from odeum.lab.train.job import Job
+
+TRIES = 3
+"""how often a run is begun whose process died: it continues from its last state each time"""
+GRACE = 60.0
+"""seconds in which a worker that was asked to stop may save its state"""
+
+
+def cores() -> int:
+    """That this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def gpus() -> list[str]:
+    """Their names as CUDA_VISIBLE_DEVICES takes them; looked for without making a context."""
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in given.split(",") if name.strip()]
+    with contextlib.suppress(OSError):
+        return sorted(name[6:] for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit())
+    return []
+
+
+def threads_for(runs: int) -> int:
+    """Threads of each run of a plan: fixed by the number of runs and cores, not by how many go on at once."""
+    return max(1, cores() // max(runs, 1))
+
+
+def jobs_for(asked: str | int, threads: int) -> int:
+    """`auto`: as many processes as there are GPUs or, without any, as cores for their threads."""
+    if asked != "auto":
+        number = int(asked)
+        if number < 1:
+            raise OdeumError(f"--jobs should be auto or a number of processes from 1 on, not {asked}")
+        return number
+    return len(gpus()) or max(1, cores() // threads)
+
+
+@dataclass
+class Process:
+    """A worker and what it is doing."""
+
+    process: Any
+    connection: Connection
+    run: int | None = None
+    tries: dict[int, int] = field(default_factory=dict)
+
+
+class Local:
+    """As many worker processes as `jobs`, spawned once and reused; a context manager that ends them."""
+
+    def __init__(self, jobs: int, plugins: tuple[str, ...] = ()) -> None:
+        self.jobs = jobs
+        self.plugins = plugins
+        self.workers: list[Process] = []
+        self.stopping = False
+        self._gpus = gpus()
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+        """Carry out these runs; how each ended, in their order. After an interruption: all that did."""
+        return self.run_specs([RunSpec.of(job, self.plugins) for job in jobs], tell)
+
+    def run_specs(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]:
+        """The same from words."""
+        waiting = deque(range(len(specs)))
+        ended: dict[int, Event] = {}
+        tries = dict.fromkeys(waiting, 0)
+        try:
+            while len(ended) < len(specs) and not (self.stopping and not self._busy()):
+                while waiting and not self.stopping and (worker := self._free(len(waiting))):
+                    worker.run = waiting.popleft()
+                    tries[worker.run] += 1
+                    with contextlib.suppress(OSError):  # it has just died: seen below
+                        worker.connection.send(specs[worker.run])
+                for worker in self._ready():
+                    number = worker.run
+                    event = self._hear(worker)
+                    if number is None or event is None:
+                        continue
+                    if event.kind == "died":
+                        if tries[number] < TRIES and not self.stopping:
+                            tell(number, Event("said", {"text": f"{event.content['sentence']}; it is tried again"}))
+                            waiting.appendleft(number)
+                            continue
+                        event = Event("failed", event.content)
+                    if event.ends:
+                        worker.run = None
+                        ended[number] = event
+                    tell(number, event)
+        except KeyboardInterrupt:
+            self.stop()
+            return self._drain(specs, tell, ended)
+        return self._in_order(specs, ended)
+
+    def stop(self) -> None:
+        """Ask every run to save its state and to stop."""
+        self.stopping = True
+        for worker in self._busy():
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(worker.process.pid, signal.SIGTERM)
+
+    def close(self) -> None:
+        """End the workers: those that are idle at once, the others after they have saved."""
+        self.stop()
+        for worker in self.workers:
+            with contextlib.suppress(OSError):
+                worker.connection.send(None)
+        until = time.monotonic() + GRACE
+        for worker in self.workers:
+            worker.process.join(max(0.1, until - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.connection.close()
+        self.workers = []
+
+    def _busy(self) -> list[Process]:
+        return [worker for worker in self.workers if worker.run is not None]
+
+    def _free(self, wanted: int) -> Process | None:
+        """An idle worker, or a new one while there may be more."""
+        for worker in self.workers:
+            if worker.run is None:
+                return worker
+        return self._spawn() if len(self.workers) < min(self.jobs, wanted + len(self.workers)) else None
+
+    def _spawn(self) -> Process:
+        context = multiprocessing.get_context("spawn")
+        mine, theirs = context.Pipe()
+        environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores()))}
+        if self._gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[len(self.workers) % len(self._gpus)]
+        process = context.Process(target=serve, args=(theirs, environment), daemon=True)
+        before = {name: os.environ.get(name) for name in environment}
+        os.environ.update(environment)  # libraries read these when they are loaded, before the worker's own code
+        try:
+            process.start()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name)
+                else:
+                    os.environ[name] = value
+        theirs.close()
+        worker = Process(process, mine)
+        self.workers.append(worker)
+        return worker
+
+    def _ready(self, timeout: float | None = None) -> list[Process]:
+        """The workers that have something to tell, or have died."""
+        handles = {worker.connection: worker for worker in self.workers}
+        handles |= {worker.process.sentinel: worker for worker in self.workers}
+        found = wait(list(handles), timeout)
+        return list({id(handles[handle]): handles[handle] for handle in found}.values())  # ty: ignore[invalid-argument-type]
+
+    def _hear(self, worker: Process) -> Event | None:
+        """The next event of a worker; a worker that died says so by its silence, and is forgotten."""
+        with contextlib.suppress(EOFError, OSError):
+            if worker.connection.poll():
+                return worker.connection.recv()
+        if worker.process.is_alive():
+            return None
+        worker.process.join()
+        self.workers.remove(worker)
+        code = worker.process.exitcode
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return Event("died", {"sentence": f"the process of this run ended by {how}"})
+
+    def _drain(self, specs: Sequence[RunSpec], tell: Tell, ended: dict[int, Event]) -> list[Event]:
+        """Hear out what saves its state."""
+        until = time.monotonic() + GRACE
+        while self._busy() and time.monotonic() < until:
+            for worker in self._ready(1.0):
+                number = worker.run
+                event = self._hear(worker)
+                if event is not None and number is not None and (event.ends or event.kind == "died"):
+                    worker.run = None
+                    if event.kind == "interrupted":  # by our own SIGTERM; what ended the whole was Ctrl-C
+                        event = Event("interrupted", {**event.content, "code": 130})
+                    ended[number] = event
+                    tell(number, event)
+        return self._in_order(specs, ended)
+
+    def _in_order(self, specs: Sequence[RunSpec], ended: dict[int, Event]) -> list[Event]:
+        missing = Event("interrupted", {"sentence": "stopped", "code": 130})
+        return [ended.get(number, missing) for number in range(len(specs))]

@@ -1,0 +1,164 @@
+"""What carries out runs: one after the other in one process, so that start-up and data are paid for once."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odeum.lab.launch.spec import RunSpec
+
+if TYPE_CHECKING:
+    from odeum.lab.train.job import Job
+
+
+class Event(NamedTuple):
+    """What a run tells while it goes on, and once when it ends (one of FINAL_EVENTS)."""
+
+    kind: str
+    content: dict[str, Any]
+
+    @property
+    def ends(self) -> bool:
+        return self.kind in FINAL_EVENTS
+
+
+FINAL_EVENTS = ("done", "diverged", "cut off", "interrupted", "failed")
+Listen = Callable[[Event], None]
+Tell = Callable[[int, Event], None]
+"""of the run with this number"""
+
+
+class Reporting:
+    """Stands for the progress line of a run: tells a listener instead of a terminal."""
+
+    def __init__(self, listen: Listen, every: float = 0.5) -> None:
+        self.listen = listen
+        self.every = every
+        self.quiet = False
+        self.last = 0.0
+
+    def update(self, **numbers: float) -> None:
+        now = time.monotonic()
+        if not self.quiet and now - self.last >= self.every:
+            self.last = now
+            self.listen(Event("progress", numbers))
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self.listen(Event("said", {"text": text}))
+
+    def metrics(self, step: int, metrics: dict[str, Any]) -> None:
+        if not self.quiet:
+            self.listen(Event("metrics", {"step": step, **metrics}))
+
+
+class Worker:
+    """Carries out runs and remembers the data of the last one."""
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._task: Any = None
+
+    def task(self, spec: RunSpec) -> Any:
+        """The data of a run; runs of one comparison share it."""
+        key = json.dumps([spec.source, spec.kind, spec.options])
+        if key != self._key:
+            from odeum.lab.tasks import open_task
+
+            self._task = None  # two at once may not fit into memory
+            self._task = open_task(*spec.source, kind=spec.kind, **spec.options)
+            self._key = key
+        return self._task
+
+    def carry_out(self, spec: RunSpec, listen: Listen) -> Event:
+        """A run from its words."""
+        from odeum.registry.plugins import load_installed, load_plugin
+
+        def job() -> Job:
+            load_installed()
+            for plugin in spec.plugins:
+                load_plugin(plugin)
+            return spec.job(self.task)
+
+        return finish(job, listen)
+
+
+def finish(job: Callable[[], Job], listen: Listen) -> Event:
+    """How a run ended, whatever ends it: the other runs go on."""
+    from odeum.errors import OdeumError
+    from odeum.lab.train.interrupt import Interrupted
+
+    try:
+        return attempt(job(), listen)
+    except Interrupted as stop:
+        return Event("interrupted", {"sentence": str(stop), "code": stop.code})
+    except KeyboardInterrupt:
+        return Event("interrupted", {"sentence": "interrupted", "code": 130})
+    except OdeumError as error:
+        return Event("failed", {"sentence": str(error)})
+    except Exception as error:  # a bug of ours or of a plugin, told in full
+        import traceback
+
+        text = traceback.format_exc()
+        return Event("failed", {"sentence": f"{type(error).__name__}: {error}", "traceback": text})
+
+
+def attempt(job: Job, listen: Listen) -> Event:
+    """Train, or continue, or find it done. A run that diverged is a result, and would diverge again."""
+    from odeum.errors import CutOff, Diverged
+    from odeum.lab.train.distributed.ranks import is_main
+    from odeum.lab.train.run import train
+    from odeum.storage import write_json
+
+    lost = {job.task.metric: math.nan, "loss": math.nan}
+    try:
+        return Event("done", train(job, Reporting(listen)))
+    except CutOff as error:
+        return Event("cut off", {"sentence": str(error), "valid": lost, "test": lost})
+    except Diverged as error:
+        result = {"failed": str(error), "valid": lost, "test": lost}
+        if is_main():
+            write_json(job.directory / "result.json", result)
+        return Event("diverged", {"sentence": str(error), **result})
+
+
+def serve(connection: Connection, environment: dict[str, str]) -> None:
+    """The life of a worker process: specs come, events go; None, or a parent that is gone, ends it."""
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; it sends SIGTERM, which saves and stops
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    worker = Worker()
+
+    def tell(event: Event) -> None:
+        try:
+            connection.send(event)
+        except OSError:  # nobody listens any more: save and stop
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    while True:
+        try:
+            spec = connection.recv()
+        except (EOFError, OSError):
+            return
+        if spec is None:
+            return
+        tell(worker.carry_out(spec, tell))
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _follow(parent: Any) -> None:
+    """A parent that was killed cannot say so: stop as it would have asked."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,239 @@
+"""A paper's table as data: rows, the published figures, what is claimed of which two rows, at two scales; no torch.
+
+A row and a scale decide a run but for its seed. What decides it, beside the defaults of its settings, is its
+`identity`; the short hash of that is how a result is found again, so two tables that ask for the same run share it,
+and a recipe that changes asks for new runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from odeum.errors import OdeumError, choose
+from odeum.kinds import NAMED
+from odeum.lab.study.metric import Margin, Metric, metric_named
+from odeum.lab.study.seeds import Seeds
+from odeum.lab.train.settings import MAY_CHANGE, Training
+from odeum.registry.spelling import parse, spell
+from odeum.settings.model import Model
+from odeum.storage import slug
+
+SCALES = ("laptop", "paper")
+THREE_LOOKS = Seeds(12, auto=True)
+"""after 3, 6 and 12 seeds"""
+REST_SEEDS = 3
+"""of a row that carries no claim"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rows on one data set share at one scale."""
+
+    data: str
+    """a named set"""
+    model: Model
+    """with what the data decides (classes, vocabulary), so that costs are known without reading it"""
+    training: Training
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """of the data"""
+    ours: tuple[str, ...] = ()
+    """what the paper leaves open, or what is smaller here: our choice and the reason"""
+    steps_an_epoch: int = 0
+    """of the whole set at this batch size, where the training is told in epochs: for estimates alone"""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line of a table."""
+
+    name: str
+    """how --rows and claims call it"""
+    architecture: str
+    setting: str
+    """the name of a setting, at every scale"""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """what differs from the setting's model"""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """what differs from the setting's recipe"""
+    length: float = 1.0
+    """of the training, as a share of the setting's"""
+    feedforward: float = 1.0
+    """width of the feed-forward, as a share of the setting's"""
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """the published figures by metric, as this metric is counted here (accuracy: 0.6602)"""
+    control: bool = False
+    """a row that the paper lacks"""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said of two rows; its verdict is read off the paired difference."""
+
+    text: str
+    first: str
+    second: str
+    kind: Literal["better", "comparable"] = "better"
+    """the first is better; or it is not worse by more than the margin"""
+    ours: bool = False
+    """a question that the paper does not ask"""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.first, self.second
+
+
+@dataclass(frozen=True)
+class CostClaim:
+    """What is said of what two rows cost: the first at most this share of the second."""
+
+    text: str
+    first: str
+    second: str
+    quantity: Literal["parameters", "step"]
+    """parameters; or the time of a training step, taken in turns"""
+    at_most: float
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table, or a figure, of a paper."""
+
+    name: str
+    title: str
+    metric: str
+    """what decides"""
+    split: Literal["valid", "test"]
+    margin: Margin
+    """what matters, said before the runs"""
+    rows: tuple[TableRow, ...]
+    claims: tuple[Claim, ...]
+    scales: Mapping[str, Mapping[str, Setting]]
+    """settings by scale and name"""
+    costs: tuple[CostClaim, ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
+    """(part, metric) pairs that are shown and not judged"""
+    seeds: Seeds = THREE_LOOKS
+    """when words are said of the claims"""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [row.name for row in self.rows]
+        if len({*names}) < len(names):
+            raise OdeumError(f"two rows of {self.name} have one name: {', '.join(names)}")
+        for claim in (*self.claims, *self.costs):
+            for name in (claim.first, claim.second):
+                choose(name, names, f"row of {self.name}")
+        pairs = [claim.pair for claim in self.claims]
+        if len({*pairs}) < len(pairs):
+            raise OdeumError(f"two claims of {self.name} are about one pair of rows")
+        for row in self.rows:
+            for settings in self.scales.values():
+                choose(row.setting, settings, f"setting of the row '{row.name}'")
+
+    @property
+    def judged(self) -> Metric:
+        return metric_named(self.metric)
+
+    def row(self, name: str) -> TableRow:
+        return {row.name: row for row in self.rows}[
+            choose(name, [row.name for row in self.rows], f"row of {self.name}")
+        ]
+
+    def select(self, rows: str | None) -> tuple[TableRow, ...]:
+        """`claims`, `all`, or names with commas between; those that carry a claim come first.
+
+        A name that is no row's own stands for those that begin or end with it: `sequential` of sequential-0 and
+        sequential-0.1, `transformer` of imdb-transformer and ag-transformer; or else for those of that architecture.
+        """
+        known = [row.name for row in self.rows]
+        claimed = {name for claim in self.claims for name in claim.pair}
+        ordered = sorted(self.rows, key=lambda row: row.name not in claimed)
+        if rows is None or rows == "all":
+            return tuple(ordered)
+        if rows == "claims":
+            return tuple(row for row in ordered if row.name in claimed)
+        names = [name.strip() for name in rows.split(",") if name.strip()]
+        if not names:
+            raise OdeumError(f"--rows '{rows}' names no row; say claims, all, or some of {', '.join(known)}")
+        found = [row for name in names for row in self._like(name)]
+        return tuple({row.name: row for row in found}.values())
+
+    def _like(self, name: str) -> list[TableRow]:
+        if any(row.name == name for row in self.rows):
+            return [self.row(name)]
+        near = [row for row in self.rows if row.name.startswith(f"{name}-") or row.name.endswith(f"-{name}")]
+        return near or [row for row in self.rows if row.architecture == name] or [self.row(name)]
+
+    def published(self, claim: Claim) -> float | None:
+        """The difference that the paper prints."""
+        first, second = (self.row(name).paper.get(self.metric) for name in claim.pair)
+        return None if first is None or second is None else first - second
+
+
+@dataclass(frozen=True)
+class RowRecipe:
+    """What decides the runs of a row at a scale, but for the seed."""
+
+    data: str
+    options: Mapping[str, Any]
+    architecture: str
+    """its canonical spelling"""
+    model: Model
+    training: Training
+
+    @property
+    def kind(self) -> str:
+        return NAMED[self.data]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As JSON has it: what differs from the defaults, so that a new option with an old meaning changes nothing."""
+        content = {
+            "data": self.data,
+            "options": dict(self.options),
+            "architecture": self.architecture,
+            "model": {"kind": type(self.model).__name__, **_changes(self.model)},
+            "training": {key: v for key, v in _changes(self.training).items() if key not in MAY_CHANGE},
+        }
+        return json.loads(json.dumps(content))
+
+    @property
+    def key(self) -> str:
+        """data/architecture-hash: where its runs and its results lie."""
+        text = json.dumps(self.identity, sort_keys=True)
+        return (
+            f"{slug(self.data)}/{slug(self.architecture)}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        )
+
+
+def _changes(settings: Any) -> dict[str, Any]:
+    default = type(settings)()
+    return {
+        f.name: asdict(settings)[f.name]
+        for f in fields(settings)
+        if getattr(settings, f.name) != getattr(default, f.name)
+    }
+
+
+def recipe_of(table: PaperTable, row: TableRow, scale: str) -> RowRecipe:
+    """The row at this scale."""
+    setting = table.scales[choose(scale, table.scales, f"scale of {table.name}")][row.setting]
+    training = setting.training
+    if row.length != 1.0:
+        steps = None if training.steps is None else max(1, round(row.length * training.steps))
+        training = replace(training, steps=steps, epochs=row.length * training.epochs)
+    model = setting.model
+    if row.feedforward != 1.0:
+        model = replace(model, hidden=round(row.feedforward * (model.hidden or 4 * model.width)))
+    return RowRecipe(
+        data=setting.data,
+        options=setting.options,
+        architecture=spell(parse(row.architecture)),
+        model=replace(model, **row.model),
+        training=replace(training, **row.training),
+    )

@@ -1,0 +1,232 @@
+"""Dutta et al. 2021, TransEvolve (arXiv 2109.15142): its own tables could not be read, only the claims of its abstract.
+
+The claims: on WMT14 En-Fr better than Transformer-base by 1.4 BLEU with 10 % fewer parameters, elsewhere comparable; on
+all encoder-only tasks better than the Transformer, with half of the parameters and three times the training speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from odeum.lab.papers.base import Claim, CostClaim, PaperTable, Setting, TableRow
+from odeum.lab.papers.zhong2022_scales import PAIR_SCALES
+from odeum.lab.study.metric import POINT, Margin
+from odeum.lab.train.settings import Training
+from odeum.settings.model import Classification, Translation
+
+VARIANTS = {
+    "full-1": "transevolve:full-1",
+    "full-2": "transevolve:full-2",
+    "random-1": "transevolve:random-1",
+    "random-1-published": "transevolve:random-1,rotation=published",
+    "random-2": "transevolve:random-2",
+}
+TRANSFORMER = "the Transformer is pre-norm, as TransEvolve's layers are: one thing differs"
+
+
+def _variants(setting: str, prefix: str = "", **model: object) -> tuple[TableRow, ...]:
+    """The Transformer, every variant of TransEvolve, and the controls that the paper lacks."""
+
+    def row(name: str, architecture: str, control: bool = False, about: str = "", **changes: object) -> TableRow:
+        return TableRow(f"{prefix}{name}", architecture, setting, {**model, **changes}, control=control, about=about)
+
+    return (
+        row("transformer", "sequential", about=TRANSFORMER),
+        *(row(name, architecture) for name, architecture in VARIANTS.items()),
+        row("full-1-parallel", "transevolve:full-1,method=euler", True),
+        row("full-1-rk4", "transevolve:full-1,method=rk4", True),
+        TableRow(
+            f"{prefix}transformer-narrow",
+            "sequential",
+            setting,
+            dict(model),
+            feedforward=0.7,
+            control=True,
+            about="about as many parameters in its layers as full-1",
+        ),
+    )
+
+
+def _costs(prefix: str) -> tuple[CostClaim, ...]:
+    """Half of the parameters, and three times the speed of training; the abstract does not say of which variant."""
+    name, beside = f"{prefix}random-1", f"{prefix}transformer"
+    return (
+        CostClaim("random-1 has half of the parameters", name, beside, "parameters", 0.5),
+        CostClaim("random-1 trains three times as fast", name, beside, "step", 1 / 3),
+        CostClaim("full-1 trains three times as fast", f"{prefix}full-1", beside, "step", 1 / 3),
+    )
+
+
+def _text(width: int, heads: int, dropout: float, **facts: int) -> Classification:
+    return Classification(width=width, heads=heads, depth=6, activation="relu", dropout=dropout, **facts)  # ty: ignore
+
+
+_RECIPE = Training(steps=500, batch_size=32, warmup=0.1, weight_decay=0.05, evaluate_every=500)
+_SWEPT = "the rate is the best of the Transformer in `dutta2021/rates`"
+_PUBLISHED = Training(
+    epochs=10, batch_size=64, learning_rate=5e-4, schedule="inverse-sqrt", warmup=4000, weight_decay=0.0, beta2=0.999
+)
+_OPEN = (
+    "rate, warm-up, batch, length and epochs are no part of the published code: ours",
+    "256 wide, 8 heads, 6 layers, dropout 0.1 are the published code's",
+)
+TEXTS = {
+    "laptop": {
+        "imdb": Setting(
+            data="imdb",
+            options={"vocabulary": 8000, "length": 96, "test_examples": 5000},
+            model=_text(64, 4, 0.1, vocabulary=8000, length=96, classes=2),
+            training=replace(_RECIPE, learning_rate=4e-3),
+            ours=("64 wide instead of 256, the first 96 words, 500 steps of 32, 5000 of the test texts", _SWEPT),
+        ),
+        "ag_news": Setting(
+            data="ag_news",
+            options={"vocabulary": 8000, "length": 48},
+            model=_text(64, 4, 0.1, vocabulary=8000, length=48, classes=4),
+            training=replace(_RECIPE, learning_rate=8e-3),
+            ours=(
+                "20,000 of the 120,000 training texts, 64 wide instead of 256, the first 48 words, 500 steps of 32",
+                _SWEPT,
+            ),
+        ),
+    },
+    "paper": {
+        "imdb": Setting(
+            data="imdb",
+            options={"vocabulary": 20_002, "length": 512},
+            model=_text(256, 8, 0.1, vocabulary=20_002, length=512, classes=2),
+            training=_PUBLISHED,
+            steps_an_epoch=352,
+            ours=_OPEN,
+        ),
+        "ag_news": Setting(
+            data="ag_news",
+            options={"vocabulary": 30_522, "length": 128, "tokens": "bpe"},
+            model=_text(256, 8, 0.1, vocabulary=30_522, length=128, classes=4),
+            training=_PUBLISHED,
+            steps_an_epoch=1687,
+            ours=(*_OPEN, "a BPE of our own with as many tokens as the code's word pieces"),
+        ),
+    },
+}
+
+TEXT_CLASSES = PaperTable(
+    name="dutta2021/classification",
+    title="TransEvolve and the Transformer on IMDB and AG News",
+    metric="accuracy",
+    split="test",
+    margin=POINT,
+    rows=(*_variants("imdb", "imdb-"), *_variants("ag_news", "ag-")),
+    claims=tuple(
+        Claim(f"{name} beats the Transformer on {data}", f"{prefix}{name}", f"{prefix}transformer")
+        for prefix, data in (("ag-", "AG News"), ("imdb-", "IMDB"))
+        for name in ("full-1", "random-1")
+    ),
+    costs=tuple(cost for prefix in ("ag-", "imdb-") for cost in _costs(prefix)),
+    scales=TEXTS,
+)
+
+LONG_TEXTS = {
+    "laptop": {
+        "listops": Setting(
+            data="listops",
+            options={"max_length": 80},
+            model=_text(64, 4, 0.0, vocabulary=17, length=80, classes=10),
+            training=Training(steps=600, batch_size=32, learning_rate=2e-3, warmup=0.1, evaluate_every=600),
+            ours=("expressions of 20 to 80 tokens instead of 500 to 2000, 64 wide instead of 256, 600 steps of 32",),
+        ),
+        "bytes": Setting(
+            data="imdb-bytes",
+            options={"length": 256, "test_examples": 5000},
+            model=_text(64, 4, 0.1, vocabulary=257, length=256, classes=2),
+            training=Training(steps=400, batch_size=16, learning_rate=2e-3, warmup=0.1, evaluate_every=400),
+            ours=("the first 256 bytes, 64 wide instead of 256, 400 steps of 16, 5000 of the test texts",),
+        ),
+    },
+    "paper": {
+        "listops": Setting(
+            data="listops",
+            options={"long": True},
+            model=_text(256, 8, 0.1, vocabulary=17, length=2000, classes=10),
+            training=_PUBLISHED,
+            steps_an_epoch=1500,
+            ours=(*_OPEN, "Long Range Arena's generator; the code's own files cannot be made from what is published"),
+        ),
+        "bytes": Setting(
+            data="imdb-bytes",
+            options={"length": 4096},
+            model=_text(256, 8, 0.1, vocabulary=257, length=4096, classes=2),
+            training=_PUBLISHED,
+            steps_an_epoch=352,
+            ours=_OPEN,
+        ),
+    },
+}
+LONG_SEQUENCES = PaperTable(
+    name="dutta2021/long",
+    title="TransEvolve and the Transformer on long sequences: ListOps and the bytes of IMDB",
+    metric="accuracy",
+    split="test",
+    margin=POINT,
+    rows=(*_variants("listops", "listops-"), *_variants("bytes", "bytes-")),
+    claims=tuple(
+        Claim(f"{name} beats the Transformer on ListOps", f"listops-{name}", "listops-transformer")
+        for name in ("full-1", "random-1")
+    ),
+    costs=_costs("listops-"),
+    scales=LONG_TEXTS,
+)
+
+_SMALL = PAIR_SCALES["laptop"]["pairs"]
+
+
+def _large(data: str, vocabulary: int) -> Setting:
+    return Setting(
+        data=data,
+        options={"vocabulary": vocabulary, "length": 256, "beam": 4},
+        model=Translation(width=512, heads=8, depth=6, hidden=2048, activation="relu", vocabulary=vocabulary),
+        training=Training(
+            steps=300_000,
+            batch_size=25_000,
+            learning_rate=5e-4,
+            schedule="inverse-sqrt",
+            warmup=16_000,
+            weight_decay=0.0,
+            clip=0.0,
+            label_smoothing=0.1,
+        ),
+        ours=(
+            "512, 2048, 8 heads, 6 + 6 layers, dropout 0.1, smoothing 0.1 are the published code's; true rate and "
+            "batch are not recorded there",
+        ),
+    )
+
+
+TRANSLATIONS = PaperTable(
+    name="dutta2021/translation",
+    title="TransEvolve and the Transformer on translation",
+    metric="loss",
+    split="valid",
+    margin=Margin(0.01, relative=True),
+    rows=(*_variants("en-de", "de-", dropout=0.1), *_variants("en-fr", "fr-", dropout=0.1)),
+    claims=(
+        Claim("full-1 keeps the Transformer's quality (en-de)", "de-full-1", "de-transformer", "comparable"),
+        Claim("random-1 keeps the Transformer's quality (en-de)", "de-random-1", "de-transformer", "comparable"),
+        Claim("full-1 beats the Transformer (en-fr)", "fr-full-1", "fr-transformer"),
+    ),
+    costs=(
+        CostClaim("full-1 has 10 % fewer parameters", "de-full-1", "de-transformer", "parameters", 0.9),
+        CostClaim("full-1 takes no longer a step", "de-full-1", "de-transformer", "step", 1.0),
+        CostClaim("random-1 takes no longer a step", "de-random-1", "de-transformer", "step", 1.0),
+    ),
+    scales={
+        "laptop": {
+            "en-de": _SMALL,
+            "en-fr": Setting("multi30k-en-fr", _SMALL.model, _SMALL.training, _SMALL.options, _SMALL.ours),
+        },
+        "paper": {"en-de": _large("wmt14-en-de", 33_719), "en-fr": _large("wmt14-en-fr", 31_460)},
+    },
+    beside=(("test", "bleu"),),
+    notes=("The validation loss decides; SacreBLEU, detokenised, on the test part is shown beside it.",),
+)
+DUTTA2021 = (TEXT_CLASSES, LONG_SEQUENCES, TRANSLATIONS)

@@ -1,0 +1,1 @@
+"""Many runs compared: design, statistics, verdicts, tables, plots and the page."""

@@ -1,0 +1,112 @@
+"""What a comparison will cost, told before it begins, from the measured pace of each architecture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odeum.lab.launch.local import cores
+from odeum.lab.study.pace import Pace
+from odeum.lab.train.job import Job, facts_of, macs_per_step
+from odeum.lab.train.progress import clock_time
+from odeum.lab.train.settings import seconds_of
+
+LOOKS = 10
+"""evaluations during a run, unless its recipe says another number"""
+NOTICEABLY_BUSY = 1.5
+"""times the duration, from which the work of others is mentioned"""
+WORTH_TELLING = 60.0
+"""seconds below which nobody minds"""
+LONG = 2 * 3600.0
+"""seconds from which a cheaper question is suggested"""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The cost of the runs that are not there yet."""
+
+    runs: int
+    there: int
+    """runs that have ended already"""
+    seconds: float
+    """of all of them, as many at once as there are jobs"""
+    dearest: tuple[str, float]
+    """the architecture with the longest run, and its seconds"""
+    memory: int
+    """bytes of one process"""
+    jobs: int
+    at_most: bool
+    """whether the rows that are decided will stop earlier"""
+    busy: float = 1.0
+    """how much longer it takes beside the work of others that goes on now"""
+
+    def lines(self) -> list[str]:
+        """For people: what will be done, what it takes, and what would take less."""
+        done = f" ({self.there} of them there already)" if self.there else ""
+        total = f"{self.runs + self.there} run{'' if self.runs + self.there == 1 else 's'}{done}"
+        if not self.runs:
+            return [f"{total}: nothing is left to train"]
+        name, longest = self.dearest
+        size = f"{self.memory / 1e9:.1f} GB" if self.memory >= 1e9 else f"{self.memory / 1e6:.0f} MB"
+        each = f"{size} each, {self.jobs} at once" if self.jobs > 1 else size
+        lines = [f"{'up to ' if self.at_most else ''}{total}, about {clock_time(self.seconds)} and {each}"]
+        lines[0] += f" (longest run: {name}, {clock_time(longest)})"
+        if self.busy >= NOTICEABLY_BUSY and self.busy * self.seconds > WORTH_TELLING:
+            lines.append(
+                f"other work keeps this machine busy: while it does, this takes about "
+                f"{clock_time(self.busy * self.seconds)}; metrics and step times do not depend on it"
+            )
+        if self.seconds > LONG:
+            fit = max(1, round(LONG * self.jobs / self.runs / 60))
+            lines.append(
+                f"these are hours: --budget {fit}m gives each run {fit} minutes of measured cost, about "
+                f"{clock_time(LONG)} in all; fewer --architectures or a smaller model (--model.width, --model.depth) "
+                "help too"
+            )
+        return lines
+
+
+def forecast(
+    runs: Mapping[tuple[str, int], Job],
+    pace: Mapping[str, Pace],
+    jobs: int,
+    again: bool = False,
+    at_most: bool = False,
+) -> Forecast:
+    """What the runs take at this pace; `again`: those that have ended are repeated."""
+    left = {key: run for key, run in runs.items() if again or not (run.directory / "result.json").exists()}
+    each = {key: run_seconds(run, pace[key[0]].seconds) for key, run in left.items()}
+    side_by_side = max(1, min(jobs, len(left)))
+    longest = max(each, key=lambda key: each[key], default=("", 0))
+    seconds = max(sum(each.values()) / side_by_side, each.get(longest, 0.0))
+    memory = max((int(pace[name].memory) for name, _ in left), default=0)
+    dearest = longest[0], each.get(longest, 0.0)
+    busy = _busy(side_by_side)
+    return Forecast(len(left), len(runs) - len(left), seconds, dearest, memory, side_by_side, at_most, busy)
+
+
+def _busy(jobs: int) -> float:
+    """By how much processes that share the cores with the work of others take longer: the load of the last minute."""
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # not told here
+        return 1.0
+    return max(1.0, (max(0.0, load - 1.0) + jobs) / max(cores(), jobs))  # one of the load is this process
+
+
+def run_seconds(job: Job, step: float) -> float:
+    """Of a whole run: its steps, and its evaluations, which go forward only: a third of a step for as many examples."""
+    training, task = job.training, job.task
+    per_epoch = task.steps_per_epoch(training.batch_size)
+    steps = training.steps or round(training.epochs * per_epoch)
+    if training.budget is not None:
+        steps = max(1, int(seconds_of(training.budget) / step))
+    elif training.macs is not None:
+        steps = max(1, round(training.macs / macs_per_step(job, facts_of(job)["macs"])))
+    sizes = task.sizes()
+    if not sizes:
+        return steps * step
+    looks = steps / training.evaluate_every if training.evaluate_every else min(LOOKS, steps)
+    seen = int(looks) * min(task.quick, sizes["valid"]) + sizes["valid"] + sizes["test"]
+    return steps * step + seen * step / 3 * per_epoch / max(1, sizes["train"])

@@ -1,0 +1,152 @@
+"""What a step costs: all architectures take turns in one process, so that they meet the same neighbours.
+
+It is measured once, before anything is trained, and stands in the plan. By it a budget of time becomes a number of
+steps, a comparison says beforehand what it will take, and a table compares step times. Equal time then means equal
+measured cost: a run repeats bit for bit, may go on beside others, and does not depend on who else is at work.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+import torch
+
+from odeum.lab.launch.worker import Reporting
+from odeum.lab.study.pace import Pace
+from odeum.lab.train.distributed.world import World
+from odeum.lab.train.job import Job, facts_of, first_model, plan_run
+from odeum.lab.train.memory import memory_now, peak_memory, reset_peak_memory
+from odeum.settings.limits import machine_memory
+
+WARM_UP = 2
+"""steps that are not counted: the first ones allocate"""
+FEWEST, MOST = 3, 28
+"""turns of each architecture"""
+SHORTEST_TURN = 0.03
+"""seconds of a turn; an architecture whose step is shorter takes several"""
+LONGEST = 20.0
+"""seconds that all turns take together, about"""
+SHARE = 0.05
+"""of the time of all runs that measuring them is worth"""
+BYTES_A_PARAMETER = 20.0
+"""of a parameter in training: weight, gradient, and Adam's two averages; and the weight before the first step"""
+
+
+def measure(
+    jobs: Mapping[str, Job], baseline: str, world: World, whole: Callable[[Mapping[str, float]], float]
+) -> dict[str, Pace]:
+    """The pace of each job; `whole` says how long all their runs take if a step of each takes so many seconds.
+
+    A job of one thread is timed by the process's own time, which neighbours lengthen least.
+    """
+    unending = {name: _without_end(job) for name, job in jobs.items()}
+    turns = _Turns(unending, world, whole)
+    times = turns.take([baseline, *(name for name in jobs if name != baseline)])
+    base = statistics.median(times[baseline][0])
+    return {name: _pace(*times[name], base, turns.memory[name], name == baseline) for name in jobs}
+
+
+def _without_end(job: Job) -> Job:
+    training = replace(job.training, budget=None, macs=None, steps=10**9, tensorboard=False, track=None)
+    return replace(job, training=training)
+
+
+def _pace(own: list[float], beside: list[float], base: float, memory: int, is_baseline: bool) -> Pace:
+    if is_baseline:
+        return Pace(base, 1.0, 1.0, 1.0, memory)
+    ratios = sorted(a / b for a, b in zip(own, beside, strict=True))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    ratio = 1.0 if low <= 1.0 <= high else middle
+    return Pace(base * ratio, ratio, low, high, memory)
+
+
+class _Turns:
+    """Takes the turns: of all jobs at once or, where so many models do not fit into memory, of fewer."""
+
+    def __init__(self, jobs: Mapping[str, Job], world: World, whole: Callable[[Mapping[str, float]], float]) -> None:
+        self.jobs, self.world, self.whole = jobs, world, whole
+        self.memory: dict[str, int] = {}
+        threads = {job.threads or torch.get_num_threads() for job in jobs.values()}
+        one = world.device.type == "cpu" and threads == {1}
+        self.clock = time.process_time if one else time.perf_counter
+
+    def take(self, names: Sequence[str]) -> dict[str, tuple[list[float], list[float]]]:
+        """Seconds of a step by job, turn by turn, beside those of the first one, the baseline."""
+        if self._fit(names):
+            try:
+                times = self._interleaved(names)
+                return {name: (own, times[names[0]]) for name, own in times.items()}
+            except torch.OutOfMemoryError:
+                if len(names) == 1:
+                    raise
+        first, *others = names
+        if len(others) < 2:  # not even two at once: one after the other
+            alone = {name: self._interleaved([name])[name] for name in names}
+            turns = min(map(len, alone.values()))
+            return {name: (own[:turns], alone[first][:turns]) for name, own in alone.items()}
+        half = len(others) // 2
+        return self.take([first, *others[:half]]) | self.take([first, *others[half:]])
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        """Into half of the machine's memory, as far as their weights tell; a GPU says by itself what does not fit."""
+        if len(names) == 1 or self.world.device.type == "cuda":
+            return True
+        facts = (facts_of(self.jobs[name]) for name in names)
+        return sum(BYTES_A_PARAMETER * each["parameters"] for each in facts) <= machine_memory() / 2
+
+    def _interleaved(self, names: Sequence[str]) -> dict[str, list[float]]:
+        device, empty = self.world.device, memory_now(self.world.device)
+        steppers, first = {}, {}
+        for name in names:
+            before = memory_now(device)
+            reset_peak_memory(device)
+            steppers[name] = stepper(self.jobs[name], self.world)
+            first[name] = min(self._timed(steppers[name], 1) for _ in range(WARM_UP))
+            self.memory[name] = max(self.memory.get(name, 0), empty + peak_memory(device) - before)
+        counts, rounds = self._lengths(first)
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for turn in range(rounds):
+            start = turn % len(names)
+            for name in [*names[start:], *names[:start]]:
+                times[name].append(self._timed(steppers[name], counts[name]))
+        return {name: [self.world.agree(seconds) for seconds in own] for name, own in times.items()}
+
+    def _lengths(self, first: Mapping[str, float]) -> tuple[dict[str, int], int]:
+        """Steps of a turn, and how many turns: no more than the runs themselves are worth."""
+        if self.world.size > 1:  # processes that step together must take equally many
+            return dict.fromkeys(first, 1), FEWEST
+        longest = min(LONGEST, SHARE * self.whole(first))
+        turn = min(SHORTEST_TURN, longest / (FEWEST * len(first)))
+        counts = {name: max(1, round(turn / max(seconds, 1e-6))) for name, seconds in first.items()}
+        each = sum(first[name] * counts[name] for name in first)
+        return counts, min(max(FEWEST, int(longest / max(each, 1e-9))), MOST)
+
+    def _timed(self, step: Callable[[], None], count: int) -> float:
+        """Seconds of one of `count` steps."""
+        begin = self.clock()
+        for _ in range(count):
+            step()
+        return (self.clock() - begin) / count
+
+
+def stepper(job: Job, world: World) -> Callable[[], None]:
+    """One optimizer step after another, on the batches of the run itself; nothing is written."""
+    from odeum.lab.train.loop import Trainer
+
+    run = plan_run(job, world)
+    untouched = first_model(job)  # for the run itself; what is timed is a copy
+    trainer = Trainer(replace(job, built=[deepcopy(untouched)]), world, run, Reporting(lambda event: None))
+    job.built.append(untouched)
+    batches = itertools.cycle(list(itertools.islice(trainer.batches(), 8)))
+
+    def step() -> None:
+        trainer.take_step(next(batches))
+        if world.device.type == "cuda":
+            torch.cuda.synchronize(world.device)  # so that the clock tells the truth
+
+    return step

@@ -1,0 +1,57 @@
+"""What a step of an architecture costs, as it was measured before the runs and stands in their plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from odeum.lab.study.statistics import Ratio
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a step beside the baseline's, of turns that met the same neighbours (odeum/lab/study/measuring.py)."""
+
+    seconds: float
+    """of the baseline's step × ratio"""
+    ratio: float
+    """median over the turns of (this architecture / the baseline); 1 where it is a tie"""
+    low: float
+    high: float
+    """quartiles of the ratio over the turns; where they lie on both sides of 1 the machine's noise is larger than the
+    difference, and it is a tie"""
+    memory: int = 0
+    """bytes of a process that trains it"""
+
+    def steps_in(self, budget: float) -> int:
+        """How many steps a budget of seconds holds."""
+        return max(1, int(budget / self.seconds))
+
+    def beside(self, other: Pace) -> Ratio:
+        """Over another one's; the range is as wide as the two ranges allow."""
+        if self is other:
+            return Ratio(1.0, 1.0, 1.0)
+        low, high = self.low / other.high, self.high / other.low
+        return Ratio(1.0 if low <= 1.0 <= high else self.seconds / other.seconds, low, high)
+
+    def record(self) -> dict[str, float]:
+        """For comparison.json."""
+        return asdict(self)
+
+
+def read_paces(written: Any) -> dict[str, Pace]:
+    """The paces in a plan; what is damaged is none."""
+    found = written.items() if isinstance(written, Mapping) else ()
+    return {str(name): pace for name, content in found if (pace := _read(content))}
+
+
+def _read(content: Any) -> Pace | None:
+    if not isinstance(content, Mapping):
+        return None
+    numbers = {field.name: content.get(field.name, 0) for field in fields(Pace)}
+    if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers.values()):
+        return None
+    known = Pace(**numbers)
+    return known if min(known.seconds, known.ratio, known.low, known.high) > 0 else None

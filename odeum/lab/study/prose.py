@@ -1,0 +1,152 @@
+"""Numbers and verdicts as a person reads them.
+
+Names stand between backticks, which Markdown shows as code, the page as bold, and the terminal drops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from odeum.lab.study.intervals import ERROR
+from odeum.lab.study.metric import metric_named
+from odeum.lab.study.row import Row
+from odeum.lab.study.statistics import Summary
+from odeum.lab.study.verdicts import MANY
+
+NONE = "–"
+MARGIN_STEPS = 5
+"""of the last digit inside a margin: a reader must see on which side of it an interval ends"""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a metric is written, the same in every row: 0.9731 -> 97.3 %."""
+
+    factor: float
+    decimals: int
+    unit: str
+    points: str
+    """unit of a difference"""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Scale:
+        """As many decimals as the smallest spread needs for one digit, and the margin for five steps inside it, between
+        one and three, but three digits at least of the smallest mean: an error may be measured in millionths."""
+        scores = [s for row in rows for s in (row.test, row.valid) if s]
+        share = bool(rows) and metric_named(rows[0].metric).share and all(abs(s.mean) <= 1 for s in scores)
+        factor = 100.0 if share else 1.0
+        spreads = [s.spread * factor for s in scores if s.spread]
+        decimals = max((-math.floor(math.log10(x)) for x in spreads), default=2)
+        margins = (row.margin * factor for row in rows if row.margin)
+        decimals = max([decimals, *(math.ceil(-math.log10(x / MARGIN_STEPS) - 1e-9) for x in margins)])
+        decimals = min(max(decimals, 1), 3)
+        least = min((abs(s.mean) * factor for s in scores if s.mean and math.isfinite(s.mean)), default=1.0)
+        decimals = max(decimals, min(2 - math.floor(math.log10(least)), 12)) if least < 0.1 and not share else decimals
+        return cls(factor, decimals, " %" if share else "", " points" if share else "")
+
+    def number(self, value: float, signed: bool = False) -> str:
+        text = f"{value * self.factor:{'+' if signed else ''}.{self.decimals}f}"
+        return text.replace("-", "−") if float(text.replace("−", "-")) else text.lstrip("+-−")
+
+    def summary(self, summary: Summary | None) -> str:
+        if summary is None:
+            return NONE
+        spread = "" if summary.spread is None else f" ± {self.number(summary.spread)}"
+        return self.number(summary.mean) + spread
+
+    def value(self, summary: Summary) -> str:
+        return self.number(summary.mean) + self.unit
+
+    def difference(self, row: Row) -> str:
+        """+0.8 [+0.1, +1.5]."""
+        found = row.difference
+        if found is None or not math.isfinite(found.mean):
+            return NONE
+        low, high = row.ends or (None, None)
+        return self.interval(found.mean, low, high)
+
+    def interval(self, mean: float, low: float | None, high: float | None) -> str:
+        text = self.number(mean, signed=True)
+        return text if low is None or high is None else f"{text} [{self.number(low, True)}, {self.number(high, True)}]"
+
+
+def verdict(row: Row) -> str:
+    """The word with its number: better by more than 1 point, open: about 9 more seeds."""
+    answer = row.answer
+    if answer is None:
+        return row.verdict
+    word = answer.word.replace("the margin", row.margin_text)
+    if answer.word == "open":
+        return f"open: {more(row)}"
+    return word if answer.look is None else f"{word} ({answer.look} seeds)"
+
+
+def more(row: Row) -> str:
+    """How many more seeds an open row needs."""
+    seeds = row.answer.more if row.answer else None
+    return f"over {MANY} more seeds" if seeds is None else f"about {seeds} more seed{'' if seeds == 1 else 's'}"
+
+
+def count(value: float | None) -> str:
+    """5_544_100 -> 5.54 M; three digits are enough to compare by eye."""
+    if value is None:
+        return NONE
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            scaled = value / size
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {letter}"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.3g}"
+
+
+def memory(value: float | None) -> str:
+    return NONE if value is None else f"{count(value)}B"
+
+
+def ratio(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}×"
+
+
+def step_time(row: Row) -> str:
+    """3.38× [3.31, 3.45] beside the baseline's; a tie is 1.00×, and its range says how far the noise goes."""
+    found = row.step
+    if found is None or found.low == found.high:
+        return ratio(found.middle if found else None)
+    return f"{ratio(found.middle)} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+def percent(level: float) -> str:
+    return f"{100 * level:.4g} %"
+
+
+def listing(names: Sequence[str]) -> str:
+    """`a`, `b` and `c`."""
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else "".join(quoted)
+
+
+def interval_note(rows: Sequence[Row]) -> str:
+    """How the intervals are made: a footnote wherever they are shown."""
+    found = [row.difference for row in rows if row.difference and row.judged]
+    note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
+    if any(row.ends and row.difference and row.ends != (row.difference.low, row.difference.high) for row in rows):
+        note += ", cut to what is possible,"
+    if len(found) < 2:
+        return f"{note} at {percent(found[0].level if found else 1 - ERROR)}."
+    levels = sorted({each.level for each in found})
+    told = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
+    lent = any(each.degrees > each.n - 1 for each in found)
+    return f"{note} at {told} each, so that all {len(found)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
+        "; rows lend each other part of what they know of the spread." if lent else "."
+    )

@@ -1,0 +1,310 @@
+"""Read run directories, whole or broken: a run killed while writing is unfinished, never an error."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from odeum import storage
+from odeum.errors import OdeumError
+from odeum.lab.study.intervals import all_pairs, to_baseline
+from odeum.lab.study.metric import Margin, Metric, metric_named, read_margin
+from odeum.lab.study.pace import Pace, read_paces
+from odeum.lab.study.seeds import NO_BASELINE, Seeds
+from odeum.lab.study.statistics import LARGEST_NUMBER
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One architecture with one seed, as its folder tells it."""
+
+    architecture: str
+    seed: int
+    path: Path
+    info: dict[str, Any]
+    """run.json (empty if it cannot be read)"""
+    curve: tuple[dict[str, Any], ...]
+    """the records of metrics.jsonl, by step; of a step measured twice (a resumed run) the later one"""
+    result: dict[str, Any] | None
+    """result.json (none: unfinished)"""
+    cut_off: str | None = None
+    """the limit of time that ended it before its length, if one did"""
+
+    @property
+    def last_step(self) -> int:
+        return max((int(record["step"]) for record in self.curve), default=0)
+
+    def score(self, split: str, metric: str) -> float | None:
+        """The final metric on a split, if the run is finished and has it."""
+        value = (self.result or {}).get(split)
+        return _number(value.get(metric)) if isinstance(value, dict) else None
+
+    def measured(self, key: str) -> float | None:
+        """A number of result.json such as `step_seconds`."""
+        return _number((self.result or {}).get(key))
+
+
+@dataclass(frozen=True)
+class ComparisonRecord:
+    """All runs below one directory, and the question they answer."""
+
+    directory: Path
+    runs: tuple[RunRecord, ...]
+    architectures: tuple[str, ...]
+    """in the order in which they are shown"""
+    baseline: str | None
+    """what the others are compared with (none: all with each other)"""
+    metric: str
+    """the one that decides, declared beforehand"""
+    other: str | None
+    """shown beside it, not judged"""
+    higher_is_better: bool
+    margin: Margin
+    seeds: Seeds | None
+    """how many were planned (none: not recorded)"""
+    looked: tuple[int, ...]
+    """numbers of seeds after which results had been seen and more were added, where that was no plan"""
+    overlap: float
+    """of splits that differ from seed to seed (0: one split for all)"""
+    split: str
+    """where the architectures are judged: test, or valid where there is no test"""
+    data: str
+    match: str | None
+    command: str | None
+    pace: dict[str, Pace] | None
+    """what a step costs by architecture, measured in turns (none: a plan from before that, or no plan)"""
+    left_out: tuple[str, ...]
+    """sentences about files and runs that are there and could not be used"""
+
+    @property
+    def facts(self) -> Metric:
+        """What is known of the metric that decides."""
+        return metric_named(self.metric, self.higher_is_better)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The family: each against the baseline or, without one, every two."""
+        names = self.architectures
+        return all_pairs(names) if self.baseline is None else to_baseline(names, self.baseline)
+
+    def scores(self, metric: str) -> dict[str, dict[int, float]]:
+        """A metric where it is judged, by architecture and seed; of a run that diverged or was cut off it is not
+        finite: leaving it out would be choosing."""
+        return {
+            name: {run.seed: x for run in self.finished(name) if (x := run.score(self.split, metric)) is not None}
+            | {run.seed: math.nan for run in self.of(name) if run.cut_off}
+            for name in self.architectures
+        }
+
+    def of(self, architecture: str) -> list[RunRecord]:
+        return [run for run in self.runs if run.architecture == architecture]
+
+    def finished(self, architecture: str) -> list[RunRecord]:
+        return [run for run in self.of(architecture) if run.result is not None]
+
+
+def read(directory: str | Path) -> ComparisonRecord:
+    """Read DIR/<architecture>/seed-<n>/ and, if it is there, DIR/comparison.json."""
+    root = Path(directory)
+    folders = sorted((p for p in root.glob("*/seed-*") if p.is_dir()), key=lambda p: (p.parent.name, _seed(p), p.name))
+    if not folders:
+        raise OdeumError(
+            f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "
+            f"as `odeum compare DATA --out {root}` writes"
+        )
+    left_out: list[str] = []
+    plan = json_or_none(root / "comparison.json", left_out) or {}
+    listed = plan.get("architectures")
+    wanted = [str(name) for name in listed] if isinstance(listed, list) else []
+    runs = _unique((_run(folder, folders, wanted, left_out) for folder in folders), left_out)
+    names = sorted({run.architecture for run in runs})
+    order = tuple(dict.fromkeys([*wanted, *names]))
+    baseline = _baseline(plan, order, root)
+    facts: dict[str, Any] = next((run.info for run in runs if run.info.get("metric")), {})
+    own = str(facts.get("metric") or "loss")
+    metric, other = ("loss", own) if plan.get("judge") == "loss" else (own, "loss")
+    higher = bool(facts.get("higher_is_better", own != "loss")) if metric == own else False
+    done = [run for run in runs if run.result is not None]
+    tested = bool(done) and all((run.result or {}).get("test") for run in done)
+    split = "test" if tested or not done else "valid"
+    runs = tuple(_judged(run, split, metric, left_out) for run in runs)
+    pace = read_paces(plan["pace"]) if "pace" in plan else None
+    if pace is not None:
+        runs = tuple(_paced(run, pace.get(run.architecture)) for run in runs)
+    overlap = plan.get("overlap")
+    return ComparisonRecord(
+        directory=root,
+        runs=runs,
+        architectures=order,
+        baseline=baseline,
+        metric=metric,
+        other=other if other != metric else None,
+        higher_is_better=higher,
+        margin=read_margin(plan.get("margin"), metric_named(metric, higher)),
+        seeds=_seeds(plan),
+        looked=tuple(n for n in _list(plan.get("looked")) if isinstance(n, int)),
+        overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
+        split=split,
+        data=_plain_text(plan.get("data") or facts.get("data") or facts.get("task") or "the data"),
+        match=str(plan["match"]) if plan.get("match") else None,
+        command=str(plan["command"]) if plan.get("command") else None,
+        pace=pace,
+        left_out=tuple(dict.fromkeys(left_out)),
+    )
+
+
+def _baseline(plan: Mapping[str, Any], order: tuple[str, ...], root: Path) -> str | None:
+    if plan.get("baseline") == NO_BASELINE:
+        return None
+    baseline = str(plan.get("baseline") or ("sequential" if "sequential" in order else order[0]))
+    if baseline not in order:
+        raise OdeumError(f"the baseline '{baseline}' of '{root}' has no runs there; it has: {', '.join(order)}")
+    return baseline
+
+
+def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
+    """The plan's seeds; of a damaged plan none, and what is there is looked at once."""
+    try:
+        return Seeds.parse(plan["seeds"]) if "seeds" in plan else None
+    except OdeumError:
+        return None
+
+
+def json_or_none(path: Path, left_out: list[str]) -> dict[str, Any] | None:
+    """The object in a file; none if the file is missing or is not what was written, which is added to `left_out`."""
+    if not path.exists():
+        return None
+    try:
+        return storage.read_json(path)
+    except storage.Damaged as error:
+        left_out.append(f"{error}; it is left out")
+        return None
+
+
+def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
+    """The whole records of metrics.jsonl; a torn line, last or in the middle after a resumed kill, is skipped."""
+    try:
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+    except OSError:
+        return ()
+    records: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and (step := whole(record.get("step"))) is not None:
+            records[str(record.get("split", "train")), step] = record
+    return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
+
+
+def _run(folder: Path, folders: list[Path], wanted: list[str], left_out: list[str]) -> RunRecord:
+    info = json_or_none(folder / "run.json", left_out)
+    result = json_or_none(folder / "result.json", left_out)
+    if info is None and result is not None:
+        left_out.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
+        result = None
+    if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
+        left_out.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
+        result = None
+    seed = whole((info or {}).get("seed"))
+    curve = read_curve(folder / "metrics.jsonl")
+    return RunRecord(
+        architecture=_name(folder, info, folders, wanted, left_out),
+        seed=_seed(folder) if seed is None else seed,
+        path=folder,
+        info=info or {},
+        curve=curve,
+        result=result,
+        cut_off=_limit(curve) if result is None else None,
+    )
+
+
+def _limit(curve: Sequence[Mapping[str, Any]]) -> str | None:
+    """The limit of time that ended an unfinished run, if one did and it has not gone on since."""
+    last = max((record["step"] for record in curve), default=0)
+    return next((str(record["cut_off"]) for record in curve if record["step"] == last and record.get("cut_off")), None)
+
+
+def _judged(run: RunRecord, split: str, metric: str, left_out: list[str]) -> RunRecord:
+    """A finished run, if it has a number where the architectures are judged; else one that does not count."""
+    if run.result is None or run.score(split, metric) is not None:
+        return run
+    part = run.result.get(split)
+    found = repr(part.get(metric, "nothing") if isinstance(part, dict) else part)
+    left_out.append(f"'{run.path / 'result.json'}' has no number as {split} {metric} ({found[:40]}); it is left out")
+    return replace(run, result=None)
+
+
+def _paced(run: RunRecord, pace: Pace | None) -> RunRecord:
+    """A run that went on beside others was in their way: what its steps cost as measured stands for its own clock."""
+
+    def cost(steps: Any) -> float | None:
+        return pace.seconds * float(steps) if pace and isinstance(steps, int | float) else None
+
+    curve = tuple({**record, "seconds": cost(record.get("step"))} for record in run.curve)
+    result = run.result
+    if result is not None:
+        result = {**result, "seconds": cost(result.get("steps")), "step_seconds": pace.seconds if pace else None}
+    return replace(run, curve=curve, result=result)
+
+
+def _name(
+    folder: Path, info: Mapping[str, Any] | None, folders: list[Path], wanted: list[str], left_out: list[str]
+) -> str:
+    """A run's architecture; of a broken run, that of its neighbours, or of the plan, or the folder's name."""
+    if info and info.get("architecture"):
+        return str(info["architecture"])
+    for other in folders:
+        if other.parent == folder.parent and other != folder:
+            found = json_or_none(other / "run.json", left_out)
+            if found and found.get("architecture"):
+                return str(found["architecture"])
+    plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}
+    return plain.get(re.sub(r"[^0-9a-z]", "", folder.parent.name.lower()), folder.parent.name)
+
+
+def _unique(runs: Iterable[RunRecord], left_out: list[str]) -> tuple[RunRecord, ...]:
+    """One run for an architecture and a seed: a finished one, else the first found."""
+    kept: dict[tuple[str, int], RunRecord] = {}
+    for run in runs:
+        key = run.architecture, run.seed
+        if key in kept:
+            left_out.append(
+                f"'{kept[key].path}' and '{run.path}' are both {run.architecture} with seed {run.seed}; one counts"
+            )
+        if key not in kept or (kept[key].result is None and run.result is not None):
+            kept[key] = run
+    return tuple(kept.values())
+
+
+def _seed(folder: Path) -> int:
+    found = re.search(r"\d+", folder.name)
+    return int(found.group()) if found else 0
+
+
+def _plain_text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    if abs(value) > LARGEST_NUMBER:
+        return math.inf if value > 0 else -math.inf
+    return float(value)
+
+
+def whole(value: Any) -> int | None:
+    """A finite number as a whole one, else none."""
+    number = _number(value)
+    return int(number) if number is not None and math.isfinite(number) else None

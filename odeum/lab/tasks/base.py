@@ -1,0 +1,269 @@
+"""What a task is: data, batches, a metric, defaults, and prediction; the model and the loop know nothing of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from odeum.decode.common import Evaluation
+from odeum.errors import OdeumError, choose
+from odeum.kinds import NAMED, kind_of_task
+from odeum.lab.data.table_files import Columns
+from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.train.settings import Training
+from odeum.settings.data import Data
+from odeum.settings.model import Model
+from odeum.storage import checksum, make_directory, write_bytes, write_json
+
+Batch = dict[str, Tensor]
+HELD_OUT = ("valid", "test")
+
+
+class Task(ABC):
+    """Data with its loss, metric and sensible defaults.
+
+    Made by `open_task`; one from `load_task` has all that prediction needs but no data.
+    """
+
+    metric: ClassVar[str]
+    """what judges a model, one of the keys of `evaluate`"""
+    higher_is_better: ClassVar[bool]
+    columns: Columns = ()  # of a table: where a question stands in one like those of the training
+    target_column: str | int | None = None  # of a table: where the answer stood
+    taken_over: bool = False  # whether tokens, or the looks of images, are those of another task
+    quick: int = 1000  # examples that suffice for a look during the training
+
+    def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
+        self.name = name
+        self.options = options
+        # absolute, so that a run finds its data again from any folder
+        self.source = tuple(s if s in NAMED else str(Path(s).expanduser().resolve()) for s in source)
+        self.notes: tuple[str, ...] = ()  # what a reader of the results should know
+
+    @classmethod
+    @abstractmethod
+    def open(cls, data: str | Path, *more: str | Path, options: Any) -> Task:
+        """The task of a named set or of the files at a path."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind this task belongs to."""
+        return kind_of_task(type(self)).name
+
+    def note(self, sentence: str) -> None:
+        """Add what a reader should know, once."""
+        self.notes += () if sentence in self.notes else (sentence,)
+
+    def sizes(self) -> dict[str, int]:
+        """How many examples the parts train, valid and test hold; none where a task does not tell."""
+        return {}
+
+    def about(self) -> list[str]:
+        """What else was understood of the data: classes, vocabulary, languages."""
+        return []
+
+    def summary(self) -> str:
+        """What was understood of the data, in a line, so that a wrong reading is seen before anything is trained."""
+        columns = "+".join(map(_column, self.columns)) if self.target_column is not None else ""
+        read = [f"text = {columns}, label = {_column(self.target_column)}"] if columns else []
+        sizes = self.sizes()
+        rows = [f"{'/'.join(str(sizes[part]) for part in ('train', *HELD_OUT))} examples"] if sizes else []
+        return f"{self.name} ({self.kind}): " + ", ".join([*read, *self.about()[:1], *rows, *self.about()[1:]])
+
+    # what the data says about the model
+
+    @abstractmethod
+    def model(self) -> Model:
+        """Default settings, sized for the data and a laptop."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """The fields of the model settings that the data decides."""
+
+    @abstractmethod
+    def training(self) -> Training:
+        """The default recipe."""
+
+    def fit(self, model: Model) -> Model:
+        """A user's settings with the data's facts put in."""
+        needed = kind_of_task(type(self)).settings
+        if not isinstance(model, needed):
+            raise OdeumError(f"{self.name} needs a {needed.__name__} model, not a {type(model).__name__} one")
+        return dataclasses.replace(model, **self.facts())
+
+    # training
+
+    @property
+    @abstractmethod
+    def has_data(self) -> bool:
+        """False for a task that was loaded to predict."""
+
+    @abstractmethod
+    def identity(self) -> Iterator[Tensor | str]:
+        """What the fingerprint is taken of."""
+
+    def fingerprint(self) -> str:
+        """Short hash of the data and its preprocessing: the identity of runs."""
+        self.need_data()
+        digest = hashlib.blake2b(digest_size=8)
+        digest.update(f"{self.name} {self.options}".encode())
+        for part in self.identity():
+            digest.update(part.encode() if isinstance(part, str) else part.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @abstractmethod
+    def plan(self, epoch: int, batch_size: int, seed: int) -> Sequence[Any]:
+        """Which examples make each batch of an epoch; cheap, and a pure function of its arguments."""
+
+    @abstractmethod
+    def collate(self, rows: Any, random: torch.Generator) -> Batch:
+        """One batch, with its augmentation drawn from `random`."""
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        self.need_data()
+        return len(self.plan(0, batch_size, 0))
+
+    def examples_a_step(self, batch_size: int, model: Model) -> float:
+        """How many examples of full length a batch costs; a small data set may not fill one."""
+        return len(self.plan(0, batch_size, 0)[0])
+
+    def batches(self, epoch: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """One epoch from batch `start` on; no batch depends on those before it, so resuming skips at no cost."""
+        self.need_data()
+        for index, rows in enumerate(self.plan(epoch, batch_size, seed)):
+            if index >= start:
+                yield self.collate(rows, generator(seed, epoch, index))
+
+    @abstractmethod
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Loss and metrics on a part of the data; `limit` caps the number of examples."""
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        """`evaluate`, and what is kept of single examples (none: a task that keeps nothing)."""
+        return self.evaluate(model, split, device), None
+
+    def as_one(self) -> None:  # noqa: B027 (a task may have nothing to put in one)
+        """Make everything the test part, where a model that was trained on none of it is looked at (none: it stays)."""
+
+    def need_data(self, split: str | None = None) -> None:
+        if not self.has_data:
+            raise OdeumError(f"the task '{self.name}' was loaded without its data; open it again to train or evaluate")
+        if split is not None:
+            choose(split, HELD_OUT, "part of the data")
+
+    # prediction
+
+    def prepare(self, item: Any) -> Any:
+        """One input as `predict` may take it; an input that cannot be read is a sentence of its own."""
+        return item
+
+    def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
+        """New inputs as batches of the model, in their order."""
+        raise OdeumError(f"a {self.kind} task does not say how new inputs become batches of its model")
+
+    def read_off(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
+        """What a model reads off new inputs, a batch at a time."""
+        with evaluating(model) as place:
+            for batch in self.questions(inputs):
+                yield model(**move(batch, place)).logits
+
+    def embed(self, model: Any, inputs: Iterable[Any]) -> Tensor:
+        """The state that an answer is read off, a row an input: [inputs, width]."""
+        if not hasattr(model, "pooled"):
+            raise OdeumError(f"{type(model).__name__} has no one state that stands for an example")
+        with evaluating(model) as place:
+            found = [model.pooled(**move(batch, place)).float().cpu() for batch in self.questions(inputs)]
+        return torch.cat(found) if found else torch.empty(0, model.settings.width)
+
+    @abstractmethod
+    def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
+        """Answers for new inputs, in their order."""
+
+    def shown(self, question: str, answer: Any) -> str:
+        """An answer of `predict` as a line of text."""
+        return str(answer)
+
+    def plain(self, answer: Any) -> Any:
+        """An answer of `predict` as JSON has it."""
+        return answer
+
+    def cells(self, answer: Any) -> dict[str, Any]:
+        """An answer of `predict` as columns of a table."""
+        return {"output": self.plain(answer)}
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """What `restore` needs to predict without the data."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> Task:
+        """The inverse of `record`."""
+
+    def files(self) -> dict[str, bytes]:
+        """What else lies in a run's directory, by name: a tokenizer."""
+        return {}
+
+    def save(self, directory: Path) -> None:
+        """Write task.json, all that prediction needs; it vouches for the files beside it."""
+        make_directory(directory)
+        files = self.files()
+        for name, content in files.items():
+            write_bytes(directory / name, content)
+        content = {
+            "kind": self.kind,
+            "name": self.name,
+            "data": list(self.source),
+            "settings": type(self.options).__name__,
+            "options": dataclasses.asdict(self.options),
+            "files": {name: checksum(content) for name, content in files.items()},
+            **({"taken_over": True} if self.taken_over else {}),
+            **self.record(),
+        }
+        write_json(directory / "task.json", content)
+
+
+def _column(name: str | int | None) -> str:
+    """A name, or the place of a column without one."""
+    return f"column {name + 1}" if isinstance(name, int) else str(name)
+
+
+def generator(*key: int) -> torch.Generator:
+    """A random stream for this key alone: neighbours are independent and the global stream is untouched."""
+    seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest(), "big")
+    return torch.Generator().manual_seed(seed)
+
+
+def even_batches(count: int, batch_size: int, random: torch.Generator) -> list[Tensor]:
+    """Shuffled rows in full batches; what does not fill one is left for another epoch's shuffle."""
+    order = torch.randperm(count, generator=random)
+    full = max(1, count // batch_size)
+    return list(order[: full * batch_size].split(batch_size))
+
+
+@contextmanager
+def evaluating(model: nn.Module, device: Any = None) -> Generator[torch.device | None]:
+    """Within it the model is in evaluation mode and keeps no gradient; afterwards every part is as it was."""
+    first = next(model.parameters(), None)
+    with Evaluation(model), torch.no_grad():
+        yield torch.device(device) if device is not None else first.device if first is not None else None
+
+
+def move(batch: Batch, device: torch.device | None) -> Batch:
+    return {key: value.to(device) for key, value in batch.items()}
+
+
+def perplexity(loss: float) -> float:
+    """exp, without the overflow of an untrained model."""
+    return math.exp(min(loss, 700.0))

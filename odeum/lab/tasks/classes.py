@@ -1,0 +1,90 @@
+"""What tasks with classes have alike: what was understood of them, scores beyond accuracy, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from odeum.errors import OdeumError
+from odeum.lab.tasks.evidence import Evidence, class_scores
+
+ENOUGH = 10
+"""classes from which on the five likeliest say something"""
+
+
+class Classes:
+    """Answers that are classes with their probabilities, the likeliest first."""
+
+    classes: list[str]
+    parts: dict[str, Any]
+    scored: Callable[..., Iterator[tuple[Tensor, Tensor]]]
+    """logits of a model beside the classes, from the base that reads the input"""
+    top5: bool = False
+    """whether the five likeliest classes are looked at too, where there are enough to choose from"""
+
+    def about(self) -> list[str]:
+        """How many classes, and how far one comes by always saying the most frequent one."""
+        share = majority(self.parts["train"][1], self.parts["test"][1])
+        return [f"{len(self.classes)} classes", f"majority {100 * share:.0f} %"]
+
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Loss, accuracy, macro-F1, balanced accuracy, and the accuracy of always saying the most frequent class."""
+        return self._examine(model, split, device, limit)[0]
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        return self._examine(model, split, device, None)
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None
+    ) -> tuple[dict[str, float], Evidence]:
+        size = len(self.classes)
+        loss = right5 = 0.0
+        losses, targets, answers = [], [], []
+        for logits, target in self.scored(model, split, device, limit):
+            loss += F.cross_entropy(logits, target, reduction="sum").item()
+            losses.append(F.cross_entropy(logits, target, reduction="none").cpu())
+            best = logits.topk(min(5, size)).indices
+            right5 += (best == target[:, None]).sum().item()
+            answers.append(best[:, 0].cpu())
+            targets.append(target.cpu())
+        target, answer = torch.cat(targets), torch.cat(answers)
+        confusion = torch.bincount(target * size + answer, minlength=size * size).view(size, size)
+        count = len(target)
+        scores = {"loss": loss / count, "accuracy": int(confusion.diag().sum()) / count}
+        scores |= {"top5": right5 / count} if self.top5 and size >= ENOUGH else {}
+        scores |= class_scores(confusion) | {"majority_accuracy": majority(self.parts["train"][1], target)}
+        return scores, Evidence(torch.cat(losses), confusion, tuple(self.classes))
+
+    def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
+        return "  ".join(f"{label} {p:.1%}" for label, p in answer)
+
+    def plain(self, answer: Sequence[tuple[str, float]]) -> dict[str, float]:
+        return {label: round(p, 6) for label, p in answer}
+
+    def cells(self, answer: Sequence[tuple[str, float]]) -> dict[str, Any]:
+        """The likeliest class and its probability; then the second, and so on."""
+        row: dict[str, Any] = {}
+        for rank, (label, p) in enumerate(answer, 1):
+            place = "" if rank == 1 else f"_{rank}"
+            row |= {f"class{place}": label, f"probability{place}": round(p, 6)}
+        return row
+
+
+def majority(train: Tensor, test: Tensor) -> float:
+    """The accuracy of always saying the class that is most frequent in training."""
+    return float((test == train.bincount().argmax()).float().mean())
+
+
+def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:
+    """For each row the likeliest classes with their probabilities."""
+    if top < 1:
+        raise OdeumError(f"top should be at least one class, not {top}")
+    chances, indices = logits.float().softmax(-1).topk(min(top, len(classes)))
+    rows = zip(chances.tolist(), indices.tolist(), strict=True)
+    return [[(classes[i], p) for p, i in zip(*row, strict=True)] for row in rows]

@@ -1,0 +1,148 @@
+"""Text classification: which class is a text of?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.kinds import MODELS, NAMED
+from odeum.lab.data import tables
+from odeum.lab.data.split_names import SPLITS
+from odeum.lab.data.splits import hold_out, stratified
+from odeum.lab.tasks.classes import Classes, top_classes
+from odeum.lab.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
+from odeum.lab.train.settings import Training
+from odeum.settings.data import ClassificationData, Data
+from odeum.settings.model import Classification
+from odeum.tokens import Tokens, load_tokens
+
+# sized for a laptop: a few minutes a run
+RECIPES: dict[str, Training] = {
+    "imdb": Training(epochs=3, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
+    "imdb-bytes": Training(epochs=3, batch_size=16, learning_rate=1e-3, weight_decay=0.05),
+    "ag_news": Training(epochs=3, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
+    "listops": Training(epochs=10, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
+    "other": Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
+}
+
+
+class ClassificationTask(Classes, TextTask):
+    """Sequences of tokens with one class each."""
+
+    metric: ClassVar[str] = "accuracy"
+    higher_is_better: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        options: Data,
+        tokens: Tokens,
+        classes: list[str],
+        length: int,
+        parts: dict[str, TextSplit] | None = None,
+        source: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, options, tokens, length, parts, source)
+        self.classes = classes
+
+    @classmethod
+    def open(
+        cls, data: str | Path, *more: str | Path, options: ClassificationData, like: Any = None
+    ) -> ClassificationTask:
+        known = str(data) in NAMED
+        paths = [Path(p).expanduser() for p in (data, *more)]
+        found = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
+        if data == "imdb-bytes" and options.tokens == "auto":
+            options = dataclasses.replace(options, tokens="bytes")
+        labels = sorted({label for _, label in found.parts["train"]}, key=_by_number)
+        _check(found.parts, labels, str(data))
+        rows = split(found.parts, labels, str(data), options.fold)
+        most = options.test_examples or (5000 if data == "imdb-bytes" else None)
+        rows["test"], note = some(rows["test"], most)
+        tokens = learn_tokens(options, [text for text, _ in rows["train"]]) if like is None else like.tokens
+        length = room(options, tokens) if like is None else min(like.length, options.length or like.length)
+        parts = {part: numbered(some, tokens, labels, length) for part, some in rows.items()}
+        classes = [found.names.get(label, label) for label in labels]
+        name = str(data) if known else paths[0].resolve().name
+        task = cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
+        task.notes += note
+        task.columns, task.target_column = found.columns, found.label
+        return task
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "classes": len(self.classes)}
+
+    def model(self) -> Classification:
+        base = MODELS["classification_small"]
+        assert isinstance(base, Classification)
+        return dataclasses.replace(base, **self.facts())
+
+    def training(self) -> Training:
+        return RECIPES.get(self.name, RECIPES["other"])
+
+    def identity(self) -> Iterator[Tensor | str]:
+        yield ",".join(self.classes)
+        yield from super().identity()
+
+    def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
+        """The likeliest classes, with probabilities, of texts."""
+        return [answer for logits in self.read_off(model, inputs) for answer in top_classes(logits, self.classes, top)]
+
+    def record(self) -> dict[str, Any]:
+        return {"classes": self.classes, **super().record()}
+
+    @classmethod
+    def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> ClassificationTask:
+        task = cls(name, options, load_tokens(directory), record["classes"], record["length"])
+        task.columns = record.get("columns", ())
+        return task
+
+
+def _by_number(label: str) -> tuple[bool, float, str]:
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    return (False, number, label) if math.isfinite(number) else (True, 0.0, label)
+
+
+def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None:
+    if len(labels) < 2:
+        raise OdeumError(f"'{where}' has only one class, '{labels[0]}'; at least two are needed")
+    if len(labels) > max(50, len(parts["train"]) // 3):
+        raise OdeumError(
+            f"the label column of '{where}' holds {len(labels)} different values in {len(parts['train'])} rows; "
+            "it does not look like classes, so name another with --data.label_column, or say --kind regression if they "
+            "are numbers to predict"
+        )
+    if not any(text.strip() for text, _ in parts["train"]):
+        raise OdeumError(f"no row of '{where}' has a text; name another column with --data.text_column")
+    for part, rows in parts.items():
+        if unseen := sorted({label for _, label in rows} - set(labels)):
+            raise OdeumError(
+                f"the label '{unseen[0]}' of the {part} part of '{where}' never occurs in its training part"
+            )
+
+
+def split(parts: dict[str, tables.Rows], labels: list[str], where: str, fold: int = 0) -> dict[str, tables.Rows]:
+    """The parts that are not given are held out of the training rows, always the same, with the classes mixed alike."""
+    index = {label: i for i, label in enumerate(labels)}
+
+    def parted(rows: tables.Rows, count: int) -> list[tables.Rows]:
+        kept = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where, fold=fold)
+        return [[rows[i] for i in some.tolist()] for some in kept]
+
+    held = hold_out(parts, parted, fold)
+    return parts if held is parts else {part: held[part] for part in SPLITS}
+
+
+def numbered(rows: tables.Rows, tokens: Tokens, labels: list[str], length: int) -> TextSplit:
+    index = {label: i for i, label in enumerate(labels)}
+    return encode_texts((text for text, _ in rows), tokens, length), torch.tensor([index[label] for _, label in rows])

@@ -1,0 +1,345 @@
+"""Language modelling: which token comes next?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from odeum.decode.choice import Choice
+from odeum.errors import OdeumError
+from odeum.kinds import MODELS, NAMED
+from odeum.lab.data import corpora
+from odeum.lab.data.splits import refuse_fold
+from odeum.lab.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, move, perplexity
+from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.train.settings import Training
+from odeum.models.base import IGNORE
+from odeum.models.language import LanguageModel
+from odeum.settings.data import SHORTEST_WINDOW, Data, LanguageData
+from odeum.settings.model import Language
+from odeum.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
+
+# sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
+RECIPES: dict[str, Training] = {
+    "wikitext2": Training(epochs=4, batch_size=8, learning_rate=2e-3, weight_decay=0.1),
+    "wikitext103": Training(epochs=1, batch_size=16, learning_rate=2e-3, weight_decay=0.05),
+    "other": Training(epochs=4, batch_size=8, learning_rate=2e-3, weight_decay=0.1),
+}
+ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
+CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
+WINDOWS_AT_ONCE = 16  # windows of an evaluation at once
+
+How = tuple[int, Choice, int, bool]  # new tokens, how each is drawn, the seed, with a cache
+
+
+class LanguageTask(Task):
+    """One long row of tokens, read in windows."""
+
+    metric: ClassVar[str] = "perplexity"
+    higher_is_better: ClassVar[bool] = False
+    quick: int = 64  # windows
+    options: LanguageData
+
+    def __init__(
+        self,
+        name: str,
+        options: LanguageData,
+        tokens: Tokens,
+        length: int,
+        streams: dict[str, Tensor] | None = None,
+        words: dict[str, int] | None = None,
+        source: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, options, source)
+        self.tokens, self.length = tokens, length
+        self.streams, self.words = streams or {}, words or {}
+        self.context = length // 2 if options.context is None else options.context
+        if not self.context < length:
+            raise OdeumError(f"context should be below length {length}, not {self.context}")
+
+    @classmethod
+    def open(cls, data: str | Path, *more: str | Path, options: LanguageData, like: Any = None) -> LanguageTask:
+        known = str(data) in NAMED
+        paths = [Path(p).expanduser() for p in (data, *more)]
+        if known:
+            refuse_fold(options.fold)
+            corpus = corpora.named_corpus(str(data), options.megabytes)
+        else:
+            corpus = corpora.read_corpus(paths, options.fold)
+        wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
+        tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
+        streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
+        words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
+        name = str(data) if known else paths[0].resolve().name
+        length = min(options.length, len(streams["train"]) // 16, *([] if like is None else [like.length]))
+        if length < SHORTEST_WINDOW or any(len(stream) < 2 for stream in streams.values()):
+            counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())
+            raise OdeumError(
+                f"'{data}' holds too little text for a language model: {counts} tokens; at least "
+                f"{16 * SHORTEST_WINDOW} to train on and 2 in each other part are needed"
+            )
+        return cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
+
+    def as_one(self) -> None:
+        """Everything is the test part: for a model that was trained on none of it."""
+        self.streams["test"] = torch.cat(list(self.streams.values()))
+        self.words["test"] = _words(self.tokens.decode(self.streams["test"].tolist()))
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self.streams)
+
+    def sizes(self) -> dict[str, int]:
+        """Windows: of the other parts they overlap."""
+        stride = self.length - self.context
+        held = {part: -(-max(1, len(s) - self.context) // stride) for part, s in self.streams.items()}
+        return held | {"train": len(self.streams["train"]) // self.length}
+
+    def about(self) -> list[str]:
+        counts = "/".join(str(len(self.streams[part])) for part in ("train", *HELD_OUT))
+        return [f"{counts} tokens, vocabulary {self.tokens.size}, windows of {self.length}"]
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocabulary": self.tokens.size, "length": self.length}
+
+    def model(self) -> Language:
+        base = MODELS["language_small"]
+        assert isinstance(base, Language)
+        embedding = "adaptive" if self.tokens.size > ADAPTIVE_FROM else "tied"
+        return dataclasses.replace(base, embedding=embedding, **self.facts())
+
+    def training(self) -> Training:
+        return RECIPES.get(self.name, RECIPES["other"])
+
+    def identity(self) -> Iterator[Tensor | str]:
+        yield self.tokens.to_json()
+        yield from self.streams.values()
+
+    def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
+        """Consecutive windows that begin at another place each epoch, in random order."""
+        random = generator(seed, epoch)
+        offset = torch.randint(0, self.length, (1,), generator=random)
+        count = (len(self.streams["train"]) - 1) // self.length - 1
+        return [rows * self.length + offset for rows in even_batches(max(1, count), batch_size, random)]
+
+    def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
+        places = rows[:, None] + torch.arange(self.length + 1)
+        window = self.streams["train"][places.clamp(max=len(self.streams["train"]) - 1)].long()
+        return {"input_ids": window[:, :-1].contiguous(), "labels": window[:, 1:].contiguous()}
+
+    def windows(self, split: str, limit: int | None = None) -> Iterator[Batch]:
+        """Each token of a part once as a label, with at least `context` tokens before it (Baevski & Auli 2019)."""
+        labels = self.streams[split].long()
+        if (start := self.tokens.start) is None:  # the first token follows nothing
+            inputs, labels = labels[:-1], labels[1:]
+        else:
+            inputs = torch.cat([torch.tensor([start]), labels[:-1]])
+        stride = self.length - self.context
+        begins = list(range(0, max(1, len(labels) - self.context), stride))[:limit]
+        whole = [b for b in begins if b + self.length <= len(labels)]
+        groups = [whole[i : i + WINDOWS_AT_ONCE] for i in range(0, len(whole), WINDOWS_AT_ONCE)] + [
+            [b] for b in begins[len(whole) :]
+        ]
+        for group in groups:
+            places = torch.tensor(group)[:, None] + torch.arange(min(self.length, len(labels) - group[0]))
+            target = labels[places].clone()
+            target[torch.tensor(group) > 0, : self.context] = IGNORE
+            yield {"input_ids": inputs[places], "labels": target}
+
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Mean loss a token; perplexity a token and a word. `limit` caps the number of windows."""
+        return self._examine(model, split, device, limit, None)
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        """`evaluate`, and the mean loss a token of each window."""
+        each: list[Tensor] = []
+        scores = self._examine(model, split, device, None, each)
+        return scores, Evidence(torch.cat(each)) if each else None
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None, each: list[Tensor] | None
+    ) -> dict[str, float]:
+        """Scores; where they are asked for, the losses of single windows are added to `each`."""
+        self.need_data(split)
+        total, count = 0.0, 0
+        with evaluating(model, device) as place:
+            for batch in self.windows(split, limit):
+                scored = int((batch["labels"] != IGNORE).sum())
+                batch = move(batch, place)
+                if each is None or not isinstance(model, LanguageModel):
+                    loss = model(**batch, only_loss=True).loss
+                else:
+                    x, labels = model.hidden(batch["input_ids"]), batch["labels"]
+                    loss = model.embedding.loss(x, labels)
+                    rows = zip(x.split(1), labels.split(1), strict=True)
+                    each.append(torch.stack([model.embedding.loss(*row) for row in rows]).cpu())
+                total += loss.item() * scored
+                count += scored
+        loss = total / count
+        words_per_token = self.words[split] / len(self.streams[split])
+        return {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
+
+    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+        """A text at a time: padding would be read."""
+        for text in inputs:
+            yield {"input_ids": torch.tensor([self._prompt(text)])}
+
+    def predict(
+        self,
+        model: Any,
+        inputs: Iterable[str],
+        samples: int = 1,
+        stop: Sequence[str] = (),
+        max_new_tokens: int = 100,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = 0.95,
+        seed: int = 0,
+        use_cache: bool = True,
+        first: int = 0,
+        **_: Any,
+    ) -> list[str]:
+        """What may follow each prompt: `samples` continuations of the first, of the second, and so on.
+
+        A continuation ends before the first `stop` string in it. `first` is the place of the first prompt among all
+        that a seed is for.
+        """
+        _check_samples(samples, max_new_tokens, temperature, stop)
+        how = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
+        return [
+            self._whole(model, prompt, (index, sample), how, stop)
+            for index, prompt in enumerate(inputs, first)
+            for sample in range(samples)
+        ]
+
+    def stream(
+        self,
+        model: Any,
+        prompt: str,
+        sample: int = 0,
+        stop: Sequence[str] = (),
+        max_new_tokens: int = 100,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = 0.95,
+        seed: int = 0,
+        use_cache: bool = True,
+        first: int = 0,
+    ) -> Iterator[str]:
+        """The same continuation of one prompt piece by piece, as it is made; pieces are whole letters."""
+        _check_samples(1, max_new_tokens, temperature, stop)
+        how = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
+        shown, text = "", ""
+        for text in self._growing(model, prompt, (first, sample), how, stop):
+            ready = settled(text, stop)
+            if len(ready) > len(shown):
+                yield ready[len(shown) :]
+                shown = ready
+        if len(text) > len(shown):
+            yield text[len(shown) :]
+
+    def _whole(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> str:
+        if not stop:
+            return self._joined(prompt, list(self._new(model, prompt, place, how)))
+        return deque(self._growing(model, prompt, place, how, stop), maxlen=1).pop()
+
+    def _growing(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> Iterator[str]:
+        """The continuation so far, after each token; over with the first stop string."""
+        ids: list[int] = []
+        yield ""
+        for token in self._new(model, prompt, place, how):
+            text = self._joined(prompt, [*ids, token])
+            ends = [end for end in (text.find(word) for word in stop) if end >= 0]
+            yield text[: min(ends, default=len(text))]
+            if ends:
+                return
+            ids.append(token)
+
+    def _new(self, model: Any, prompt: str, place: tuple[int, int], how: How) -> Iterator[int]:
+        """The tokens that follow; a prompt and a sample have random numbers of their own."""
+        from odeum.decode import stream
+
+        count, choice, seed, use_cache = how
+        index, sample = place
+        device = next(model.parameters()).device
+        key = generator(seed, index, *([sample] if sample else [])).initial_seed()
+        drawn = choice._replace(generator=torch.Generator(device=device).manual_seed(key))._asdict()
+        ids = torch.tensor([self._prompt(prompt)], device=device)
+        for token in map(int, stream(model, ids, max_new_tokens=count, use_cache=use_cache, **drawn)):
+            if token in self.tokens.ends:
+                return
+            yield token
+
+    def _prompt(self, text: str) -> list[int]:
+        told = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
+        found = [*self.tokens.prefix, *told][-self.length :]
+        if not found and self.tokens.start is None:
+            raise OdeumError("this model knows no token that begins a text, so it cannot continue an empty prompt")
+        return found or [self.tokens.start]  # ty: ignore[invalid-return-type]
+
+    def _joined(self, prompt: str, ids: list[int]) -> str:
+        text = self.tokens.decode_after(self.tokens.encode(prompt[-LONGEST_PIECE:]), ids)
+        apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
+        return text if apart else self.tokens.joiner + text
+
+    def shown(self, question: str, answer: str) -> str:
+        """The prompt, and how it goes on."""
+        return question + answer
+
+    def record(self) -> dict[str, Any]:
+        return {"length": self.length}
+
+    def files(self) -> dict[str, bytes]:
+        return self.tokens.files()
+
+    @classmethod
+    def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> LanguageTask:
+        assert isinstance(options, LanguageData)
+        return cls(name, options, load_tokens(directory), record["length"])
+
+
+MOST_GENERATED = 1_000_000
+"""samples, and tokens of one: beyond that nobody waits for the end"""
+
+
+def _check_samples(samples: int, tokens: int, temperature: float, stop: Sequence[str]) -> None:
+    if not 1 <= samples <= MOST_GENERATED:
+        raise OdeumError(f"samples should be at least 1 and at most {MOST_GENERATED:,}, not {samples}")
+    if not 0 <= tokens <= MOST_GENERATED:
+        raise OdeumError(f"max_new_tokens should be 0 or more and at most {MOST_GENERATED:,}, not {tokens}")
+    if samples > 1 and temperature == 0:
+        raise OdeumError(f"{samples} samples at temperature 0 would all be the same; give a temperature above 0")
+    if isinstance(stop, str) or not all(isinstance(word, str) and word for word in stop):
+        raise OdeumError(f"stop should be a list of texts, none of them empty, not {stop!r}")
+
+
+def settled(text: str, stop: Sequence[str]) -> str:
+    """As much of a growing text as will stay: no half letter at its end, nor what may become a stop string."""
+    text = text.rstrip("\N{REPLACEMENT CHARACTER}")
+    held = (size for word in stop for size in range(1, len(word)) if text.endswith(word[:size]))
+    return text[: len(text) - max(held, default=0)]
+
+
+def learn_corpus_tokens(options: LanguageData, texts: list[str], wiki: bool) -> Tokens:
+    """The vocabulary of the training part."""
+    size = sum(map(len, texts))
+    kind = options.tokens
+    if kind == "auto":
+        kind = "words" if wiki else "characters" if size < CHARACTERS_BELOW else "bpe"
+    if kind == "bpe":
+        lines = (line for text in texts for line in text.split("\n"))
+        return Bpe.learn(lines, options.vocabulary or min(8000, max(1000, size // 500)))
+    return Listed.learn(kind, texts, options.vocabulary)
+
+
+def _words(text: str) -> int:
+    """Words and line ends, as the papers count them."""
+    return len(text.split()) + text.count("\n")

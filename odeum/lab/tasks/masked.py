@@ -1,0 +1,242 @@
+"""Masked language modelling: which token was hidden?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.kinds import MODELS
+from odeum.lab.data import corpora
+from odeum.lab.data.ragged import Ragged, by_count, cut_by_tokens
+from odeum.lab.data.splits import shuffled
+from odeum.lab.tasks.base import Batch, Task, evaluating, generator, move, perplexity
+from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.train.settings import Training
+from odeum.models.base import IGNORE
+from odeum.settings.data import Data, MaskedData
+from odeum.settings.model import MaskedLanguage
+from odeum.tokens import PAD, UNKNOWN, Bpe, Listed, Tokens, load_tokens
+
+RECIPES = {"other": Training(epochs=20, batch_size=32, learning_rate=1e-3, weight_decay=0.05)}
+FOLDS = 7
+"""every seventh token is hidden at a time in an evaluation, so that each is told once from most of the others"""
+HIDDEN_AT_ONCE = 8192
+KEPT, REPLACED = 0.1, 0.1
+"""shares of the chosen tokens that stay, or become any token, in training (Devlin et al. 2019)"""
+
+
+class Special(NamedTuple):
+    """Tokens with a meaning of their own, by number."""
+
+    mask: int
+    pad: int = 0
+    first: int | None = None
+    """stands before each text"""
+    last: int | None = None
+    """stands after it"""
+
+
+SPECIAL_NAMES = (PAD, UNKNOWN, "<mask>", "<start>", "<end>")
+OWN = Special(mask=2, pad=0, first=3, last=4)
+
+
+class MaskedTask(Task):
+    """Lines of tokens, some of them hidden."""
+
+    metric: ClassVar[str] = "loss"
+    higher_is_better: ClassVar[bool] = False
+    quick: int = 200
+    options: MaskedData
+
+    def __init__(
+        self,
+        name: str,
+        options: MaskedData,
+        tokens: Tokens,
+        length: int,
+        special: Special = OWN,
+        parts: dict[str, Ragged] | None = None,
+        source: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, options, source)
+        self.tokens, self.length, self.special, self.parts = tokens, length, special, parts or {}
+
+    @classmethod
+    def open(
+        cls, data: str | Path, *more: str | Path, options: MaskedData, like: MaskedTask | None = None
+    ) -> MaskedTask:
+        paths = [Path(p).expanduser() for p in (data, *more)]
+        corpus = corpora.read_corpus(paths)
+        lines = {
+            part: [line for text in texts for line in text.splitlines() if line.strip()]
+            for part, texts in corpus.items()
+        }
+        if any(not some for some in lines.values()):
+            raise OdeumError(
+                f"'{data}' holds too few lines of text: at least one is needed to train, validate and test"
+            )
+        tokens = _learned(options, lines["train"]) if like is None else like.tokens
+        length = options.length if like is None else like.length
+        special = OWN if like is None else like.special
+        task = cls(paths[0].resolve().name, options, tokens, length, special, None, [str(p) for p in (data, *more)])
+        task.parts = {
+            part: Ragged(map(task.framed, tokens.encode_all(some, length - 2))) for part, some in lines.items()
+        }
+        return task
+
+    def as_one(self) -> None:
+        """Everything is the test part: for a model that was trained on none of it."""
+        rows = [row for part in self.parts.values() for row in part.flat.split(part.lengths.tolist())]
+        self.parts["test"] = Ragged(row.tolist() for row in rows)
+
+    def framed(self, ids: list[int]) -> list[int]:
+        """With the tokens that stand at both ends."""
+        first, last = self.special.first, self.special.last
+        return [*([] if first is None else [first]), *ids, *([] if last is None else [last])]
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self.parts)
+
+    def sizes(self) -> dict[str, int]:
+        return {part: len(rows) for part, rows in self.parts.items()}
+
+    def about(self) -> list[str]:
+        return [f"vocabulary {self.tokens.size}"]
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocabulary": self.tokens.size, "length": self.length}
+
+    def model(self) -> MaskedLanguage:
+        base = MODELS["masked_small"]
+        assert isinstance(base, MaskedLanguage)
+        return dataclasses.replace(base, **self.facts())
+
+    def training(self) -> Training:
+        return RECIPES["other"]
+
+    def identity(self) -> Iterator[Tensor | str]:
+        yield self.tokens.to_json()
+        for rows in self.parts.values():
+            yield from (rows.flat, rows.lengths)
+
+    def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
+        return by_count(self.parts["train"].lengths, batch_size, generator(seed, epoch))
+
+    def ordinary(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Where a token stands that may be hidden."""
+        own = [token for token in self.special if token is not None]
+        return mask.bool() & ~torch.isin(ids, torch.tensor(own))
+
+    def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
+        ids, mask = self.parts["train"].padded(rows, self.special.pad)
+        chosen = self.ordinary(ids, mask) & (torch.rand(ids.shape, generator=random) < self.options.share)
+        dice = torch.rand(ids.shape, generator=random)
+        others = torch.randint(self.tokens.size, ids.shape, generator=random)
+        shown = torch.where(dice < 1 - KEPT - REPLACED, self.special.mask, torch.where(dice < 1 - KEPT, others, ids))
+        labels = torch.where(chosen, ids, IGNORE)
+        return {"input_ids": torch.where(chosen, shown, ids), "attention_mask": mask, "labels": labels}
+
+    def folds(self, split: str, limit: int | None = None) -> Iterator[tuple[Tensor, Batch]]:
+        """Every token of a part hidden once, each seventh of a line at a time; nothing is drawn. Rows and batch."""
+        part = self.parts[split]
+        looked_at = torch.arange(len(part)) if limit is None or limit >= len(part) else shuffled(len(part))[:limit]
+        lengths = part.lengths[looked_at]
+        for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), HIDDEN_AT_ONCE):
+            ids, mask = part.padded(looked_at[rows], self.special.pad)
+            place = self.ordinary(ids, mask).long().cumsum(dim=1)
+            for fold in range(FOLDS):
+                chosen = self.ordinary(ids, mask) & (place % FOLDS == fold)
+                if bool(chosen.any()):
+                    labels = torch.where(chosen, ids, IGNORE)
+                    hidden = torch.where(chosen, self.special.mask, ids)
+                    yield looked_at[rows], {"input_ids": hidden, "attention_mask": mask, "labels": labels}
+
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
+    ) -> dict[str, float]:
+        """Mean loss of a hidden token, its exponential, and how many are told right."""
+        return self._examine(model, split, device, limit)[0]
+
+    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
+        return self._examine(model, split, device, None)
+
+    def _examine(
+        self, model: nn.Module, split: str, device: Any, limit: int | None
+    ) -> tuple[dict[str, float], Evidence]:
+        """The scores, and the mean loss of the hidden tokens of each line."""
+        self.need_data(split)
+        losses, counts = (torch.zeros(len(self.parts[split]), dtype=torch.float64) for _ in range(2))
+        right = 0.0
+        with evaluating(model, device) as place:
+            for rows, batch in self.folds(split, limit):
+                batch = move(batch, place)
+                labels = batch.pop("labels")
+                logits = model(**batch).logits.float()
+                loss = nn.functional.cross_entropy(
+                    logits.transpose(1, 2), labels, ignore_index=IGNORE, reduction="none"
+                )
+                losses[rows] += loss.sum(dim=1).double().cpu()
+                counts[rows] += (labels != IGNORE).sum(dim=1).double().cpu()
+                right += ((logits.argmax(-1) == labels) & (labels != IGNORE)).sum().item()
+        count = float(counts.sum())
+        if not count:
+            raise OdeumError(f"the {split} part of '{self.name}' holds no token that could be hidden")
+        mean = float(losses.sum()) / count
+        scores = {"loss": mean, "perplexity": perplexity(mean), "accuracy": right / count}
+        return scores, Evidence((losses / counts)[counts > 0])
+
+    @property
+    def mask_name(self) -> str:
+        """How a hidden token is written."""
+        return self.tokens.token(self.special.mask)
+
+    def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 3, **_: Any) -> list[list[list[Any]]]:
+        """For each hidden token of each line, the likeliest ones with their probabilities."""
+        answers = []
+        with evaluating(model) as place:
+            for line in inputs:
+                pieces = line.split(self.mask_name)
+                if len(pieces) < 2:
+                    raise OdeumError(f"'{line[:60]}' hides no token: write {self.mask_name} in its place")
+                ids = self.tokens.encode(pieces[0])
+                for piece in pieces[1:]:
+                    ids += [self.special.mask, *self.tokens.encode(piece)]
+                x = torch.tensor([self.framed(ids)[: self.length]], device=place)
+                chances = model(x).logits[0, x[0] == self.special.mask].float().softmax(-1).topk(top)
+                answers.append(
+                    [
+                        [(self.tokens.token(i), p) for i, p in zip(tokens, values, strict=True)]
+                        for tokens, values in zip(chances.indices.tolist(), chances.values.tolist(), strict=True)
+                    ]
+                )
+        return answers
+
+    def shown(self, question: str, answer: list[list[Any]]) -> str:
+        found = "; ".join(", ".join(f"{token} {chance:.3f}" for token, chance in place) for place in answer)
+        return f"{question}\t{found}"
+
+    def record(self) -> dict[str, Any]:
+        return {"length": self.length, "special": self.special._asdict()}
+
+    def files(self) -> dict[str, bytes]:
+        return self.tokens.files()
+
+    @classmethod
+    def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> MaskedTask:
+        assert isinstance(options, MaskedData)
+        return cls(name, options, load_tokens(directory), record["length"], Special(**record["special"]))
+
+
+def _learned(options: MaskedData, lines: list[str]) -> Tokens:
+    """The vocabulary of the training part."""
+    if options.tokens == "symbols":
+        return Listed.learn("symbols", lines, options.vocabulary, first=SPECIAL_NAMES)
+    size = min(options.vocabulary, max(300, sum(map(len, lines)) // 50))
+    return Bpe.learn(lines, size, first=SPECIAL_NAMES)

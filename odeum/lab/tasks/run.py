@@ -1,0 +1,145 @@
+"""`odeum.load(RUN)`: a trained model with its task, ready to be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from odeum.architectures import make_method
+from odeum.errors import OdeumError, choose
+from odeum.flow import set_solver, set_steps
+from odeum.integrators import FixedSteps
+from odeum.kinds import KINDS
+from odeum.lab.tasks import Task, load_task, reopen_task
+from odeum.lab.tasks.evidence import Evidence
+from odeum.looping import set_repeats
+from odeum.models.saved import load_model
+from odeum.settings.limits import check_steps
+from odeum.storage import read_json, remark_unsealed
+
+
+class Run:
+    """A finished run: its model, its task, and what one does with them."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.model: nn.Module = load_model(self.directory)
+        self.task: Task = load_task(self.directory)
+        self._with_data: Task | None = None
+        self._refuse_strange_task()
+        remark_unsealed(self.directory)
+
+    def _refuse_strange_task(self) -> None:
+        """Classes and tokens are numbers to a model: a task.json of another run would give them other names."""
+        settings = getattr(self.model, "settings", None)
+        for name, value in self.task.facts().items():
+            if getattr(settings, name, value) != value:
+                raise OdeumError(
+                    f"'{self.directory / 'task.json'}' does not belong to its model: it has {name} {value}, "
+                    f"and config.json says {getattr(settings, name)}"
+                )
+
+    def solve_by(
+        self,
+        solver: str | None = None,
+        steps: float | None = None,
+        repeats: int | None = None,
+        exit: float | None = None,
+    ) -> Run:
+        """Integrate the trained model in another way: by another method, in more or fewer steps a layer, or repeats.
+
+        A fraction of a step is for weights that depend on time: half as many layers by 0.5.
+        """
+        if repeats is not None or exit is not None:
+            check_steps(repeats or 1, getattr(getattr(self.model, "settings", None), "depth", 1), "repeats")
+            set_repeats(self.model, repeats, exit)
+        if steps is not None:
+            steps = int(steps) if float(steps).is_integer() else steps
+            check_steps(steps, getattr(getattr(self.model, "settings", None), "depth", 1))
+        if solver is not None:
+            set_solver(self.model, FixedSteps(make_method(solver)), keep_gradient=False)  # a run is used, not trained
+            steps = 1 if steps is None else steps
+        if steps is not None:
+            set_steps(self.model, steps)
+        return self
+
+    def evaluate(self, split: str = "test", **options: Any) -> dict[str, float]:
+        """Loss and metrics on a part of the data, which is opened again and must be what it was."""
+        task = self._reopened()
+        values = task.evaluate(self.model, split, **options)
+        self.task.notes = task.notes  # what a reader of the values should know
+        return values
+
+    def examine(self, split: str = "test") -> tuple[dict[str, float], Evidence | None]:
+        """The same, and what it says of single examples."""
+        task = self._reopened()
+        found = task.examine(self.model, split)
+        self.task.notes = task.notes
+        return found
+
+    def _reopened(self) -> Task:
+        """The task with its data; opened once."""
+        if self._with_data is not None:
+            return self._with_data
+        task = reopen_task(self.directory)
+        trained_on = read_json(self.directory / "run.json").get("fingerprint")
+        if task.fingerprint() != trained_on:
+            raise OdeumError(
+                f"the data of '{self.directory}', {' '.join(task.source)}, has changed since the run was trained, and "
+                "with it what a class or a token number means; train again, or use predict on new inputs"
+            )
+        self._with_data = task
+        return task
+
+    def predict(self, inputs: Any, **options: Any) -> list[Any]:
+        """Classes with probabilities, numbers, continuations or translations, in the order of the inputs.
+
+        Inputs are texts; or images: paths, Pillow images, arrays, tensors, in a list or a batch of four dimensions.
+        """
+        if isinstance(inputs, str | Path):
+            raise OdeumError(f"predict takes a list of inputs, not the single '{inputs}'")
+        self._check_options("predict", options)
+        return self.task.predict(self.model, inputs, **options)
+
+    def generate(self, prompts: str | Iterable[str], **options: Any) -> list[str]:
+        """What may follow each prompt: `samples` continuations each; see `LanguageTask.predict` for all options."""
+        self._need("generate", "next token")
+        return self.predict([prompts] if isinstance(prompts, str) else prompts, **options)
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """The continuation of one prompt piece by piece, as it is made."""
+        self._need("stream", "next token")
+        self._check_options("stream", options)
+        task: Any = self.task
+        return task.stream(self.model, prompt, **options)
+
+    def translate(self, texts: str | Iterable[str], **options: Any) -> list[str]:
+        """A translation of each text; options are `beam` and `length_penalty`."""
+        self._need("translate", "translation")
+        return self.predict([texts] if isinstance(texts, str) else texts, **options)
+
+    def embed(self, inputs: Any) -> Tensor:
+        """The state that an answer is read off, a row each; of running text and of sources the mean over positions."""
+        return self.task.embed(self.model, [inputs] if isinstance(inputs, str | Path) else inputs)
+
+    def _need(self, verb: str, target: str) -> None:
+        kind = KINDS[self.task.kind]
+        if kind.target != target:
+            raise OdeumError(f"{verb} is for runs whose target is the {target}; this {kind.name} run has predict")
+
+    def _check_options(self, verb: str, options: dict[str, Any]) -> None:
+        """An option that does nothing is a mistake."""
+        named = list(signature(getattr(self.task, verb)).parameters.values())[2:]
+        known = [item.name for item in named if item.kind is not item.VAR_KEYWORD]
+        known += [option.name for option in KINDS[self.task.kind].predict_options if option.name not in known]
+        for name in options:
+            choose(name, known, f"option of {verb} for a {self.task.kind} run")
+
+
+def load(directory: str | Path) -> Run:
+    """The run in a directory."""
+    return Run(directory)

@@ -1,0 +1,129 @@
+"""Whole texts with one target each, whatever the target is: batches, evaluation and answers over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from odeum.lab.data.ragged import Ragged, by_count, cut_by_tokens
+from odeum.lab.data.splits import mixed, shuffled
+from odeum.lab.tasks.base import Batch, Task, evaluating, generator, move
+from odeum.settings.data import ClassificationData, Data
+from odeum.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens
+
+LENGTH, BYTES_LENGTH = 256, 1024  # where a text is cut, unless the option says otherwise
+TOKENS_AT_ONCE = 16_384  # padded tokens of an evaluation at once
+
+TextSplit = tuple[Ragged, Tensor]
+T = TypeVar("T")
+
+
+class TextTask(Task):
+    """Sequences of tokens with one target each."""
+
+    def __init__(
+        self,
+        name: str,
+        options: Data,
+        tokens: Tokens,
+        length: int,
+        parts: dict[str, TextSplit] | None = None,
+        source: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, options, source)
+        self.tokens, self.length, self.parts = tokens, length, parts or {}
+        if parts:  # a look during the training reads about as many tokens for short and for long texts
+            self.quick = int(60_000 / parts["valid"][0].lengths.float().mean().clamp(30, 250))
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self.parts)
+
+    def sizes(self) -> dict[str, int]:
+        return {part: len(labels) for part, (_, labels) in self.parts.items()}
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocabulary": self.tokens.size, "length": self.length}
+
+    def identity(self) -> Iterator[Tensor | str]:
+        yield self.tokens.to_json()
+        for ids, labels in self.parts.values():
+            yield ids.flat
+            yield ids.lengths
+            yield labels
+
+    def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
+        return by_count(self.parts["train"][0].lengths, batch_size, generator(seed, epoch))
+
+    def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
+        return self._batch(self.parts["train"], rows)
+
+    def _batch(self, part: TextSplit, rows: Tensor) -> Batch:
+        ids, mask = part[0].padded(rows)
+        return {"input_ids": ids, "attention_mask": mask, "labels": part[1][rows]}
+
+    def scored(self, model: nn.Module, split: str, device: Any, limit: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """What a model reads off the examples of a part, beside their targets, a batch at a time."""
+        self.need_data(split)
+        part = self.parts[split]
+        looked_at = mixed(len(part[0]), limit)
+        lengths = part[0].lengths[looked_at]
+        with evaluating(model, device) as place:
+            for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), TOKENS_AT_ONCE):
+                batch = move(self._batch(part, looked_at[rows]), place)
+                target = batch.pop("labels")
+                yield model(**batch).logits.float(), target
+
+    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+        ids = encode_texts(inputs, self.tokens, self.length)
+        for rows in torch.arange(len(ids)).split(32):
+            x, mask = ids.padded(rows)
+            yield {"input_ids": x, "attention_mask": mask}
+
+    def read_off(self, model: nn.Module, inputs: Iterable[str]) -> Iterator[Tensor]:
+        """Texts of like length at once, so that little is padded; what is read off stands in the order of the texts."""
+        ids = encode_texts(inputs, self.tokens, self.length)
+        batches = cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), TOKENS_AT_ONCE) if len(ids) else ()
+        found, places = [], []
+        with evaluating(model) as place:
+            for rows in batches:
+                x, mask = (item.to(place) for item in ids.padded(rows))
+                found.append(model(input_ids=x, attention_mask=mask).logits)
+                places.append(rows)
+        if found:
+            yield torch.cat(found)[torch.cat(places).argsort()]
+
+    def record(self) -> dict[str, Any]:
+        return {"length": self.length, "columns": list(self.columns)}
+
+    def files(self) -> dict[str, bytes]:
+        return self.tokens.files()
+
+
+def some(rows: list[T], most: int | None) -> tuple[list[T], tuple[str, ...]]:
+    """A fixed choice of at most so many rows, and what to say about it."""
+    if most is None or most >= len(rows):
+        return rows, ()
+    return [rows[i] for i in shuffled(len(rows))[:most].tolist()], (f"tested on {most} of {len(rows)} test examples",)
+
+
+def learn_tokens(options: ClassificationData, texts: list[str]) -> Tokens:
+    """The vocabulary of the training part."""
+    if options.tokens == "bytes":
+        return Bytes()
+    if options.tokens == "bpe":
+        return Bpe.learn(texts, options.vocabulary, first=(PAD,))
+    return Listed.learn("pieces", texts, options.vocabulary, first=(PAD, UNKNOWN))
+
+
+def room(options: ClassificationData, tokens: Tokens) -> int:
+    """Where a text is cut."""
+    return options.length or (BYTES_LENGTH if isinstance(tokens, Bytes) else LENGTH)
+
+
+def encode_texts(texts: Iterable[str], tokens: Tokens, length: int) -> Ragged:
+    """Texts as rows of ids, none longer than the model takes and none empty."""
+    return Ragged(row or [0] for row in tokens.encode_all(texts, length))

@@ -1,0 +1,1 @@
+"""One run: the training loop, checkpoints, resuming."""

@@ -1,0 +1,107 @@
+"""States that a run can go on from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.lab.train.distributed.ranks import Lost
+from odeum.storage import sync, write_json
+
+KEPT = 2
+"""states that stay: the last, and one to fall back on"""
+
+
+class Writer(Protocol):
+    """The processes that write a state together, each its part or one of them all."""
+
+    rank: int
+    size: int
+
+    @property
+    def main(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+    def add(self, values: Sequence[float]) -> list[float]: ...
+
+    def write(self, directory: Path, tensors: dict[str, Tensor]) -> None: ...
+
+
+class Checkpoints:
+    """States to go on from: `checkpoint/step-N/` with tensors and a small JSON; the last complete, sound one counts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "checkpoint"
+
+    def steps(self) -> list[int]:
+        """Of the complete states, the earliest first."""
+        found = [p for p in self.directory.glob("step-*") if p.name[5:].isdigit() and (p / "state.json").exists()]
+        return sorted(int(p.name[5:]) for p in found)
+
+    def at(self, step: int) -> Path:
+        """Where the state of that step is."""
+        return self.directory / f"step-{step:08d}"
+
+    def kept(self) -> str:
+        """What there is to go on from, in words."""
+        steps = self.steps()
+        return f"the state of step {steps[-1]} is kept" if steps else "no state was saved yet"
+
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], world: Writer) -> None:
+        """Write beside, rename, then forget the oldest: at every moment there is a complete state, soon two."""
+        target, part = self.at(step), self.directory / f"part-{step:08d}"
+        failure: Exception | None = None
+        try:
+            if world.main:
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir(parents=True)
+        except OSError as error:
+            failure = error
+        world.wait()
+        try:
+            if failure is None:
+                world.write(part, tensors)
+        except (OSError, OdeumError) as error:
+            failure = error
+        world.wait()  # however slow the disk of one is
+        failed = world.add([failure is not None])[0]
+        try:
+            if world.main and not failed:
+                write_json(part / "state.json", state)
+                sync(part)
+                if target.exists():
+                    shutil.rmtree(target)
+                os.rename(part, target)
+                sync(self.directory)
+                sync(self.directory.parent)
+        except (OSError, OdeumError) as error:
+            failure = error
+        if failure is not None or failed:
+            if world.main:
+                shutil.rmtree(part, ignore_errors=True)
+            raise self._unsaved(failure)
+        if world.main:
+            for old in self.steps()[:-KEPT]:
+                shutil.rmtree(self.at(old), ignore_errors=True)
+        world.wait()
+
+    def _unsaved(self, failure: Exception | None) -> OdeumError:
+        if failure is None:
+            return Lost(f"another process could not write its part of the state; {self.kept()}")
+        return OdeumError(f"{failure}; {self.kept()}, the same command continues when there is space")
+
+    def clear(self) -> None:
+        """Forget all: the run is done."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove states that were not finished when their writer was killed."""
+        for path in self.directory.glob("part-*"):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,344 @@
+"""The state of a run, and the loop over it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import CutOff, Diverged, OdeumError
+from odeum.integrators.energy import Energy, kinetic_energy
+from odeum.integrators.implicit import UNSOLVED, fixed_point_residual
+from odeum.integrators.reversing import reconstruction_drift
+from odeum.lab.train.batches import divide, refuse_hidden_draws, seed_generators, step_seed
+from odeum.lab.train.checkpoints import Checkpoints
+from odeum.lab.train.clock import clock_of, pinned
+from odeum.lab.train.distributed.world import World
+from odeum.lab.train.interrupt import Interrupted, stop_softly
+from odeum.lab.train.job import Job, first_model, macs_per_step
+from odeum.lab.train.memory import MemoryWatch, peak_memory, reset_peak_memory
+from odeum.lab.train.metrics import Metrics
+from odeum.lab.train.optimization import Average, TrainingEnd, be_deterministic, learning_rate, make_optimizer
+from odeum.lab.train.progress import Listener, clock_time
+from odeum.lab.train.resume import sound_state, take_over, unreadable
+from odeum.lab.train.settings import seconds_of
+from odeum.lab.train.state import collect, restore
+from odeum.lab.train.tracking import trackers_of
+from odeum.models.saved import save_model
+from odeum.models.tensors import not_finite
+from odeum.registry.spelling import spell
+from odeum.storage import read_json, write_json
+
+STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
+"""the numbers, beside the tensors, that a run continues from"""
+
+
+class Trainer:
+    """Every process of a run has one. What they decide, they decide alike: by steps, or by the first one's clock."""
+
+    def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Listener) -> None:
+        self.job, self.world, self.progress, self.training = job, world, progress, job.training
+        self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
+        self.macs_per_step = macs_per_step(job, run["macs"])
+        self.plan = TrainingEnd(self.training, self.per_epoch, self.macs_per_step)
+        self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
+        self.checkpoints = Checkpoints(job.directory)
+        self.clock = clock_of(world.device)
+        be_deterministic(self.training.deterministic)
+        self.model = first_model(job).to(world.device)
+        self.model.label_smoothing = self.training.label_smoothing
+        self.wrapped = world.wrap(self.model)
+        self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
+        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        self.weights = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(self.model, self.training, run["decay"])
+        parts = world.local(self.weights)
+        self.ema = Average(parts, self.training.ema) if self.training.ema else None
+        self.mean = Average(parts, None) if self.training.average else None
+        self.step, self.seconds, self.worse, self.snapshots, self.evaluated = 0, 0.0, 0, 0, 0
+        self.best: float | None = None
+        self.step_times: list[float] = []
+        self.examples: list[int] = []
+        self.memory = MemoryWatch(world.device)
+
+    # the loop
+
+    def run(self) -> None:
+        with stop_softly() as stop:
+            self._resume()
+            self.world.wait()
+            reset_peak_memory(self.world.device)
+            losses: list[Tensor] = []
+            logged = saved = time.monotonic()
+            saving = 0.0
+            for batch in self.batches() if not self._over() else ():
+                self.clock.begin()
+                losses.append(self.take_step(batch))
+                taken = self.clock.end()
+                self.examples = [*self.examples[-49:], len(batch["labels"])]
+                now = time.monotonic()
+                late = now - saved > max(3.0, 50 * saving)
+                done, asked, log, save = self._agree(taken, stop.asked > 0, now - logged > 5, late)
+                if log:
+                    self._log(losses)
+                    logged = now
+                if done or (self._evaluation_due() and self._evaluate_and_judge()):
+                    break
+                if self._cut_off():
+                    self._write({"split": "limit", "cut_off": self.training.limit}, again=True)
+                    self._save()
+                    raise CutOff(
+                        f"{spell(self.job.architecture)} (seed {self.job.seed}) was cut off at step {self.step} by the "
+                        f"limit of {self.training.limit}; a longer --train.limit continues it"
+                    )
+                if save:
+                    saved = time.monotonic()
+                    self._save()
+                    saving = time.monotonic() - saved
+                    saved += saving
+                if asked:
+                    by = stop.asked or signal.SIGTERM  # of another process, if not of this one
+                    raise Interrupted(f"stopped at step {self.step}; the same command continues", by)
+            self._save()  # the evaluation can take minutes, and may be interrupted too
+        self._finish()
+
+    def close(self) -> None:
+        """However it ended: trackers are told that nothing more comes."""
+        self.metrics.close()
+
+    def _over(self) -> bool:
+        """Whether a state was saved when the training had ended."""
+        return self.fraction >= 1.0 or 0 < self.training.patience <= self.worse
+
+    def _cut_off(self) -> bool:
+        return self.training.limit is not None and self.seconds >= seconds_of(self.training.limit, "limit")
+
+    def batches(self) -> Iterator[dict[str, Tensor]]:
+        while True:
+            epoch, start = divmod(self.step, self.per_epoch)
+            batches = self.job.task.batches(epoch, self.training.batch_size, self.job.seed, start)
+            yield from pinned(batches, self.world.device)
+
+    def take_step(self, batch: dict[str, Tensor]) -> Tensor:
+        """One optimizer step over a batch; returns this process's share of the mean loss."""
+        self.rate = learning_rate(self.training, self.step, self.fraction)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
+        seed_generators(step_seed(self.job.seed, self.step, self.world.rank), self.world.device)
+        count = self.training.accumulate
+        mine = divide(batch, self.world.size * count, self.model.counted)[self.world.rank * count :][:count]
+        if not self.model.training:  # a walk over all modules
+            self.model.train()
+        loss = torch.zeros((), device=self.world.device)
+        for i, (part, share) in enumerate(mine):
+            part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
+            if self.training.compile and not self.step_times:
+                refuse_hidden_draws(self.model, part)
+            with self.world.syncing(self.wrapped, last=i == count - 1):
+                with self._precision(), self._moving() as energy:
+                    out = self.called(**part, **self.model.in_training)
+                aim = out.loss if energy is None else out.loss + self.training.kinetic * energy.total
+                # Processes average their gradients; the shares make that the mean over the whole batch.
+                weight = share * self.world.size
+                (aim if weight == 1.0 else aim * weight).backward()
+            loss += out.loss.detach() * share
+        if self.training.clip:
+            self.world.clip(self.weights, self.training.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.ema is not None:
+            self.ema.update(self.world.local(self.weights))
+        self.step += 1
+        return loss
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        kind = self.world.device.type
+        fast = kind == "cuda" and torch.cuda.is_bf16_supported()
+        wanted = self.training.precision == "bf16" or (self.training.precision == "auto" and fast)
+        return torch.autocast(kind, torch.bfloat16) if wanted else contextlib.nullcontext()
+
+    @property
+    def fraction(self) -> float:
+        return self.plan.fraction(self.step, self.seconds)
+
+    def _agree(self, taken: float, asked: bool, log: bool, save: bool) -> tuple[bool, bool, bool, bool]:
+        """The first process's clock, and what any process wishes; then: done? stop? log? save?"""
+        taken, *wishes = self.world.add([taken if self.world.main else 0.0, asked, log, save])
+        self._count(taken)
+        asked, log, save = (wish > 0 for wish in wishes)
+        fraction = self.fraction
+        if self.mean is not None:
+            due = 0.8 + 0.2 * (self.snapshots + 1) / self.training.average
+            if fraction >= min(due, 1.0):
+                self.mean.update(self.world.local(self.weights))
+                self.snapshots += 1
+        done = fraction >= 1.0
+        every = self.training.checkpoint_every
+        save = asked or (self.step % every == 0 if every else save)
+        return done, asked, done or log or self.step % max(1, (self.plan.steps or 1000) // 200) == 0, save
+
+    def _count(self, taken: float) -> None:
+        """A step's time; none where it is not known yet."""
+        if taken:
+            self.seconds += taken
+            self.step_times.append(taken)
+
+    # what is written on the way
+
+    def _moving(self) -> contextlib.AbstractContextManager[Energy | None]:
+        """What measures the energy of a pass, if it is asked to be small."""
+        return kinetic_energy(self.model) if self.training.kinetic else contextlib.nullcontext()
+
+    def _log(self, losses: list[Tensor]) -> None:
+        """The mean loss since the last time, over all processes: each holds its share."""
+        loss = self.world.add([float(torch.stack(losses).mean())])[0]
+        losses.clear()
+        if not math.isfinite(loss):
+            raise self._diverged("loss", loss)
+        self.progress.update(
+            step=self.step,
+            fraction=self.fraction,
+            seconds=self.seconds,
+            loss=loss,
+            rate=sum(self.examples) / max(1e-9, sum(self.step_times[-len(self.examples) :])),
+            memory=self.memory.lately(),
+        )
+        self._write({"split": "train", "loss": loss, "lr": self.rate})
+
+    def _diverged(self, what: str, loss: float) -> Diverged:
+        return Diverged(
+            f"the {what} of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
+            f"a smaller --train.learning_rate or a longer --train.warmup may help; {self._kept()}"
+        )
+
+    def _kept(self) -> str:
+        """What there is to go on from with other settings."""
+        steps = self.checkpoints.steps()
+        how = f"; --resume_from {self.checkpoints.at(steps[-1])} --out NEW goes on from it" if steps else ""
+        return self.checkpoints.kept() + how
+
+    def _write(self, values: dict[str, Any], again: bool = False) -> None:
+        if self.world.main:
+            epoch, seconds = round(self.step / self.per_epoch, 4), round(self.seconds, 3)
+            macs = self.step * self.macs_per_step
+            if again:  # the run may have been killed here before
+                self.metrics.forget(self.step, values["split"])
+            self.metrics.write({"step": self.step, "epoch": epoch, "seconds": seconds, "macs": macs, **values})
+
+    def _evaluation_due(self) -> bool:
+        if self.training.evaluate_every:
+            return self.step % self.training.evaluate_every == 0
+        reached = int(self.fraction * 10)
+        due = reached > self.evaluated
+        self.evaluated = max(self.evaluated, reached)
+        return due
+
+    def _evaluate(self, split: str, limit: int | None = None) -> dict[str, float]:
+        """Every process does the same: none waits for another, and all know the answer."""
+        return self.job.task.evaluate(self.world.whole(self.model), split, device=self.world.device, limit=limit)
+
+    def _evaluate_and_judge(self) -> bool:
+        """Look at the validation part; True if there was no progress for too long."""
+        task = self.job.task
+        values = self._evaluate("valid", task.quick)
+        self.world.wait()
+        self._write({"split": "valid", **values})
+        self.progress.metrics(self.step, values)
+        if not self.training.patience:
+            return False
+        known = task.metric in values
+        score = values[task.metric] if known else values["loss"]
+        score = self.world.agree(score if known and task.higher_is_better else -score)
+        if self.best is None or score > self.best:
+            self.best, self.worse = score, 0
+            return False
+        self.worse += 1
+        return self.worse >= self.training.patience
+
+    # states
+
+    def _save(self) -> None:
+        for taken in self.clock.rest():
+            self._count(self.world.agree(taken))
+        state = {name: getattr(self, name) for name in STATE} | {
+            "step_times": self.step_times[-200:],
+            "averaged": [a.count if a else 0 for a in (self.ema, self.mean)],
+        }
+        tensors = collect(self)
+        names = list(tensors)
+        broken = not_finite(dict(zip(names, self.world.local([tensors[name] for name in names]), strict=True)))
+        if self.world.add([broken is not None])[0]:  # a state that is no number must not replace one that is
+            raise self._diverged("state", math.nan)
+        self.checkpoints.save(self.step, tensors, state, self.world)
+
+    def _resume(self) -> None:
+        """Go on from the last sound state, or from that of another run, or begin."""
+        path = sound_state(self.checkpoints, self.world)
+        if path is None and (path := self.job.resume_from) is not None:
+            take_over(path, self.metrics, self.world)
+        if path is not None:
+            try:
+                self._restore(path)
+            except (OdeumError, KeyError, TypeError, ValueError) as error:
+                raise unreadable(path, error) from None
+            self.progress.say(f"continues at step {self.step}")
+        if self.world.main:
+            self.metrics.forget_after(self.step)
+
+    def _restore(self, path: Path) -> None:
+        restore(self, path)
+        state = read_json(path / "state.json")
+        for average, count in zip((self.ema, self.mean), state.pop("averaged"), strict=True):
+            if average is not None:
+                average.count = count
+        for name in STATE:
+            setattr(self, name, state[name])
+
+    def _finish(self) -> None:
+        average = self.mean if self.mean is not None and self.mean.count else self.ema
+        if average is not None:
+            with torch.no_grad():
+                for weight, value in zip(self.world.local(self.weights), average.values, strict=True):
+                    weight.copy_(value)
+        peak = peak_memory(self.world.device)
+        self.progress.say(f"trained for {clock_time(self.seconds)}; evaluating")  # which can take minutes
+        whole = self.world.whole(self.model)
+        final = {"valid": self._evaluate("valid")}
+        final["test"], kept = self.job.task.examine(whole, "test", self.world.device)
+        for split, values in final.items():
+            if not math.isfinite(values["loss"]):
+                raise self._diverged(f"{split} loss", values["loss"])
+        self._write({"split": "valid", **final["valid"]}, again=True)
+        self.metrics.track({"split": "test", "step": self.step, **final["test"]})
+        result = {
+            **final,
+            "notes": list(self.job.task.notes),
+            "steps": self.step,
+            "seconds": round(self.seconds, 3),
+            "step_seconds": statistics.median(self.step_times),
+            "peak_memory": peak,
+            "macs": self.step * self.macs_per_step,
+        }
+        if (drift := reconstruction_drift(self.model)) is not None:
+            result["reconstruction_drift"] = drift  # relative, in the last backward pass
+        if (residual := fixed_point_residual(whole)) is not None:
+            result["fixed_point_residual"] = residual  # of the implicit steps, relative, in the last pass
+            if residual > UNSOLVED:
+                result["notes"].append(
+                    f"the equations of implicit steps were missed by {residual:.0%}: take shorter ones"
+                )
+        weights = self.world.weights(self.model)
+        if self.world.main:
+            save_model(self.job.directory, self.model, weights)
+            if kept is not None:
+                kept.save(self.job.directory)
+            write_json(self.job.directory / "result.json", result)  # and its name is on the disk before states go
+            self.checkpoints.clear()

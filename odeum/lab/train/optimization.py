@@ -1,0 +1,94 @@
+"""The pieces of a training step: how far the run is, learning rate, optimizer, determinism, averages of weights."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from odeum.lab.train.adamw import AdamW
+from odeum.lab.train.settings import Training, seconds_of
+
+
+class TrainingEnd:
+    """When a run ends: after so many steps, or when its time is up. Fraction 1 is the end."""
+
+    def __init__(self, training: Training, steps_per_epoch: int, macs_per_step: float) -> None:
+        self.seconds = seconds_of(training.budget) if training.budget is not None else None
+        self.steps: int | None = None
+        if training.steps is not None:
+            self.steps = training.steps
+        elif training.macs is not None:
+            self.steps = max(1, round(training.macs / macs_per_step))
+        elif self.seconds is None:
+            self.steps = max(1, round(training.epochs * steps_per_epoch))
+
+    def fraction(self, step: int, seconds: float) -> float:
+        if self.steps is not None:
+            return step / self.steps
+        assert self.seconds is not None
+        return min(1.0, seconds / self.seconds)
+
+
+def learning_rate(training: Training, step: int, fraction: float) -> float:
+    """Linear warm-up, then the schedule; `warmup` is a share of the run below 1, a number of steps from 1 on."""
+    warm = training.warmup
+    ramp = (step + 1) / max(warm, 1) if warm >= 1 or warm == 0 else fraction / warm
+    if warm < 1 and step == 0:
+        ramp = min(1.0, 1e-2 + ramp)
+    if ramp < 1.0:
+        return training.learning_rate * max(ramp, 1e-3)
+    match training.schedule:
+        case "constant":
+            return training.learning_rate
+        case "inverse-sqrt":
+            return training.learning_rate / math.sqrt(ramp)
+        case _:
+            start = warm if warm < 1 else fraction * warm / (step + 1)
+            along = min(1.0, max(0.0, (fraction - start) / max(1e-9, 1 - start)))
+            return training.learning_rate * max(0.5 * (1 + math.cos(math.pi * along)), 1e-2)
+
+
+PLACES = ("token", "position", "positions.table.weight")
+"""vectors that stand in a matrix: the class token and learned positions"""
+
+
+def make_optimizer(model: nn.Module, training: Training, decay: str = "maps") -> AdamW:
+    """AdamW; maps and tables of tokens decay, vectors (norms, biases, gates, class token, positions) do not.
+
+    `decay="matrices"` is the rule of earlier runs: all that has two dimensions decays.
+    """
+    weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    still = {name for name, p in weights if p.dim() < 2 or (decay == "maps" and name.endswith(PLACES))}
+    groups = [
+        {"params": [p for name, p in weights if name not in still], "weight_decay": training.weight_decay},
+        {"params": [p for name, p in weights if name in still], "weight_decay": 0.0},
+    ]
+    return AdamW([group for group in groups if group["params"]], training.learning_rate, (0.9, training.beta2))
+
+
+def be_deterministic(wanted: bool) -> None:
+    """Refuse operations that are not deterministic, or no longer refuse them."""
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
+    if wanted != torch.are_deterministic_algorithms_enabled():  # to say it loads torch's compiler
+        torch.use_deterministic_algorithms(wanted)
+
+
+class Average:
+    """A second set of weights: an exponential average (`decay`), or the mean of snapshots (`decay` None)."""
+
+    def __init__(self, weights: Iterable[Tensor], decay: float | None) -> None:
+        self.decay = decay
+        self.count = 0
+        self.values = [w.detach().clone() for w in weights]
+
+    @torch.no_grad()
+    def update(self, weights: Iterable[Tensor]) -> None:
+        self.count += 1
+        # A young exponential average must not remember the initial weights for long.
+        share = 1 / self.count if self.decay is None else 1 - min(self.decay, self.count / (self.count + 9))
+        torch._foreach_lerp_(self.values, [w.detach() for w in weights], share)

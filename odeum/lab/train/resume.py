@@ -1,0 +1,91 @@
+"""From which state a run goes on: its own last sound one, or one of another run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from odeum.errors import OdeumError, notice
+from odeum.lab.train.checkpoints import Checkpoints
+from odeum.lab.train.distributed.shards import StoredTensors
+from odeum.lab.train.distributed.world import World
+from odeum.lab.train.metrics import Metrics
+from odeum.storage import read_json
+
+SAME = ("architecture", "model", "fingerprint")
+"""what two runs must share for the one to go on from a state of the other"""
+
+
+def sound_state(checkpoints: Checkpoints, world: World) -> Path | None:
+    """The last state that is what was written; damaged ones are told of and, if there is another, removed."""
+    if world.main:
+        checkpoints.sweep()
+    damaged: list[tuple[Path, str]] = []
+    while step := int(world.agree(max(checkpoints.steps()[: -len(damaged) or None], default=0))):
+        path = checkpoints.at(step)
+        reason = check_state(path, world)
+        if reason is None:
+            for wrong, why in damaged if world.main else ():
+                notice(f"{why}; the run goes on from the state before, of step {step}")
+                shutil.rmtree(wrong, ignore_errors=True)
+            world.wait()
+            return path
+        damaged.append((path, reason))
+    if damaged:
+        raise unreadable(*damaged[0])
+    return None
+
+
+def unreadable(path: Path, reason: object) -> OdeumError:
+    """There is a state, and it is of no use."""
+    return OdeumError(f"the state '{path}' cannot be read ({reason}); --overwrite begins again")
+
+
+def check_state(directory: Path, world: World) -> str | None:
+    """Why a state cannot be gone on from, if so: each process looks at its share of the files, all know the answer."""
+    reason: str | None = None
+    try:
+        if world.main:
+            read_json(directory / "state.json")
+        for file in StoredTensors(directory).files[world.rank :: world.size]:
+            file.check()
+    except OdeumError as error:
+        reason = str(error)
+    world.wait()  # reading may take one longer than another
+    if not world.add([reason is not None])[0]:
+        return None
+    return reason or "another process found it damaged"
+
+
+def find_state(given: str) -> Path:
+    """The state that --resume_from names: its own directory, or that of a run, whose last one is meant."""
+    path = Path(given).resolve()
+    steps = Checkpoints(path).steps() if path.is_dir() else []
+    if steps:
+        path = Checkpoints(path).at(steps[-1])
+    if not (path / "state.json").is_file() or not (path.parent.parent / "run.json").is_file():
+        raise OdeumError(
+            f"'{given}' is no state of a run; --resume_from takes RUN/checkpoint/step-N, or a RUN that is not finished"
+        )
+    return path
+
+
+def check_origin(state: Path, identity: dict[str, Any]) -> None:
+    """Refuse to go on from a run of another model or other data."""
+    origin = read_json(state.parent.parent / "run.json")
+    for key in SAME:
+        if origin.get(key) != identity[key]:
+            raise OdeumError(
+                f"cannot go on from '{state}': its {key} is {origin.get(key)}, and this run's is {identity[key]}; "
+                "only settings of the training may differ"
+            )
+
+
+def take_over(state: Path, metrics: Metrics, world: World) -> None:
+    """See that the state of another run is sound, and begin with what that run logged."""
+    if reason := check_state(state, world):
+        raise OdeumError(f"cannot go on from '{state}': {reason}")
+    if world.main:
+        metrics.copy_from(state.parent.parent)
+    world.wait()

@@ -1,0 +1,65 @@
+"""One readable loop: from a task and a few words to a run directory that can be continued, used and reported."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from odeum.lab.train.checkpoints import Checkpoints
+from odeum.lab.train.distributed.world import join
+from odeum.lab.train.interrupt import Interrupted
+from odeum.lab.train.job import Job, holds, macs_per_step, open_run, plan_run, refuse_another
+from odeum.lab.train.loop import Trainer
+from odeum.lab.train.progress import Listener, Progress
+from odeum.lab.train.settings import Training
+from odeum.registry.spelling import spell
+from odeum.storage import Damaged, alone_in, make_directory, read_json
+
+__all__ = ["Interrupted", "Job", "holds", "macs_per_step", "refuse_another", "train", "with_changes"]
+
+
+def train(job: Job, progress: Listener | None = None, *, opened: Callable[[], None] | None = None) -> dict[str, Any]:
+    """Train, or continue, or find it done; returns the result, in every process the same.
+
+    `opened` is called in the first process once the folder has been taken as this run's and there is work to do.
+    """
+    world = join(job.training)
+    progress = progress or Progress(f"{spell(job.architecture)} seed {job.seed}")
+    progress.quiet = progress.quiet or not world.main
+    result = job.directory / "result.json"
+    with world.watching(), contextlib.ExitStack() as held:
+        plan = plan_run(job, world)
+        if world.main:  # alone before anything is read or written
+            make_directory(job.directory)
+            held.enter_context(alone_in(job.directory))
+        run = open_run(job, world, plan)
+        if not world.agree(result.exists()):
+            if world.main and opened is not None:
+                opened()
+            with contextlib.closing(Trainer(job, world, run, progress)) as trainer:
+                trainer.run()
+            world.wait()
+        found = read_result(result)
+        if world.main and "failed" not in found:
+            Checkpoints(job.directory).clear()  # of a run that was killed when it was done
+    return found
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """result.json: numbers of the valid and of the test part, among others."""
+    found = read_json(path)
+    for split in ("valid", "test"):
+        values = found.get(split)
+        if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
+            raise Damaged(f"'{path}' is damaged: it has no numbers of the {split} part; --overwrite begins again")
+    return found
+
+
+def with_changes(settings: Any, changes: dict[str, Any]) -> Any:
+    """A settings dataclass with what the user said put in; an end that is said overrules the default end."""
+    if isinstance(settings, Training) and set(changes) & {"steps", "budget", "macs", "epochs"}:
+        settings = replace(settings, steps=None, budget=None, macs=None)
+    return replace(settings, **changes)

@@ -1,0 +1,1 @@
+"""Names of methods, fields, architectures and kinds of tasks; plugins; spellings of options."""

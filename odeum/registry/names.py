@@ -1,0 +1,127 @@
+"""Names that anybody may add to: one open table for each thing that has a name on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from odeum.errors import OdeumError, choose
+
+T = TypeVar("T")
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """What is known about a name besides the thing itself."""
+
+    item: T
+    about: str
+    """one line for `odeum list`"""
+    source: str
+    """where the idea comes from: a paper, a person"""
+    module: str
+    """name of the Python module that registered it"""
+    group: str = ""
+    """the heading that it stands under in a list"""
+
+
+class Registry(Mapping[str, T]):
+    """Names and what they stand for, in the order of their arrival.
+
+    Looking up a name that is not there is a sentence with the names that are; `get` returns None instead.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        """what the names are names of, for sentences: "method" """
+        self.entries: dict[str, Entry[T]] = {}
+
+    def add(
+        self, name: str, item: T, *, about: str = "", source: str = "", module: str | None = None, group: str = ""
+    ) -> T:
+        """Register the item and return it.
+
+        A taken name is refused, unless the same thing comes again: a plugin that is loaded twice, a cell of a
+        notebook that is run again. The newer one then takes the place.
+
+        Arguments: the name as spelled on the command line; the item; a line about it; where the idea comes from; the
+        module it is registered by (none: that of the caller); the heading it stands under.
+        """
+        what = f"a{'n' if self.what[0] in 'aeiou' else ''} {self.what}"
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise OdeumError(
+                f"'{name}' cannot be the name of {what}: "
+                "use small letters, digits, '-', '_' and '.', and begin with a letter or digit"
+            )
+        there = self.entries.get(name)
+        if there is not None and not _same(there.item, item):
+            raise OdeumError(f"there is {what} '{name}' already, from {there.module}; choose another name")
+        self.entries[name] = Entry(item, about, source, module or _caller(), group)
+        return item
+
+    def groups(self) -> dict[str, list[str]]:
+        """The names under their headings, both in the order of their arrival."""
+        out: dict[str, list[str]] = {}
+        for name, entry in self.entries.items():
+            out.setdefault(entry.group, []).append(name)
+        return out
+
+    def __getitem__(self, name: str) -> T:
+        return self.entries[choose(name, self.entries, self.what)].item
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """The item of that name, or the default."""
+        return self[str(key)] if key in self else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.what}: {', '.join(self)})"
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """What is imported when it is first called, so that its name is known without torch."""
+
+    module: str
+    name: str
+
+    def __call__(self, *given: Any) -> Any:
+        return getattr(import_module(self.module), self.name)(*given)
+
+
+def _caller() -> str:
+    """The nearest module up the stack that does not belong to the registering itself."""
+    depth, ours = 1, ("odeum.registry.names", "odeum.registry.register", "odeum.kinds.base")
+    while (module := sys._getframe(depth).f_globals.get("__name__", "")) in ours:
+        depth += 1
+    return module
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, or two readings of one definition: a module that is imported twice makes two classes of it."""
+    return one is other or _identity(one) == _identity(other)
+
+
+def _identity(item: Any) -> Any:
+    if isinstance(item, type) or hasattr(item, "__qualname__"):
+        module = sys.modules.get(item.__module__)
+        line = item.__code__.co_firstlineno if item.__qualname__.endswith("<lambda>") else None  # all have one name
+        return getattr(module, "__file__", None) or item.__module__, item.__qualname__, line
+    if dataclasses.is_dataclass(item):
+        return _identity(type(item)), tuple(getattr(item, field.name) for field in dataclasses.fields(item))
+    return item

@@ -1,0 +1,256 @@
+"""Other people's ideas: a file or a module that the user names, or an installed package with an entry point.
+
+Loading a plugin runs its code. So it happens only when the user asks for it, by `--plugin` or by installing a package;
+a run says which plugin it needs, and is refused without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from odeum.errors import OdeumError, notice
+from odeum.kinds import KINDS
+from odeum.registry.names import Registry
+from odeum.registry.options import options
+from odeum.registry.spelling import spell
+from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture, Mixed
+
+GROUP = "odeum.registry.plugins"
+"""of the entry points in a package's pyproject.toml"""
+REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
+"""whose names a run may need"""
+
+_NAMED: list[str] = []
+_BROUGHT: dict[tuple[str, str], str] = {}
+"""(what, name) -> the plugin whose loading added it, be it by a neighbour that it imports"""
+
+
+def load_plugin(name: str) -> ModuleType:
+    """Run a plugin, given as the path of a Python file or the dotted name of a module; what is wrong is a sentence."""
+    path = Path(name)
+    is_file = path.suffix == ".py" or path.is_file() or len(path.parts) > 1
+    return _load_file(path) if is_file else _load_module(name)
+
+
+def load_named(names: Sequence[str]) -> None:
+    """The plugins that a command names."""
+    _NAMED[:] = [str(Path(name).resolve()) if Path(name).suffix == ".py" else name for name in names]
+    for name, place in zip(names, _NAMED, strict=True):
+        before = _registered()
+        load_plugin(name)
+        _BROUGHT.update(dict.fromkeys(_registered() - before, place))
+
+
+def _registered() -> set[tuple[str, str]]:
+    return {(registry.what, name) for registry in REGISTRIES for name in registry}
+
+
+def named_plugins() -> tuple[str, ...]:
+    """Those of the command that runs, as another process can load them too."""
+    return tuple(_NAMED)
+
+
+def load_installed() -> None:
+    """The plugins of all installed packages; one that cannot be loaded is left out with a notice."""
+    for entry in _entries():
+        try:
+            entry.load()
+        except (Exception, SystemExit) as error:
+            notice(f"the plugin '{entry.name}' of {_package(entry)} is left out: {_reason(error, None)}")
+
+
+def _entries() -> Sequence[EntryPoint]:
+    """Our group's of all installed packages; their files are read again when a package has come or gone."""
+    return _read_entries(tuple((os.path.abspath(place), _changed(place)) for place in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _read_entries(places: tuple[tuple[str, int], ...]) -> Sequence[EntryPoint]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _changed(place: str) -> int:
+    try:
+        return os.stat(place or os.curdir).st_mtime_ns
+    except OSError:  # a place that is not there holds no package
+        return 0
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name}" if entry.dist is not None else entry.value
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise OdeumError(f"the plugin '{name}' fails: {_reason(error, None)}") from error
+        hint = f"did you mean {name}.py?" if Path(f"{name}.py").is_file() else "a plugin is a file such as my_ideas.py"
+        raise OdeumError(f"there is no module '{name}'; {hint}") from None
+    except (Exception, SystemExit) as error:
+        raise OdeumError(f"the plugin '{name}' fails: {_reason(error, None)}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    try:
+        if os.path.lexists(path) and not path.is_file():  # a folder, or what has no end
+            raise OdeumError(f"cannot read the plugin '{path}': it is no regular file")
+        source, home = path.read_bytes(), path.resolve()
+    except FileNotFoundError:
+        raise OdeumError(f"there is no plugin '{path}'") from None
+    except OSError as error:
+        raise OdeumError(f"cannot read the plugin '{path}': {error.strerror}") from None
+    for module in list(sys.modules.values()):
+        if (
+            (file := getattr(module, "__file__", None))
+            and Path(file).name == home.name
+            and Path(file).resolve() == home
+        ):
+            return module
+    name = _free_name(home)
+    spec = importlib.util.spec_from_file_location(name, home)
+    if spec is None:
+        raise OdeumError(f"the plugin '{path}' should be a Python file, my_ideas.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(home.parent) not in sys.path:
+        sys.path.append(str(home.parent))  # it may import its neighbours, but nothing of ours is hidden by them
+    try:
+        # Compiled from the bytes that are hashed, and not from a cache beside them.
+        exec(compile(source, str(home), "exec", dont_inherit=True), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise OdeumError(f"the plugin '{path}' fails{_reason(error, home)}") from error
+    module.__dict__["__odeum_sha256__"] = hashlib.sha256(source).hexdigest()
+    return module
+
+
+def _free_name(path: Path) -> str:
+    """The module's own name, so that `import my_ideas` finds it; another if a library is called so."""
+    name = path.stem
+    try:
+        found = name in sys.modules or not name.isidentifier() or importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = True
+    if found and getattr(found, "origin", None) != str(path):
+        return f"plugin_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}_{name}"
+    return name
+
+
+def _reason(error: BaseException, home: Path | None) -> str:
+    """What went wrong and, in a plugin's own file, at which line."""
+    if isinstance(error, SyntaxError):
+        where = f" at line {error.lineno}" if home else f"{error.filename}, line {error.lineno}"
+        return f"{where}: {error.msg}"
+    what = str(error) if isinstance(error, OdeumError) else f"{type(error).__name__}: {error}"
+    what = " ".join(what.split())
+    if home is None:
+        return what
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(home)]
+    return f" at line {lines[-1]}: {what}" if lines else f": {what}"
+
+
+def fault(error: BaseException) -> str | None:
+    """A sentence for an error that the code of a plugin file raised while it was used; None for any other's."""
+    files = {m.__file__ for m in list(sys.modules.values()) if "__odeum_sha256__" in getattr(m, "__dict__", {})}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    if not frames:
+        return None
+    where, what = frames[-1], f"{type(error).__name__}: {error}"
+    return f"the plugin '{where.filename}' fails at line {where.lineno}: {what} (--debug shows how it came to that)"
+
+
+# ------------------------------------------------------------------------------------- what a run needs
+
+
+def origin(module: str) -> dict[str, str] | None:
+    """Where the names that a module registered come from: a package or a file; None for Odeum's own."""
+    top = module.partition(".")[0]
+    if top == "odeum":
+        return None
+    file = getattr(sys.modules.get(module), "__file__", None)
+    known = getattr(sys.modules.get(module), "__odeum_sha256__", None)
+    if known is None and (package := next(iter(packages_distributions().get(top, ())), None)) is not None:
+        try:
+            return {"package": package, "version": version(package)}
+        except PackageNotFoundError:
+            pass
+    if file is None:
+        return {"module": module}
+    return {"file": Path(file).name, "sha256": known or hashlib.sha256(Path(file).read_bytes()).hexdigest()}
+
+
+def requirement(registry: Registry[Any], name: str) -> list[dict[str, str]]:
+    """The plugin that a registered name comes from, as a run records it; none for Odeum's own."""
+    found = origin(registry.entries[name].module)
+    return [] if found is None else [{"what": registry.what, "name": name, **found}]
+
+
+def requirements(architecture: Architecture) -> list[dict[str, str]]:
+    """The plugins that an architecture and the names in its options come from."""
+    if isinstance(architecture, Mixed):
+        found = [need for part, _ in architecture.parts for need in requirements(part)]
+        return [need for place, need in enumerate(found) if need not in found[:place]]
+    out = requirement(ARCHITECTURES, spell(architecture).partition(":")[0])
+    for option in options(type(architecture)).values():
+        if isinstance(option.names, Registry):
+            out += requirement(option.names, getattr(architecture, option.name))
+    return out
+
+
+def only_here(architectures: Iterable[Architecture], kind: str) -> list[str]:
+    """Which of the names that these need no other process would find: no plugin brings them, but this very program."""
+    needs = [need for architecture in architectures for need in requirements(architecture)] + requirement(KINDS, kind)
+    return list(dict.fromkeys(f"the {need['what']} '{need['name']}'" for need in needs if not _is_brought(need)))
+
+
+def _is_brought(need: dict[str, str]) -> bool:
+    registry = next(registry for registry in REGISTRIES if registry.what == need["what"])
+    module = registry.entries[need["name"]].module
+    file = getattr(sys.modules.get(module), "__file__", None)
+    installed = {entry.module.partition(".")[0] for entry in _entries()}
+    places = {module, str(Path(file).resolve()) if file else module, _BROUGHT.get((need["what"], need["name"]))}
+    return module.partition(".")[0] in installed or not places.isdisjoint(_NAMED)
+
+
+def check_requirements(record: dict[str, Any]) -> None:
+    """Refuse, in a sentence, a run whose plugin is not there; a notice where it has changed."""
+    known = {registry.what: registry for registry in REGISTRIES}
+    for need in record.get("plugins", []):
+        what, name = need["what"], need["name"]
+        registry = known.get(what)
+        if registry is None or name not in registry:
+            raise OdeumError(f"this run needs the {what} '{name}' of {_remedy(need)}")
+        now = origin(registry.entries[name].module) or {}
+        if changed := [key for key in ("sha256", "version") if need.get(key) != now.get(key)]:
+            was = f"{need.get(changed[0], 'another one')}"[:12]
+            notice(
+                f"the {what} '{name}' may not be what this run was made with: "
+                f"{_plugin(need)} is not the same ({changed[0]} was {was})"
+            )
+
+
+def _plugin(need: dict[str, str]) -> str:
+    if "package" in need:
+        return f"the package {need['package']}"
+    return f"plugin {need['file']}" if "file" in need else f"the module {need.get('module')}"
+
+
+def _remedy(need: dict[str, str]) -> str:
+    if "package" in need:
+        return f"{_plugin(need)}; install {need['package']}=={need.get('version')}"
+    if "file" in need:
+        return f"{_plugin(need)}; add --plugin {need['file']} (in Python: import it first)"
+    return f"{_plugin(need)}; run that first"

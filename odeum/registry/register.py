@@ -1,0 +1,143 @@
+"""The doors: after one call a method, a field, an architecture or a kind of task has a name like Odeum's own.
+
+Such a name works in `build`, `describe`, `list`, `compare`, `--help`, in spellings with options and in "did you mean".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import Field as DataField
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from odeum.errors import OdeumError
+from odeum.kinds import KINDS, Kind
+from odeum.kinds import add_kind as add_kind
+from odeum.kinds import like as like_kind
+from odeum.registry.options import options
+from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
+from odeum.tableaux import Tableau
+
+if TYPE_CHECKING:
+    from odeum.fields.base import Field
+    from odeum.integrators.base import Method
+    from odeum.settings.model import Shape
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+Kept = TypeVar("Kept", bound=Architecture | type[Architecture])
+
+
+def tableau(tableau: Tableau, *, about: str = "", from_: str = "") -> Tableau:
+    """An explicit Runge–Kutta method by its numbers, under the tableau's own name: `parallel:method=ralston`.
+
+    Arguments: the tableau; a line about it for `odeum list`; where it comes from.
+    """
+    if not isinstance(tableau, Tableau):
+        raise OdeumError(f"register.tableau takes an odeum.Tableau, not {tableau!r}")
+    METHODS.add(tableau.name, tableau, about=about or _stages(tableau), source=from_)
+    return tableau
+
+
+def method(name: str, make: Callable[[], Method] | None = None, *, about: str = "", from_: str = "") -> Any:
+    """A method that a tableau cannot say, by what makes it: a sub-class of `Method`, or a function without arguments.
+
+    >>> odeum.register.method("strang-rk4", lambda: Strang(RungeKutta(RK4)))
+    >>> @odeum.register.method("nudged-euler", from_="nobody, 2026")
+    ... class NudgedEuler(odeum.Method): ...
+    """
+    return _adding(METHODS, name, make, about, from_)
+
+
+def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str = "", from_: str = "") -> Any:
+    """A field by what makes it from a shape: `parallel:attention=convolution`, `rk4:feedforward=convolution`.
+
+    >>> odeum.register.field("convolution", lambda shape: Convolution(shape.width))
+    """
+    return _adding(FIELDS, name, make, about, from_)
+
+
+def architecture(
+    name: str, settings: Architecture | None = None, *, about: str = "", from_: str = "", group: str = ""
+) -> Any:
+    """An architecture: a decorator of a frozen dataclass, or a function of one with other defaults.
+
+    The dataclass is a sub-class of `odeum.Stepped` with a method `field(self, shape)`, which gets method, steps,
+    sharing and gradient for free, or of `odeum.Architecture` with `stack(self, shape, cross)`. Its fields are the
+    options of the spelling, its docstring's first line is shown by `odeum list` if nothing is said about it. `group` is
+    the heading that it stands under there.
+
+    >>> odeum.register.architecture("rk4-post", Layered(method="rk4", norm="post-sum"))
+    >>> @odeum.register.architecture("pull", from_="nobody, 2026")
+    ... @dataclass(frozen=True)
+    ... class Pull(odeum.Stepped): ...
+    """
+
+    def add(given: Kept) -> Kept:
+        kind = given if isinstance(given, type) else type(given)
+        _check_dataclass(kind)
+        item = given() if isinstance(given, type) else given
+        for option in options(kind).values():
+            option.check(getattr(item, option.name), f"{option.name} of {name}")
+        ARCHITECTURES.add(name, item, about=about or _first_line(kind), source=from_, group=group)
+        return given
+
+    return add if settings is None else add(settings)
+
+
+def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
+    """A kind of task, whole, or like another one but for what is named: fields of `Kind` such as options and task.
+
+    It is then a word of `--kind`, its named sets are data for train and compare, and its runs can be evaluated,
+    reported and used to predict.
+
+    >>> odeum.register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
+    >>> odeum.register.kind(Kind("depth", …))
+    """
+    if isinstance(name, Kind):
+        if like is not None or parts:
+            raise OdeumError(f"the kind '{name.name}' is whole; change it before it is registered")
+        return add_kind(name)
+    if like is None:
+        raise OdeumError(f"say which kind '{name}' is like, or give a whole Kind; known: {', '.join(KINDS)}")
+    if "about" not in parts and (line := _first_line(parts.get("task"))):
+        parts["about"] = line
+    return add_kind(like_kind(KINDS[like], name, **parts))
+
+
+def _adding(registry: Any, name: str, make: Made | None, about: str, source: str) -> Any:
+    """Add at once, or by a decorator."""
+
+    def add(made: Made) -> Made:
+        if not callable(made):
+            raise OdeumError(f"the {registry.what} '{name}' should be something to call, not {made!r}")
+        registry.add(name, made, about=about or _first_line(made), source=source)
+        return made
+
+    return add if make is None else add(make)
+
+
+def _check_dataclass(kind: Any) -> None:
+    who = getattr(kind, "__name__", repr(kind))
+    if not (isinstance(kind, type) and issubclass(kind, Architecture)):
+        raise OdeumError(f"the architecture {who} should be a sub-class of odeum.Stepped or odeum.Architecture")
+    if "__dataclass_fields__" not in vars(kind) or not is_dataclass(kind):
+        raise OdeumError(
+            f"{who} should be a dataclass: write @dataclass(frozen=True) under @odeum.register.architecture"
+        )
+    if missing := [f.name for f in fields(kind) if f.init and _has_no_default(f)]:
+        raise OdeumError(f"every option of an architecture needs a default, but {missing[0]} of {who} has none")
+
+
+def _has_no_default(option: DataField) -> bool:
+    return option.default is MISSING and option.default_factory is MISSING
+
+
+def _first_line(thing: Any) -> str:
+    text = (getattr(thing, "__doc__", None) or "").strip()
+    generated = isinstance(thing, type) and text.startswith(f"{thing.__name__}(")  # what dataclasses write themselves
+    return "" if generated else text.partition("\n")[0].rstrip(".")
+
+
+def _stages(tableau: Tableau) -> str:
+    stages = len(tableau.b)
+    return f"Runge–Kutta, {stages} {'stage' if stages == 1 else 'stages'}, order {tableau.order}"

@@ -1,0 +1,353 @@
+"""From text to numbers and back: words, characters, bytes, or byte-level BPE; learned from the training part only."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odeum.errors import OdeumError
+from odeum.storage import Damaged, read_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+UNKNOWN, END, PAD = "<unk>", "<eos>", "<pad>"
+LONGEST_PIECE = 1 << 16  # characters that are tokenised at once, so that a file of one long line fits
+BATCH = 1 << 20  # characters of many lines that are tokenised at once
+_BLANK = re.compile(r"(?<=[^\s]) (?=[^\s/])")  # between two words, but not within <br />
+_PIECES = re.compile(r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_")
+
+
+def _lines(text: str) -> list[str]:
+    """The papers' word level: split at blanks, each line ends in <eos>."""
+    out: list[str] = []
+    for line in text.split("\n"):
+        out += line.split()
+        out.append(END)
+    return out[:-1]
+
+
+def text_pieces(text: str) -> Iterator[str]:
+    """A long text in pieces, cut between words, where every way of tokenising keeps apart what it finds.
+
+    Where there is no blank for very long, the cut falls anywhere.
+    """
+    begin = 0
+    while len(text) - begin > LONGEST_PIECE:
+        found = _BLANK.search(text, begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE)
+        end = found.start() if found else begin + LONGEST_PIECE
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
+
+
+def batched(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in their order, some at a time, few enough for the memory."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        some.append(text)
+        size += len(text) + 64
+        if size > BATCH:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {
+    "words": _lines,
+    "characters": list,
+    "pieces": lambda text: _PIECES.findall(text.lower()),  # words and punctuation, for classification
+    "symbols": str.split,
+}
+JOINERS = {"words": " ", "characters": "", "pieces": " ", "symbols": " "}
+
+
+class Tokens(ABC):
+    """A vocabulary and the way a text is cut."""
+
+    size: int
+    joiner: str = ""
+    """what stands between two tokens when a text is put together"""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]: ...
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+    @abstractmethod
+    def to_json(self) -> str: ...
+
+    @abstractmethod
+    def token(self, number: int) -> str:
+        """One token as it is written."""
+
+    @property
+    def start(self) -> int | None:
+        """The token that stands before the first one of a text: the end of a line (none: there is no such token)."""
+        return next(iter(self.encode("\n")), None)
+
+    @property
+    def prefix(self) -> list[int]:
+        """What stands before a prompt."""
+        return [] if self.start is None else [self.start]
+
+    @property
+    def ends(self) -> list[int]:
+        """Tokens after which a text is over."""
+        return []
+
+    def decode_after(self, told: list[int], ids: list[int]) -> str:
+        """The text of `ids`, which follow those of `told`."""
+        return self.decode(ids)
+
+    def encode_some(self, texts: list[str]) -> list[list[int]]:
+        """Several texts at once."""
+        return [self.encode(text) for text in texts]
+
+    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
+        """The first tokens of each text, at most so many (none: all)."""
+        out: list[list[int]] = []
+        for some in batched(texts):
+            short = iter(self.encode_some([text for text in some if len(text) <= LONGEST_PIECE]))
+            out += [next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most) for text in some]
+        return out
+
+    def _beginning(self, text: str, most: int | None) -> list[int]:
+        ids: list[int] = []
+        for piece in text_pieces(text):
+            ids += self.encode(piece)
+            if most is not None and len(ids) >= most:
+                break
+        return ids[:most]
+
+    def stream(self, texts: Iterable[str]) -> Tensor:
+        """All texts as one row of ids, made line by line so that large corpora fit."""
+        out = array("i")
+        lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
+        for some in batched(piece for line in lines for piece in text_pieces(line)):
+            for ids in self.encode_some(some):
+                out.extend(ids)
+        return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
+
+    def files(self) -> dict[str, bytes]:
+        """What `load_tokens` reads."""
+        return {"tokenizer.json": self.to_json().encode()}
+
+
+class Listed(Tokens):
+    """Tokens written out in a list: words, characters, pieces or symbols."""
+
+    def __init__(self, kind: str, entries: list[str]) -> None:
+        self.kind, self.entries, self.size = kind, entries, len(entries)
+        self.split, self.joiner = SPLITTERS[kind], JOINERS[kind]
+        self.index = {entry: i for i, entry in enumerate(entries)}
+        self.unknown = self.index.get(UNKNOWN, 0)
+
+    @classmethod
+    def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
+        """`first`, then the entries by falling frequency, as the adaptive softmax wants them."""
+        counts: Counter[str] = Counter()
+        for piece in (piece for text in texts for piece in text_pieces(text)):
+            counts.update(SPLITTERS[kind](piece))
+        if kind in ("words", "characters") and not counts[UNKNOWN]:
+            counts[UNKNOWN] = 0
+        ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
+        if largest is not None and largest < len(first) + 2:
+            raise OdeumError(f"vocabulary of {kind} should be at least {len(first) + 2} tokens, not {largest}")
+        if largest is not None and len(first) + len(ranked) > largest:
+            ranked = ranked[: largest - len(first)]
+            if UNKNOWN not in first and UNKNOWN not in ranked:
+                ranked[-1] = UNKNOWN
+        return cls(kind, [*first, *ranked])
+
+    def encode(self, text: str) -> list[int]:
+        get, unknown = self.index.get, self.unknown
+        return [get(word, unknown) for word in self.split(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        words = [self.entries[i] for i in ids]
+        if self.kind == "words":
+            return re.sub(r" ?<eos> ?", "\n", self.joiner.join(words))
+        return self.joiner.join("\N{REPLACEMENT CHARACTER}" if w == UNKNOWN else w for w in words if w != PAD)
+
+    def token(self, number: int) -> str:
+        return self.entries[number]
+
+    def to_json(self) -> str:
+        return json.dumps({"odeum": self.kind, "entries": self.entries}, ensure_ascii=False)
+
+
+class Bytes(Tokens):
+    """UTF-8 bytes after a padding token: nothing is unknown."""
+
+    size = 257
+
+    def encode(self, text: str) -> list[int]:
+        return [byte + 1 for byte in text.encode()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return bytes(i - 1 for i in ids if i > 0).decode(errors="replace")
+
+    def token(self, number: int) -> str:
+        return chr(number - 1) if number else PAD
+
+    def to_json(self) -> str:
+        return json.dumps({"odeum": "bytes"})
+
+
+class Bpe(Tokens):
+    """Byte-level BPE of the `tokenizers` library: no character is unknown, and decoding gives the text back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.size = tokenizer.get_vocab_size()
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int, first: tuple[str, ...] = (), prefix_space: bool = False) -> Bpe:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+        tokenizer.decoder = decoders.ByteLevel()
+        if size < 256 + len(first):
+            raise OdeumError(f"vocabulary of BPE should be at least {256 + len(first)}, one token a byte, not {size}")
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=list(first),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator((piece for text in texts for piece in text_pieces(text)), trainer)
+        return cls(tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_some(self, texts: list[str]) -> list[list[int]]:
+        return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def token(self, number: int) -> str:
+        return self.tokenizer.id_to_token(number) or ""
+
+    def to_json(self) -> str:
+        return self.tokenizer.to_str()
+
+
+def load_tokens(directory: Path) -> Tokens:
+    """The inverse of `Tokens.files`, once they lie in that directory."""
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        raise OdeumError(f"'{directory}' holds no tokenizer.json, so it is no whole run of Odeum")
+    try:
+        return _tokens(read_bytes(path).decode("utf-8"), path)
+    except Damaged:
+        raise
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
+
+
+def _tokens(text: str, path: Path) -> Tokens:
+    content = json.loads(text)
+    if content.get("odeum") == "framed":
+        return Framed(_tokens(content["inner"], path), int(content["first"]), int(content["last"]))
+    if content.get("odeum") == "delimited":
+        start, ends = content["start"], [int(end) for end in content["ends"]]
+        inner = _tokens(content["inner"], path)
+        return Delimited(inner, None if start is None else int(start), bool(content["told"]), ends)
+    if content.get("odeum") == "bytes":
+        return Bytes()
+    if "odeum" in content:
+        entries = content["entries"]
+        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+            raise ValueError("its entries are no texts")
+        return Listed(content["odeum"], entries)
+    from tokenizers import Tokenizer
+
+    try:
+        return Bpe(Tokenizer.from_str(text))
+    except Exception as error:  # whatever the library makes of it: it raises nothing more exact
+        raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
+
+
+class Framed(Tokens):
+    """Other tokens with one before and one after each text, as a pretrained classifier reads them."""
+
+    def __init__(self, inner: Tokens, first: int, last: int) -> None:
+        self.inner, self.first, self.last = inner, first, last
+        self.size, self.joiner = inner.size, inner.joiner
+
+    def encode(self, text: str) -> list[int]:
+        return [self.first, *self.inner.encode(text), self.last]
+
+    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
+        inner = self.inner.encode_all(texts, None if most is None else max(1, most - 2))
+        return [[self.first, *row, self.last][:most] for row in inner]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.inner.decode(i for i in ids if i not in (self.first, self.last))
+
+    def token(self, number: int) -> str:
+        return self.inner.token(number)
+
+    def to_json(self) -> str:
+        return json.dumps({"odeum": "framed", "first": self.first, "last": self.last, "inner": self.inner.to_json()})
+
+
+class Delimited(Tokens):
+    """Other tokens, with those at which the texts of a pretrained language model begin and end.
+
+    `told` says whether the first one stands before every prompt, as in Llama, or only where nothing else does (GPT-2).
+    """
+
+    def __init__(self, inner: Tokens, start: int | None, told: bool, ends: list[int]) -> None:
+        self.inner, self.first, self.told, self.last = inner, start, told and start is not None, ends
+        self.size, self.joiner = inner.size, inner.joiner
+
+    @property
+    def start(self) -> int | None:
+        return self.first
+
+    @property
+    def prefix(self) -> list[int]:
+        return [self.first] if self.told and self.first is not None else []
+
+    @property
+    def ends(self) -> list[int]:
+        return self.last
+
+    def encode(self, text: str) -> list[int]:
+        return self.inner.encode(text)
+
+    def encode_some(self, texts: list[str]) -> list[list[int]]:
+        return self.inner.encode_some(texts)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.inner.decode(ids)
+
+    def decode_after(self, told: list[int], ids: list[int]) -> str:
+        """A word has its blank where another one stands before it, so both are read and the first taken away."""
+        before, whole = self.inner.decode(told), self.inner.decode([*told, *ids])
+        return whole.removeprefix(before) if before and whole.startswith(before) else self.inner.decode(ids)
+
+    def token(self, number: int) -> str:
+        return self.inner.token(number)
+
+    def to_json(self) -> str:
+        record = {"odeum": "delimited", "start": self.first, "told": self.told, "ends": self.last}
+        return json.dumps({**record, "inner": self.inner.to_json()})
