@@ -1,8 +1,8 @@
 """What every architecture keeps, Odeum's own and a plugin's alike: a contract that a test can run line by line.
 
-    @pytest.mark.parametrize("line", odeum.lab.testing.CONTRACT)
+    @pytest.mark.parametrize("line", odeum.testing.CONTRACT)
     def test_pull(line):
-        odeum.lab.testing.check(line, "pull:strength=0.3")
+        odeum.testing.check(line, "pull:strength=0.3")
 
 The models are tiny and the checks exact where the mathematics is.
 """

@@ -26,7 +26,7 @@ from odeum.registry.options import options
 from odeum.registry.spelling import spell
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture, Mixed
 
-GROUP = "odeum.registry.plugins"
+GROUP = "odeum.plugins"
 """of the entry points in a package's pyproject.toml"""
 REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
 """whose names a run may need"""
