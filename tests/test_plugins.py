@@ -264,3 +264,8 @@ def test_code_that_fails_when_it_is_used_is_a_sentence(tmp_path: Path, capsys: p
     assert "late.py' fails at line 3: ZeroDivisionError: division by zero" in err and err.count("\n") == 1
     with pytest.raises(ZeroDivisionError):
         main([*words, "--debug"])
+
+
+def test_the_documented_entry_point_group_is_the_one_that_is_read() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
+    assert f'[project.entry-points."{GROUP}"]' in page
