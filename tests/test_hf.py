@@ -86,7 +86,7 @@ def test_the_forward_pass_has_what_transformers_users_expect(tmp_path: Path) -> 
     theirs = reloaded(hf.OdeumForCausalLM.wrap(ours), transformers.AutoModelForCausalLM, tmp_path, max_shard_size="4KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     ids, _ = prompts()
-    out = theirs(ids, labels=ids, output_hidden_states=True)
+    out = theirs(ids, labels=ids, output_hidden_states=True, use_cache=True)
     expected = ours(ids)
     torch.testing.assert_close(out.logits, expected.logits)
     shifted = ours(ids[:, :-1], labels=ids[:, 1:]).loss
@@ -346,3 +346,35 @@ def test_every_model_is_one_of_transformers() -> None:
         found = getattr(hf, name)
         if name.startswith("OdeumFor"):
             assert issubclass(found, OdeumPreTrainedModel)
+
+
+def saved_numbers(forward: Any) -> int:
+    """How many numbers a forward pass keeps for backward."""
+    sizes: dict[int, int] = {}
+    hooks = torch.autograd.graph.saved_tensors_hooks(
+        lambda t: sizes.update({t.data_ptr(): t.numel()}) or t, lambda t: t
+    )
+    with hooks:
+        forward().loss.backward()
+    return sum(sizes.values())
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+def test_a_pass_with_gradients_makes_no_cache_unless_asked(kind: str, mode: str) -> None:
+    """The cache would keep keys and values for backward, whatever `gradient=checkpointed` saves."""
+    ids = torch.randint(1, 20, (2, 12))
+    if kind == "causal":
+        model = hf.OdeumForCausalLM.wrap(language("sequential:gradient=checkpointed"))
+        given: dict[str, Any] = {"input_ids": ids, "labels": ids}
+    else:
+        pair = build("sequential:gradient=checkpointed", "translation_small", **SMALL, vocabulary=23, length=40)
+        model = hf.OdeumForSeq2SeqLM.wrap(pair, decoder_start_token_id=1, pad_token_id=0)
+        given = {"input_ids": ids, "labels": ids}
+    getattr(model, mode)()
+    default, asked = (saved_numbers(lambda: model(**given, **more)) for more in ({}, {"use_cache": False}))  # noqa: B023
+    assert default == asked
+    assert model(**given).past_key_values is None
+    assert model(**given, use_cache=True).past_key_values is not None
+    with torch.no_grad():
+        assert model(**given).past_key_values is not None

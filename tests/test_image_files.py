@@ -172,3 +172,18 @@ def test_a_picture_is_not_trained_on_and_tested(tmp_path: Path, how: str) -> Non
     sentence = "all images of the test part" if how == "copies" else "is the same file as"
     with pytest.raises(OdeumError, match=sentence):
         open_task(tmp_path / "pics")
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+
+
+@pytest.mark.parametrize("first", [POSTSCRIPT, b"%PDF-1.4\n"])
+def test_only_image_formats_are_decoded(first: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow would hand PostScript to Ghostscript, whatever the file is called."""
+    started: list[object] = []
+    monkeypatch.setattr("subprocess.Popen", lambda *given, **options: started.append(given))
+    (tmp_path / "evil.png").write_bytes(first)
+    for read in (header, lambda path: read_image(path, 3, 8)):
+        with pytest.raises(OdeumError, match=r"evil\.png' is not a readable image"):
+            read(tmp_path / "evil.png")
+    assert not started

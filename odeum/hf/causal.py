@@ -89,9 +89,15 @@ def embedded(model: OdeumPreTrainedModel, ids: Tensor | None, embeds: Tensor | N
 
 
 def prepared_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None) -> Any:
-    """The cache to use: the given one, a new one, or none."""
-    training = model.training and model.gradient_checkpointing  # a recomputation would read it twice
-    if given is None and (wanted is False or training or not (wanted or model.config.use_cache)):
+    """Return the given cache, a new one, or None.
+
+    A forward pass that records gradients makes no cache unless `use_cache=True` is passed: the cache would keep every
+    layer's keys and values for backward, whatever `gradient=` saves, and a recomputation would read it twice.
+    """
+    recording = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+    default = model.config.use_cache and not recording
+    checkpointed = model.training and model.gradient_checkpointing
+    if given is None and (checkpointed or not (default if wanted is None else wanted)):
         return None
     if not cacheable(model.odeum):
         if given is None:

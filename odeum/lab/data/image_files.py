@@ -20,6 +20,8 @@ from odeum.models.pixels import Fit, squared
 
 TURNED = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 ORIENTATION = 0x0112
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""the decoders that Pillow may use; by content alone it would run Ghostscript on a PostScript file named .png"""
 LARGEST_SIDE = 64  # side of the images unless another is asked for
 SAMPLE = 400  # images that decide about size and colour
 
@@ -37,7 +39,7 @@ class Header(NamedTuple):
 
 def header(path: Path) -> Header:
     """Look at an image without decoding it."""
-    with _Reading(path), Image.open(regular(path)) as image:
+    with _Reading(path), Image.open(regular(path), formats=FORMATS) as image:
         grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
         width, height = image.size
         turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED  # of TIFF it is done already
@@ -46,7 +48,7 @@ def header(path: Path) -> Header:
 
 def read_image(path: Path, channels: int, size: int, fit: Fit = "crop") -> Tensor:
     """uint8 [channels, size, size]; the camera's orientation is obeyed and what is not square becomes so by `fit`."""
-    with _Reading(path), Image.open(regular(path)) as image:
+    with _Reading(path), Image.open(regular(path), formats=FORMATS) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs are decoded at a fraction of their size
         image.load()
         return squared(image, channels, size, fit)
