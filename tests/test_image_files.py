@@ -1,8 +1,7 @@
-"""Photos as cameras leave them: turned, not square, large, broken; and runs made before they were read so."""
+"""Photos as cameras leave them: turned, not square, large, broken."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -69,11 +68,9 @@ def test_the_middle_of_what_is_not_square(tmp_path: Path) -> None:
     path = saved(tmp_path / "wide.png", wide)
     assert read_image(path, 3, 16, "crop").float().mean() > 190
     assert 50 < read_image(path, 3, 16, "squash").float().mean() < 80
-    assert torch.equal(read_image(path, 3, 16, "squash"), read_image(path, 3, 16, "squash-unturned"))
     tall = saved(tmp_path / "tall.png", np.rot90(wide).copy(), 6)
     assert header(tall).size == (60, 20)
     assert torch.equal(read_image(tall, 3, 16, "squash"), read_image(path, 3, 16, "squash"))
-    assert torch.equal(read_image(tall, 3, 16, "squash-unturned"), read_image(path, 3, 16, "squash").mT)
 
 
 def photos(folder: Path, shape: tuple[int, int] = (20, 30)) -> Path:
@@ -96,18 +93,6 @@ def test_a_task_says_what_it_did_to_photos_and_does_it_again(tmp_path: Path) -> 
     photo = tmp_path / "photos" / "dark" / "3.jpg"
     assert torch.equal(load_task(tmp_path / "run").prepare(photo), task.prepare(photo))
     assert not open_task(photos(tmp_path / "square", (20, 20))).notes
-
-
-def test_runs_made_before_see_photos_as_they_did(tmp_path: Path) -> None:
-    open_task(photos(tmp_path / "photos")).save(tmp_path / "run")
-    record = json.loads((tmp_path / "run" / "task.json").read_text())
-    del record["options"]["fit"], record["checksum"]  # as it was
-    (tmp_path / "run" / "task.json").write_text(json.dumps(record))
-    photo = tmp_path / "photos" / "dark" / "3.jpg"
-    with Image.open(photo) as image:
-        before = image.convert("RGB").resize((record["size"],) * 2, Image.Resampling.BILINEAR)
-    seen = load_task(tmp_path / "run").prepare(photo)
-    assert torch.equal(seen, torch.from_numpy(np.array(before)).permute(2, 0, 1))
 
 
 def test_a_choice_that_changes_no_pixel_makes_no_other_run() -> None:

@@ -1,10 +1,8 @@
-"""Weights have names by role: any architecture finds those of another, and runs made before are read as they were."""
+"""Weights have names by role: any architecture finds those of another."""
 
 from __future__ import annotations
 
 import copy
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,80 +10,18 @@ import pytest
 import torch
 from covering import meeting
 from safetensors.torch import load_file
-from small_runs import digits
 from torch import Tensor, nn
 
 from odeum import Context, Encoder, Field, Shape, build
 from odeum.architectures import stack, terms
 from odeum.errors import OdeumError
 from odeum.fields import FeedForward, PreNorm, Scaled, SelfAttention, StochasticDepth, Sum
-from odeum.fields.roles import by_role, find, role_names
+from odeum.fields.roles import by_role, role_names
 from odeum.flow import Stack
-from odeum.lab.train.job import Job
-from odeum.lab.train.progress import Progress
-from odeum.lab.train.run import train
-from odeum.lab.train.settings import Training
 from odeum.models.saved import load_model, save_model
-from odeum.registry.spelling import parse
 from odeum.settings.model import Translation, Vision
 
-OLD = Path(__file__).parent / "fixtures" / "runs-0.1"
-RUNS = sorted(path.parent.name for path in OLD.glob("*/config.json"))
 SHAPE = Shape(width=8, heads=2, depth=3, hidden=16)
-OTHER_PROCESSOR = {"rtol": 1e-5, "atol": 1e-5}
-"""what was recorded elsewhere was summed in another order; a weight in a wrong place moves logits by tenths"""
-
-
-# ------------------------------------------------------------------------------------------------ runs of 0.1
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_runs_of_0_1_give_what_they_gave(name: str) -> None:
-    expected = load_file(OLD / name / "expected.safetensors")
-    model = load_model(OLD / name)
-    with torch.no_grad():
-        logits = model(**{key: value for key, value in expected.items() if key != "logits"}).logits
-    torch.testing.assert_close(logits, expected["logits"], **OTHER_PROCESSOR)
-
-
-def test_the_runs_of_0_1_are_of_every_kind() -> None:
-    kinds = {json.loads((OLD / name / "config.json").read_text())["kind"] for name in RUNS}
-    assert kinds == {"Vision", "Language", "Classification", "Translation"}
-    assert sum(path.stat().st_size for path in OLD.rglob("*") if path.is_file()) < 300_000
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_an_old_state_fits_a_model_by_load_state_dict_alone(name: str) -> None:
-    model = load_model(OLD / name)
-    fresh = build(model.architecture, model.settings)
-    fresh.load_state_dict(load_file(OLD / name / "model.safetensors"), strict=True)
-    for a, b in zip(fresh.parameters(), model.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_a_run_of_0_1_goes_on_from_the_middle_of_its_training(tmp_path: Path) -> None:
-    """And ends where it would have ended: weights, moments and both averages were found again."""
-    run = tmp_path / "run"
-    shutil.copytree(OLD / "interrupted", run)
-    known = json.loads((run / "run.json").read_text())
-    settings = {key: value for key, value in known["model"].items() if key != "kind"}
-    job = Job(digits(), Vision(**settings), parse(known["architecture"]), Training(**known["training"]), 0, run)
-    train(job, Progress("test", quiet=True))
-    assert not (run / "checkpoint").exists()
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps[0] == 1 and max(steps) == 20 and steps == sorted(steps)
-    expected, model = load_file(OLD / "interrupted" / "expected.safetensors"), load_model(run)
-    found = model.state_dict()
-    width = settings["width"]
-    for name, path in find(model, expected).items():
-        here, there = found[path], expected[name]
-        if path.endswith("qkv.bias"):  # that of the keys moves no score: its gradient is rounding alone
-            here, there = (torch.cat([bias[:width], bias[2 * width :]]) for bias in (here, there))
-        torch.testing.assert_close(here, there, **OTHER_PROCESSOR)
-    assert set(find(model, expected).values()) == set(found)
-
-
-# --------------------------------------------------------------------------------------------- names by role
 
 
 def test_names_say_what_a_weight_is() -> None:

@@ -4,8 +4,7 @@
     stack.layers.0.attention.qkv.weight                      its role (the files of a run)
 
 Torch's names stay torch's, so that everything that works by them goes on to work. Whatever reads weights asks `find`,
-which knows a weight by either name, by torch's name in another architecture, and by its place in the sum, as in the
-runs of version 0.1 (`fields.0`).
+which knows a weight by either name and by torch's name in another architecture.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
-
-from odeum.fields.algebra import Sum
 
 PASSED = frozenset(
     {
@@ -48,8 +45,7 @@ def find(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
     """Torch's name in this module for each of the names, which may be of any kind; what is not found stays itself."""
     names = list(names)
     own = role_names(module)
-    known = {role(old): path for path, old in _by_place(module, own).items()}
-    known |= {name: path for path, name in own.items()}
+    known = {name: path for path, name in own.items()}
     taken = own.keys() & set(names)
     found: dict[str, str] = {}
     for name in names:
@@ -68,19 +64,3 @@ def _stored(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in {**part._parameters, **buffers}.items():
             if tensor is not None:
                 yield f"{path}.{name}" if path else name, tensor
-
-
-def _by_place(module: nn.Module, paths: Iterable[str]) -> dict[str, str]:
-    """The paths with the summands of each sum counted instead of named."""
-    places = {
-        f"{path}.fields.{name}".removeprefix("."): str(place)
-        for path, part in module.named_modules(remove_duplicate=False)
-        if isinstance(part, Sum)
-        for place, name in enumerate(part.fields)
-    }
-
-    def counted(path: str) -> str:
-        steps = path.split(".")
-        return ".".join(places.get(".".join(steps[: i + 1]), step) for i, step in enumerate(steps))
-
-    return {path: counted(path) for path in paths}

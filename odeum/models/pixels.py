@@ -11,14 +11,12 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 
-Fit = Literal["crop", "squash", "squash-unturned"]
+Fit = Literal["crop", "squash"]
 
 
 def squared(image: Image.Image, channels: int, size: int, fit: Fit = "crop") -> Tensor:
     """Return a decoded image as uint8 [channels, size, size], upright by its EXIF orientation, square by `fit`."""
-    flat = _flat(image, channels)
-    if fit != "squash-unturned":
-        flat = ImageOps.exif_transpose(flat)
+    flat = ImageOps.exif_transpose(_flat(image, channels))
     if fit == "crop" and flat.width != flat.height:
         flat = ImageOps.fit(flat, (size, size), Image.Resampling.BILINEAR)
     elif flat.size != (size, size):

@@ -33,9 +33,8 @@ class ImageData:
     size: int | None = None
     """height and width given to the model (none: the pictures' own, at most 64)"""
     # what it does is in the pixels, by which runs are told apart, so it is no part of the name of the options
-    fit: Literal["crop", "squash", "squash-unturned"] = field(default="crop", repr=False)
-    """of images that are not square: crop (the middle square), squash (all of it, deformed); squash-unturned: also
-    without the turn that a camera noted, as in runs made before there was a choice"""
+    fit: Literal["crop", "squash"] = field(default="crop", repr=False)
+    """of images that are not square: crop (the middle square) or squash (all of it, deformed)"""
     fold: int = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
     strict: bool = field(default=False, repr=False)
@@ -156,7 +155,3 @@ class TranslationData:
     def __post_init__(self) -> None:
         _at_least(4, self.length, "length of the sentences", " tokens")
         _at_least(4 + BYTES, self.vocabulary, "vocabulary of BPE")
-
-
-EARLIER: dict[str, dict[str, Any]] = {"ImageData": {"fit": "squash-unturned"}}
-"""what options meant before they existed: a record that does not name them is of a run made then"""

@@ -19,7 +19,7 @@ from odeum.lab.commands.request import (
     refuse_processes,
     tell_before,
 )
-from odeum.lab.study.plan import began_by, check_plan
+from odeum.lab.study.plan import check_plan
 from odeum.lab.study.seeds import NO_BASELINE, Seeds
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
 from odeum.registry.spelling import parse, spell, split_spellings
@@ -110,7 +110,7 @@ def run(argv: list[str]) -> int:
     from odeum.lab.study.report import data_notes, read, rows, table, write
     from odeum.lab.train.interrupt import Interrupted
     from odeum.registry.plugins import named_plugins
-    from odeum.storage import out_directory, slug
+    from odeum.storage import out_directory
 
     check_plan(match, names, given.get("train", {}).get("budget"))
     check_jobs(str(given.get("jobs", "auto")))
@@ -121,9 +121,6 @@ def run(argv: list[str]) -> int:
         print_config(request, task, model, training, chosen)
         return 0
     directory = out_directory(given.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
-    earlier = Path("runs") / f"compare-{slug(task.name)}"  # where any settings went once
-    if given.get("out") is None and not directory.exists() and began_by(command_line(), earlier):
-        directory = earlier
     job = Comparison(
         task,
         model,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +67,7 @@ def run(argv: list[str]) -> int:
     architecture = parse(request.given.get("architecture", usual))
 
     from odeum.lab.train.interrupt import Interrupted
-    from odeum.lab.train.job import Job, check_seed, first_model, holds
+    from odeum.lab.train.job import Job, check_seed, first_model
     from odeum.lab.train.resume import find_state
     from odeum.lab.train.run import train
     from odeum.storage import out_directory, slug
@@ -88,10 +87,6 @@ def run(argv: list[str]) -> int:
     overwrite = request.given.get("overwrite", False)
     source = None if begin is None else begin.directory
     job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite, begin_from=source)
-    earlier = replace(job, directory=Path("runs") / slug(task.name) / inside)  # where any settings went once
-    if request.given.get("out") is None and not directory.exists() and holds(earlier):
-        job = earlier
-    directory = job.directory
     if request.given.get("dry_run"):
         from odeum.lab.study.forecast import forecast, run_seconds
         from odeum.lab.study.measuring import measure

@@ -149,12 +149,6 @@ def make_plan(
     )
 
 
-def began_by(command: str, directory: Path) -> bool:
-    """Whether this very command began the comparison in a directory."""
-    path = directory / "comparison.json"
-    return path.is_file() and read_json(path).get("command") == command
-
-
 def forget(directory: Path) -> None:
     """Remove the runs of an earlier comparison, so that one table never shows two recipes; nothing else is touched."""
     for path in [*directory.glob("*/seed-*/run.json"), *directory.glob(".pace/*/run.json")]:

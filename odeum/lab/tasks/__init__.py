@@ -15,7 +15,7 @@ from odeum.kinds import KINDS, NAMED, Kind, kind_of_record
 from odeum.lab.data.sniffing import recognise, sniff
 from odeum.lab.data.unpacking import plain_files
 from odeum.lab.tasks.base import Task
-from odeum.settings.data import EARLIER, Data
+from odeum.settings.data import Data
 from odeum.storage import Damaged, checksum, read_bytes, read_json
 
 __all__ = ["NAMED", "Task", "load_task", "open_task", "reopen_task"]
@@ -97,8 +97,7 @@ def _options(record: dict[str, Any]) -> tuple[Kind, Any]:
             "name the file that registers it with --plugin"
         )
     known = {f.name for f in dataclasses.fields(kind.options)}
-    options = {**EARLIER.get(record["settings"], {}), **record["options"]}
-    return kind, make_options(kind.name, **{k: v for k, v in options.items() if k in known})
+    return kind, make_options(kind.name, **{k: v for k, v in record["options"].items() if k in known})
 
 
 def _check_files(record: dict[str, Any], directory: Path) -> None:

@@ -112,7 +112,6 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
         "higher_is_better": job.task.higher_is_better,
         **_identity(job),
         **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
-        "decay": "maps",
         "device": str(world.device),
         "processes": world.size,
         "threads": torch.get_num_threads(),
@@ -151,8 +150,7 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
             job.task.save(job.directory)
             write_json(job.directory / "run.json", run)
     world.wait()
-    # What decided the run when it began decides it to the end.
-    return run | {"decay": read_json(job.directory / "run.json").get("decay", "matrices")}
+    return run
 
 
 def refuse_another(job: Job) -> bool:
@@ -244,8 +242,7 @@ def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None
         if not isinstance(now, dict):
             changes += [f"{key} is {now} and was {before}"] if now != before else []
             continue
-        # What an earlier version did not write was not there yet, and is as it begins.
-        before = (asdict(Training()) if key == "training" else {}) | (before if isinstance(before, dict) else {})
+        before = before if isinstance(before, dict) else {}
         names = [name for name in now if name not in MAY_CHANGE and now[name] != before.get(name)]
         changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
     if changes:

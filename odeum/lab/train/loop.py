@@ -59,7 +59,7 @@ class Trainer:
         self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(self.model, self.training, run["decay"])
+        self.optimizer = make_optimizer(self.model, self.training)
         parts = world.local(self.weights)
         self.ema = Average(parts, self.training.ema) if self.training.ema else None
         self.mean = Average(parts, None) if self.training.average else None

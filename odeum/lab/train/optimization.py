@@ -56,13 +56,10 @@ PLACES = ("token", "position", "positions.table.weight")
 """vectors that stand in a matrix: the class token and learned positions"""
 
 
-def make_optimizer(model: nn.Module, training: Training, decay: str = "maps") -> AdamW:
-    """AdamW; maps and tables of tokens decay, vectors (norms, biases, gates, class token, positions) do not.
-
-    `decay="matrices"` is the rule of earlier runs: all that has two dimensions decays.
-    """
+def make_optimizer(model: nn.Module, training: Training) -> AdamW:
+    """AdamW; matrices decay, vectors (norms, biases, gates, class token, positions) do not."""
     weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    still = {name for name, p in weights if p.dim() < 2 or (decay == "maps" and name.endswith(PLACES))}
+    still = {name for name, p in weights if p.dim() < 2 or name.endswith(PLACES)}
     groups = [
         {"params": [p for name, p in weights if name not in still], "weight_decay": training.weight_decay},
         {"params": [p for name, p in weights if name in still], "weight_decay": 0.0},

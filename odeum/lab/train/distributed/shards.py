@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from odeum.errors import OdeumError
 from odeum.models.tensors import TensorFile, write_tensors
 from odeum.storage import Damaged, make_directory
 
@@ -39,7 +38,7 @@ class StoredTensors:
             return
         self.files = [TensorFile.open(path) for path in sorted((directory / SHARDS).glob("*.safetensors"))]
         if not self.files:
-            raise _nothing_to_read(directory)
+            raise Damaged(f"the state '{directory}' is damaged: it holds no tensors")
         for file in self.files:
             size, pieces = _shard(file)
             if size != len(self.files):
@@ -91,12 +90,3 @@ def _shard(file: TensorFile) -> tuple[int, dict[str, Piece]]:
         return int(about["size"]), pieces
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         raise Damaged(f"'{file.path}' is damaged: it does not say of what it is a part") from None
-
-
-def _nothing_to_read(directory: Path) -> OdeumError:
-    if (directory / SHARDS / ".metadata").exists():
-        return OdeumError(
-            f"the state '{directory}' is of an earlier version and pickled, so reading it could run any code; "
-            "continue it with the version that wrote it (run.json names it), or begin again with --overwrite"
-        )
-    return Damaged(f"the state '{directory}' is damaged: it holds no tensors")
