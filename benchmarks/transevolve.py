@@ -33,8 +33,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from odeum import products
 from odeum.architectures import stack
+from odeum.kernels import matmul
 from odeum.settings.model import Shape
 
 WIDTH, HEADS, DEPTH = 256, 4, 6
@@ -118,7 +118,7 @@ CONTESTANTS: dict[str, Callable[[float], nn.Module]] = {
     "published": Published,
 }
 MKL = "shared, products by MKL"
-if products.faster_here():
+if matmul.faster_here():
     CONTESTANTS[MKL] = CONTESTANTS["shared"]
 
 
@@ -129,7 +129,7 @@ class Trainer:
         torch.manual_seed(SEED)
         self.model = CONTESTANTS[name](dropout).train()
         if name == MKL:  # as on a processor on which oneDNN is not the faster library, in a process of its own
-            products.faster_here = lambda: False
+            matmul.faster_here = lambda: False
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
 
     def step(self, x: Tensor) -> float:
@@ -266,7 +266,7 @@ def main() -> None:
         "seed": SEED,
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
         "vectors": torch.backends.cpu.get_cpu_capability(),
-        "products": products.multiplies(),
+        "products": matmul.backend_name(),
         "threads": 1,
     }
 

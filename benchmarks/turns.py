@@ -19,7 +19,7 @@ from unittest import mock
 
 import torch
 
-from odeum import products
+from odeum.kernels import matmul
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "numpy")
@@ -102,12 +102,12 @@ def with_mkl(contestants: Mapping[str, Callable[[], object]], *names: str) -> di
 
     def plain(run: Callable[[], object]) -> Callable[[], object]:
         def turn() -> None:
-            with mock.patch.object(products, "faster_here", lambda: False):
+            with mock.patch.object(matmul, "faster_here", lambda: False):
                 run()
 
         return turn
 
-    for name in names if products.faster_here() else ():
+    for name in names if matmul.faster_here() else ():
         found[name + MKL] = plain(contestants[name])
     return found
 
@@ -149,7 +149,7 @@ def record(name: str, body: Mapping[str, Any]) -> None:
         "machine": {
             "processor": platform.machine(),
             "vectors": torch.backends.cpu.get_cpu_capability(),
-            "products": products.multiplies(),
+            "products": matmul.backend_name(),
             "cores": os.cpu_count(),
             "others": others(),
         },

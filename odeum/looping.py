@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
-from odeum.fields.derivatives import in_vmap
 from odeum.flow import Layer, Stack, finished
+from odeum.kernels.autograd import in_vmap
 
 
 class Injection(nn.Module):

@@ -56,25 +56,24 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 @pytest.fixture
 def onednn_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every processor is one on which oneDNN is the faster library, and no product is too small for it."""
-    from odeum import products
-    from odeum.fields import linear_maps
+    from odeum.kernels import linear, matmul
 
-    monkeypatch.setattr(products, "faster_here", lambda: True)
-    monkeypatch.setattr(products, "LEAST_PRODUCT", 1)
-    monkeypatch.setattr(linear_maps, "LEAST_MAP", 1)
+    monkeypatch.setattr(matmul, "faster_here", lambda: True)
+    monkeypatch.setattr(matmul, "LEAST_PRODUCT", 1)
+    monkeypatch.setattr(linear, "LEAST_MAP", 1)
 
 
 @pytest.fixture
 def onednn_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Shapes of what oneDNN was asked to multiply: a dispatch mode would keep it from being asked."""
-    from odeum.products import OneDnn
+    from odeum.kernels.matmul import OneDnnBackend
 
     seen: list[tuple[int, ...]] = []
-    ask = OneDnn.linear
+    ask = OneDnnBackend.linear
 
     def asked(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         seen.append(tuple(x.shape))
         return ask(x, *rest)
 
-    monkeypatch.setattr(OneDnn, "linear", staticmethod(asked))
+    monkeypatch.setattr(OneDnnBackend, "linear", staticmethod(asked))
     return seen

@@ -19,7 +19,7 @@ LAYERS = """
     errors
     storage order_conditions tokens
     registry settings tableaux kinds
-    products
+    kernels
     fields
     integrators
     flow looping schedules

@@ -10,9 +10,9 @@ from test_models import small, tokens
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.kernels.cross_entropy import cross_entropy
 from odeum.models import build
 from odeum.models.base import OdeumModel
-from odeum.models.cross_entropy import cross_entropy
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
 
 

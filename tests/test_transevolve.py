@@ -15,12 +15,12 @@ from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Source, Sum
 from odeum.fields.transevolve.block import Anchored
 from odeum.fields.transevolve.evolved_attention import EvolvedAttention, EvolvedCrossAttention
-from odeum.fields.transevolve.exponential import Ledger
 from odeum.fields.transevolve.forms import Anchor, Flex, Fused, Linear, Shared, Single
 from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import RotationFeedForward
 from odeum.flow import Flow, Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta, Solver
+from odeum.kernels.exponential import Ledger
 from odeum.settings.model import Shape
 
 WIDTH, HEADS, TAU = 24, 3, 10
@@ -134,8 +134,8 @@ def test_flex_attention_equals_the_published_polynomial(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["self", "causal", "both"])
 def test_tiles_and_causal_blocks_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odeum.fields.transevolve.exponential.TILE", 4096)
-    monkeypatch.setattr("odeum.fields.transevolve.exponential.CAUSAL_TILE", 16)
+    monkeypatch.setattr("odeum.kernels.exponential.TILE", 4096)
+    monkeypatch.setattr("odeum.kernels.exponential.CAUSAL_TILE", 16)
     s = Setting(case, "shared", torch.float64, length=75)
     ours, defined = s.ours(2.0, s.anchor()), s.defined(2.0)
     close(ours, defined, 1e-10)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from odeum.decode.flat_fields import FlatField, Maps, flat_map, is_flat
 from odeum.fields.base import Context, every_part
-from odeum.fields.derivatives import plain_autograd
 from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow, Stack
 from odeum.integrators import FixedSteps, LieTrotter, RungeKutta
+from odeum.kernels.autograd import plain_autograd
 from odeum.looping import Looped
 
 Pass = Callable[[Tensor, Context], Tensor]

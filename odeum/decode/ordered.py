@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum import products
 from odeum.decode.flat_fields import Map, flat_map
-from odeum.fields.derivatives import plain_autograd
+from odeum.kernels import matmul
+from odeum.kernels.autograd import plain_autograd
 from odeum.models.embedding import OutputMatrix, TiedEmbedding
 
 LEAST_SIZE = 1 << 19
@@ -44,7 +44,7 @@ class OrderedMaps:
 
 def maps_for(passes: int) -> Callable[[nn.Module], Map]:
     """How linear maps that nobody changes are computed in so many passes."""
-    return OrderedMaps() if passes >= LEAST_PASSES and products.faster_here() else flat_map
+    return OrderedMaps() if passes >= LEAST_PASSES and matmul.faster_here() else flat_map
 
 
 def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -> Callable[[Tensor], Tensor]:
@@ -59,13 +59,13 @@ def output_of(part: object, ordinary: Callable[[Tensor], Tensor], passes: int) -
 
 def _ordered_products(weight: Tensor) -> bool:
     """Whether oneDNN is there and computes as exactly as MKL."""
-    return products.available() and type(weight) is nn.Parameter and products.ordinary(weight)
+    return matmul.available() and type(weight) is nn.Parameter and matmul.ordinary(weight)
 
 
 class _Ordered:
     def __init__(self, weight: Tensor, bias: Tensor | None, ordinary: Callable[[Tensor], Tensor]) -> None:
         self.weight, self.bias, self.ordinary = weight, None if bias is None else bias.contiguous(), ordinary
-        self.least = weight.shape[1] * max(products.LEAST_ROWS, LEAST_WORK // weight.numel())
+        self.least = weight.shape[1] * max(matmul.LEAST_ROWS, LEAST_WORK // weight.numel())
         self.ordered: Any = None
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
-from odeum.fields.linear_maps import through
 from odeum.fields.noise import Dropout
-from odeum.fields.tiled_attention import tiled_attention, worth_tiling
+from odeum.kernels.linear import linear
+from odeum.kernels.tiled_attention import hides, tiled_attention, worth_tiling
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -95,11 +95,6 @@ def merge_masks(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return one.masked_fill(~other, -torch.inf) if other.dtype == torch.bool else one + other
 
 
-def hides(mask: Tensor) -> Tensor:
-    """True where a query may not look."""
-    return ~mask if mask.dtype == torch.bool else mask == -torch.inf
-
-
 def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     """Scaled dot-product attention over [batch, heads, length, head width]; a query that sees nothing gets zeros."""
     if source.mask is not None:
@@ -156,7 +151,7 @@ class SelfAttention(Field):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
-        parts = zip(through(self.qkv, x).split(self.sizes, dim=-1), self.counts, strict=True)
+        parts = zip(linear(self.qkv, x).split(self.sizes, dim=-1), self.counts, strict=True)
         q, k, v = (split_heads(part, count) for part, count in parts)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -165,7 +160,7 @@ class SelfAttention(Field):
             k, v = source.cache.extend(k, v)
         if self.shared > 1:
             k, v = (x.repeat_interleave(self.shared, dim=1) for x in (k, v))
-        return self.dropout(through(self.out, merge_heads(attend(q, k, v, source))), context.noise)
+        return self.dropout(linear(self.out, merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"
@@ -192,7 +187,7 @@ class CrossAttention(Field):
         reset(self.kv, parts=2)
 
     def _keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = through(self.kv, memory).chunk(2, dim=-1)
+        k, v = linear(self.kv, memory).chunk(2, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
@@ -204,8 +199,8 @@ class CrossAttention(Field):
             k, v = self._keys_values(memory)
         else:
             k, v = source.cache.constant(lambda: self._keys_values(memory))
-        q = split_heads(through(self.q, x), self.heads)
-        return self.dropout(through(self.out, merge_heads(attend(q, k, v, source))), context.noise)
+        q = split_heads(linear(self.q, x), self.heads)
+        return self.dropout(linear(self.out, merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x}, M)"
@@ -216,8 +211,8 @@ class CrossAttention(Field):
 
 def reset(*linears: nn.Linear, parts: int = 1) -> None:
     """Glorot weights (each of `parts` stacked matrices by its own fan) and zero biases."""
-    for linear in linears:
-        for weight in linear.weight.chunk(parts):
+    for layer in linears:
+        for weight in layer.weight.chunk(parts):
             nn.init.xavier_uniform_(weight)
-        if linear.bias is not None:
-            nn.init.zeros_(linear.bias)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)

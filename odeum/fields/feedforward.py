@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Field
-from odeum.fields.linear_maps import through
 from odeum.fields.noise import Dropout
-from odeum.fields.strips import may_overwrite, relu_network, wants_plain_gradient
+from odeum.kernels.linear import linear
+from odeum.kernels.relu_network import may_overwrite, relu_network, wants_plain_gradient
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
@@ -62,7 +62,7 @@ class FeedForward(Field):
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if self.activation is nn.functional.relu and not self.gated and wants_plain_gradient(x, self.up, self.down):
             return self.dropout(relu_network(x, self.up, self.down), context.noise)
-        h = through(self.up, x)
+        h = linear(self.up, x)
         if self.gated:
             gate, h = h.chunk(2, dim=-1)
             h = self.activation(gate) * h
@@ -70,7 +70,7 @@ class FeedForward(Field):
             h = h.relu_()
         else:
             h = self.activation(h)
-        return self.dropout(through(self.down, h), context.noise)
+        return self.dropout(linear(self.down, h), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"

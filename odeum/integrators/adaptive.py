@@ -10,10 +10,10 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, projects_anywhere
-from odeum.fields.derivatives import in_vmap
 from odeum.integrators.base import Solver, drawing_nothing, energy_of_step
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
+from odeum.kernels.autograd import in_vmap
 from odeum.tableaux import DOPRI5, Tableau
 
 

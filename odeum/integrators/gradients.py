@@ -18,12 +18,12 @@ from torch.utils.checkpoint import checkpoint
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
-from odeum.fields.derivatives import differentiable_once, in_batches, transformed
 from odeum.fields.noise import Noise
 from odeum.integrators.base import Method, Solver, drawing_nothing
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.per_sample import AdaptivePerSample
 from odeum.integrators.splitting import Splitting
+from odeum.kernels.autograd import differentiable_once, in_batches, transformed
 
 
 class _Recomputed:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.fields.derivatives import leaves_of
+from odeum.kernels.autograd import leaves_of
 
 
 class Held:

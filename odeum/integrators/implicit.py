@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.fields.derivatives import in_vmap
 from odeum.integrators.base import Method, refuse_projecting_terms, within_evaluation, within_step
 from odeum.integrators.runge_kutta import projected_step
+from odeum.kernels.autograd import in_vmap
 
 UNSOLVED = 0.1
 """a residual above which a step is not the implicit one"""

@@ -18,13 +18,13 @@ from torch.utils import _pytree as pytree
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness, torchs_randomness
 from odeum.fields.base import Carry, Context, Field, Step, projects_anywhere
-from odeum.fields.derivatives import more_than_a_gradient, plain_autograd
 from odeum.fields.noise import Noise, ReplayedNoise
 from odeum.integrators.base import Method, Solver, drawing_nothing
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.multistep import Leapfrog
+from odeum.kernels.autograd import more_than_a_gradient, plain_autograd
 
 WHO = "the reversible gradient"
 MOST_DRIFT = 1e-2

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from odeum.architectures import check_shape
 from odeum.errors import OdeumError
-from odeum.fields.derivatives import plain_autograd
+from odeum.kernels.autograd import plain_autograd
+from odeum.kernels.cross_entropy import IGNORE, exact
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
-
-IGNORE = -100
 
 
 class Output(NamedTuple):
@@ -63,11 +62,6 @@ class OdeumModel(nn.Module):
         return nn.functional.cross_entropy(
             exact(logits).flatten(0, -2), labels.flatten().long(), ignore_index=IGNORE, label_smoothing=smoothing
         )
-
-
-def exact(x: Tensor) -> Tensor:
-    """In single precision at least: what losses are computed in."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def no_tokens(batch: int, length: int, device: str) -> Tensor:

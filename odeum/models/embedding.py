@@ -12,10 +12,10 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Rotary
 from odeum.fields.constants import made_once
-from odeum.fields.derivatives import plain_autograd
-from odeum.fields.linear_maps import linear_map
+from odeum.kernels.autograd import plain_autograd
+from odeum.kernels.cross_entropy import cross_entropy
+from odeum.kernels.linear import linear_map
 from odeum.models.base import IGNORE, check_labels, exact
-from odeum.models.cross_entropy import cross_entropy
 from odeum.settings.pretrained import details
 
 

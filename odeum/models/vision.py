@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from odeum.architectures import make_stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
-from odeum.fields.linear_maps import linear_map
+from odeum.kernels.linear import linear_map
 from odeum.models.base import OdeumModel, Output
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import ImageInput, Vision

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from safetensors.numpy import load_file
 
 from faults.child import KILLED, Child, Ending, Operations, call, count_operations
-from odeum.lab.train.adamw import AdamW
+from odeum.kernels.adamw import AdamW
 from odeum.storage import read_json, write_json
 
 TINY = ("--model.width=16", "--model.heads=2", "--model.depth=1")

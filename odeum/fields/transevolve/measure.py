@@ -9,14 +9,15 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from odeum.errors import OdeumError, choose
-from odeum.fields.attention import check_heads, check_mask, hides, rotate, split_heads
+from odeum.fields.attention import check_heads, check_mask, rotate, split_heads
 from odeum.fields.base import Source
-from odeum.fields.derivatives import plain_autograd
-from odeum.fields.linear_maps import through
 from odeum.fields.noise import drop
-from odeum.fields.transevolve.exponential import SharedExponential
 from odeum.fields.transevolve.forms import Anchor, Drift, Flex, Fused, Linear, Shared, Single
 from odeum.fields.transevolve.linear import LinearFeatures
+from odeum.kernels.autograd import plain_autograd
+from odeum.kernels.exponential import SharedExponential
+from odeum.kernels.linear import linear
+from odeum.kernels.tiled_attention import hides
 
 FORMS = ("auto", "shared", "fused", "flex", "linear")
 LARGEST_SHARED = 1 << 30
@@ -55,7 +56,7 @@ class Measure(nn.Module):
         self.dead_parameters = total * heads * time_width
 
     def forward(self, x: Tensor, source: Source, *, cross: bool = False) -> Anchor:
-        q = rotate(split_heads(self._dropped(through(self.q, x)), self.heads), source.rotary)
+        q = rotate(split_heads(self._dropped(linear(self.q, x)), self.heads), source.rotary)
         if cross:
             memory = source.memory
             if memory is None:
@@ -104,7 +105,7 @@ class Measure(nn.Module):
 
     def _keys(self, x: Tensor, source: Source) -> tuple[Tensor, Tensor]:
         """The keys, and what meets T(t): themselves, or k · W_Q,time of the few of a decoding step, to be cached so."""
-        k = self._dropped(through(self.k, x))
+        k = self._dropped(linear(self.k, x))
         return k, k if source.cache is None else k @ self.time.to(k.dtype)
 
     def _dropped(self, x: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.fields.base import Context, Field
 from odeum.fields.feedforward import ACTIVATIONS
-from odeum.fields.linear_maps import linear_map
 from odeum.fields.noise import Dropout
+from odeum.kernels.linear import linear_map
 
 ROTATIONS = ("orthogonal", "published")
 

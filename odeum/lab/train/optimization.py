@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from odeum.lab.train.adamw import AdamW
+from odeum.kernels.adamw import AdamW
 from odeum.lab.train.settings import Training, seconds_of
 
 

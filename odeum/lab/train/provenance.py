@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import odeum
-from odeum.products import multiplies
+from odeum.kernels.matmul import backend_name
 
 
 def versions() -> dict[str, str]:
@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "odeum": odeum.__version__,  # of the code that runs: what is installed beside it may be an older copy
         "vectors": torch.backends.cpu.get_cpu_capability(),  # longer ones add up in another order
-        "products": multiplies(),  # as does another library
+        "products": backend_name(),  # as does another library
     }
     for name in ("numpy", "tokenizers", "sacrebleu"):
         try:

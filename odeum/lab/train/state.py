@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.fields.roles import find, role_names
-from odeum.lab.train.adamw import AdamW
+from odeum.kernels.adamw import AdamW
 from odeum.lab.train.distributed.shards import StoredTensors
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.optimization import Average

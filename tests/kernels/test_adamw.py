@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from odeum.lab.train.adamw import AdamW
+from odeum.kernels.adamw import AdamW
 
 
 def weights(dtype: torch.dtype) -> list[nn.Parameter]:

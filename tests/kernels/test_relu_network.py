@@ -14,15 +14,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from odeum.fields import Context, strips
+from odeum.fields import Context
 from odeum.fields.feedforward import FeedForward
+from odeum.kernels import relu_network
 
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What was answered to the question whether the strips suit."""
     answers: list[bool] = []
-    ask = strips.wants_plain_gradient
+    ask = relu_network.wants_plain_gradient
 
     def asked(*things: object) -> bool:
         answers.append(ask(*things))  # ty: ignore[invalid-argument-type]
@@ -49,7 +50,7 @@ def act(field: FeedForward, x: Tensor) -> Tensor:
 def test_outputs_and_gradients_are_those_of_the_formula(
     shape: tuple[int, ...], used: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strips, "STRIP", 4)
+    monkeypatch.setattr(relu_network, "STRIP", 4)
     field, x = network(), torch.randn(shape, dtype=torch.float64, requires_grad=True)
     found = []
     for compute in (act, plain):

@@ -11,16 +11,15 @@ from closeness import close
 from onednn import EVERYWHERE, without
 from torch import Tensor, nn
 
-from odeum import products
 from odeum.decode.ordered import OrderedMaps
 from odeum.fields import Context
 from odeum.fields.attention import CrossAttention, SelfAttention
 from odeum.fields.base import Source
 from odeum.fields.feedforward import FeedForward
-from odeum.fields.linear_maps import linear_map, through
-from odeum.fields.transevolve import exponential
-from odeum.models.cross_entropy import cross_entropy
-from odeum.products import OneDnn, Torchs, library, transposed_times
+from odeum.kernels import exponential, matmul
+from odeum.kernels.cross_entropy import cross_entropy
+from odeum.kernels.linear import linear, linear_map
+from odeum.kernels.matmul import OneDnnBackend, TorchBackend, matmul_backend, transposed_times
 
 pytestmark = EVERYWHERE
 
@@ -38,10 +37,10 @@ def layouts(rows: int, columns: int) -> Iterator[Tensor]:
 @pytest.mark.parametrize("m, k, n", [(5, 7, 3), (1, 16, 9), (33, 1, 17), (16, 64, 1)])
 def test_products_of_matrices_that_lie_anyhow(m: int, k: int, n: int) -> None:
     for a, b in product(layouts(m, k), layouts(k, n)):
-        close(OneDnn.times(a, b), a @ b, 1e-5)
-        close(OneDnn.linear(a, b.T, torch.ones(n)), a @ b + 1, 1e-5)
+        close(OneDnnBackend.times(a, b), a @ b, 1e-5)
+        close(OneDnnBackend.linear(a, b.T, torch.ones(n)), a @ b + 1, 1e-5)
     for a, b in product(layouts(k, m), layouts(k, n)):
-        made = transposed_times(OneDnn, a, b)
+        made = transposed_times(OneDnnBackend, a, b)
         close(made, a.T @ b, 1e-5)
         assert made.is_contiguous()
 
@@ -51,7 +50,7 @@ def test_a_bias_that_lies_anyhow(bias: Tensor, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("odeum.decode.ordered.LEAST_WORK", 1)
     module, x = nn.Linear(6, 10), torch.randn(8, 6)
     module.bias = nn.Parameter(bias)
-    close(through(module, x), module(x), 1e-6)
+    close(linear(module, x), module(x), 1e-6)
     with torch.no_grad():
         close(OrderedMaps()(module)(x), module(x), 1e-6)
 
@@ -59,7 +58,7 @@ def test_a_bias_that_lies_anyhow(bias: Tensor, monkeypatch: pytest.MonkeyPatch) 
 def test_a_sum_of_products_over_parts() -> None:
     for wide, narrow in ((9, 4), (4, 9)):
         a, b = torch.randn(12, wide), torch.randn(12, narrow)
-        for by in (Torchs, OneDnn):
+        for by in (TorchBackend, OneDnnBackend):
             parts = by.sum()
             for rows in (slice(0, 5), slice(5, 12)):
                 parts.add(a[rows], b[rows])
@@ -155,15 +154,15 @@ def test_it_is_known_by_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with monkeypatch.context() as patch:
             patch.setattr(torch.cpu, "get_capabilities", lambda about=about: about)
-            assert products.faster_here.__wrapped__() is (faster and torch.backends.mkl.is_available())
+            assert matmul.faster_here.__wrapped__() is (faster and torch.backends.mkl.is_available())
 
 
 def test_small_products_and_other_numbers_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(8, 6)
-    assert library(1 << 30, x) is OneDnn
-    monkeypatch.setattr(products, "LEAST_PRODUCT", 1 << 21)
-    assert library((1 << 21) - 1, x) is Torchs and library(1 << 21, x) is OneDnn
+    assert matmul_backend(1 << 30, x) is OneDnnBackend
+    monkeypatch.setattr(matmul, "LEAST_PRODUCT", 1 << 21)
+    assert matmul_backend((1 << 21) - 1, x) is TorchBackend and matmul_backend(1 << 21, x) is OneDnnBackend
     torch.set_num_threads(2)
-    assert library(1 << 21, x) is Torchs and library(1 << 22, x) is OneDnn
-    assert library(1 << 30, x.double()) is Torchs and library(1 << 30, x.to("meta")) is Torchs
+    assert matmul_backend(1 << 21, x) is TorchBackend and matmul_backend(1 << 22, x) is OneDnnBackend
+    assert matmul_backend(1 << 30, x.double()) is TorchBackend and matmul_backend(1 << 30, x.to("meta")) is TorchBackend
     close(linear_map(x, torch.ones(10, 6)), x.sum(1, keepdim=True).expand(8, 10), 1e-5)

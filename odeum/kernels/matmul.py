@@ -1,11 +1,11 @@
-"""Products of matrices by the one of torch's two libraries that is the faster one on this processor.
+"""Matrix products through oneDNN on CPUs where it is faster than MKL.
 
-torch multiplies in single precision by MKL, which keeps its widest vectors to Intel's processors. On AMD's with AVX512
-oneDNN, which torch brings as well, makes the same products as exactly in less than half the time; torch itself asks it
-for lower precisions only. Anywhere else, and wherever somebody looks on or asked for something else, torch multiplies
-as ever. `torch.backends.mkldnn.enabled = False` switches it off.
+torch computes float32 products with MKL, which uses its widest vectors on Intel processors only. On AMD processors with
+AVX512, oneDNN computes the same products with the same accuracy in less than half the time, but torch calls it only for
+lower precisions. On all other processors, under hooks or autocast, and while compiling, torch's own product is used.
+`torch.backends.mkldnn.enabled = False` switches oneDNN off.
 
-Only numbers are computed here: a linear map that wants a gradient is a node of `fields/linear_maps.py`.
+This module computes values only; `kernels/linear.py` makes them differentiable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SumOfProducts(Protocol):
         ...
 
 
-class Library(Protocol):
+class MatmulBackend(Protocol):
     """Products of matrices; what is called `room` may be where the result lies, or it lies elsewhere."""
 
     @staticmethod
@@ -58,7 +58,7 @@ class Library(Protocol):
         ...
 
 
-class _TorchsSum:
+class _TorchSum:
     def __init__(self) -> None:
         self.parts: Tensor | None = None
 
@@ -80,7 +80,7 @@ class _OneDnnSum:
     def add(self, a: Tensor, b: Tensor) -> None:
         # The left factor is copied into the order of its rows: let it be the narrower one.
         self.transposed = a.shape[1] > b.shape[1]
-        part = OneDnn.times(b.T, a) if self.transposed else OneDnn.times(a.T, b)
+        part = OneDnnBackend.times(b.T, a) if self.transposed else OneDnnBackend.times(a.T, b)
         self.parts = part if self.parts is None else self.parts.add_(part)
 
     def total(self) -> Tensor:
@@ -88,7 +88,7 @@ class _OneDnnSum:
         return self.parts.T.contiguous() if self.transposed else self.parts
 
 
-class Torchs:
+class TorchBackend:
     """As torch multiplies by itself."""
 
     @staticmethod
@@ -101,10 +101,10 @@ class Torchs:
     def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
         return a @ b if room is None else torch.mm(a, b, out=room)
 
-    sum = _TorchsSum
+    sum = _TorchSum
 
 
-class OneDnn:
+class OneDnnBackend:
     """By oneDNN, which always makes room itself."""
 
     @staticmethod
@@ -117,32 +117,32 @@ class OneDnn:
 
     @staticmethod
     def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
-        return OneDnn.linear(a, b.T)
+        return OneDnnBackend.linear(a, b.T)
 
     sum = _OneDnnSum
 
 
-def transposed_times(by: type[Library], a: Tensor, b: Tensor) -> Tensor:
+def transposed_times(by: type[MatmulBackend], a: Tensor, b: Tensor) -> Tensor:
     """aᵀ b of [k, m] and [k, n]."""
     whole = by.sum()
     whole.add(a, b)
     return whole.total()
 
 
-def library(operations: int, *factors: Tensor) -> type[Library]:
+def matmul_backend(operations: int, *factors: Tensor) -> type[MatmulBackend]:
     """The faster one for products of so many multiply–adds of these factors."""
     if torch.compiler.is_compiling():
-        return Torchs
+        return TorchBackend
     large = operations >= LEAST_PRODUCT * torch.get_num_threads()
-    return OneDnn if large and faster_here() and ordinary(*factors) else Torchs
+    return OneDnnBackend if large and faster_here() and ordinary(*factors) else TorchBackend
 
 
-def library_of_map(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> type[Library]:
+def linear_backend(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> type[MatmulBackend]:
     """The faster one for x Wᵀ + b; of a few rows torch's own is, whatever the processor."""
     fits = x.shape[-1:] == weight.shape[1:] and (bias is None or bias.shape == weight.shape[:1])
     if not fits or x.numel() < LEAST_ROWS * weight.shape[1]:  # what does not fit, torch says or knows how to fit
-        return Torchs
-    return library(x.numel() * weight.shape[0], x, weight, *(() if bias is None else (bias,)))
+        return TorchBackend
+    return matmul_backend(x.numel() * weight.shape[0], x, weight, *(() if bias is None else (bias,)))
 
 
 @cache
@@ -181,6 +181,6 @@ def ordinary(*factors: Tensor) -> bool:
     )
 
 
-def multiplies() -> str:
+def backend_name() -> str:
     """Who makes the large products in single precision: what a run's bits depend on."""
     return "oneDNN" if faster_here() and torch.backends.mkldnn.enabled else "torch"

@@ -10,12 +10,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
-from odeum.models.base import IGNORE, exact
-from odeum.products import library
+from odeum.kernels.autograd import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.kernels.matmul import matmul_backend
 
+IGNORE = -100
+"""the label of a position that does not count"""
 BUFFER = 1 << 23
 """logits at a time: 32 MiB of them, at which products are at their full rate"""
+
+
+def exact(x: Tensor) -> Tensor:
+    """Return x in float32, or in float64 if it is; losses are computed so."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def reference(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, *_: None) -> Tensor:
+    """Compute the loss by plain operations, differentiable in every way."""
+    logits = exact(nn.functional.linear(x, weight.to(x.dtype)))
+    total = nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
+    return total / (labels != IGNORE).sum().clamp(min=1)
 
 
 def cross_entropy(
@@ -25,17 +38,10 @@ def cross_entropy(
     if not torch.is_grad_enabled():
         x, weight = x.detach(), weight.detach()
     if not plain_autograd() and not torch.compiler.is_compiling():
-        return _by_definition(x, weight, labels, smoothing)
+        return reference(x, weight, labels, smoothing)
     if chunk is None:
         chunk = max(32, BUFFER // weight.shape[0])
     return _Chunked.apply(x, weight, labels, smoothing, chunk)
-
-
-def _by_definition(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, *_: None) -> Tensor:
-    """By plain operations: what can be differentiated in every way."""
-    logits = exact(nn.functional.linear(x, weight.to(x.dtype)))
-    total = nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
-    return total / (labels != IGNORE).sum().clamp(min=1)
 
 
 def _product_type(x: Tensor) -> torch.dtype:
@@ -62,7 +68,7 @@ class _Chunked(torch.autograd.Function):
         own = nn.functional.embedding(picked, weight)  # the rows of the labels
         narrow = weight.to(_product_type(x)).T
         grad_x = torch.empty_like(exact(x)) if ctx.needs_input_grad[0] else None
-        by = library(min(chunk, tokens) * weight.numel(), x, weight)
+        by = matmul_backend(min(chunk, tokens) * weight.numel(), x, weight)
         grads = by.sum() if ctx.needs_input_grad[1] else None
         buffer = narrow.new_empty(min(chunk, tokens), vocabulary)
         total = exact(x.new_zeros(()))
@@ -106,7 +112,7 @@ class _Chunked(torch.autograd.Function):
         x, weight, labels, grad_x, grad_weight = ctx.saved_tensors
         if more_than_a_gradient(grads[0]):
             inputs = (x, weight, labels, ctx.smoothing, None)
-            return gradients_of(_by_definition, inputs, ctx.needs_input_grad, grads[0])
+            return gradients_of(reference, inputs, ctx.needs_input_grad, grads[0])
         return (
             None if grad_x is None else (grad_x * grads[0].to(grad_x.dtype)).to(x.dtype),
             None if grad_weight is None else (grad_weight * grads[0].to(grad_weight.dtype)).to(weight.dtype),

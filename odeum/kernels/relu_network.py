@@ -11,41 +11,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
-from odeum.fields.linear_maps import fill, unheard
-from odeum.products import Library, library_of_map, transposed_times
+from odeum.kernels.autograd import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.kernels.linear import fill, without_hooks
+from odeum.kernels.matmul import MatmulBackend, linear_backend, transposed_times
 
 STRIP = 1024
 """rows whose hidden gradient exists at a time"""
 
 
+def reference(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    """Compute the network by plain operations, differentiable any number of times."""
+    return nn.functional.linear(nn.functional.linear(x, w1, b1).relu(), w2, b2)
+
+
 def may_overwrite(linear: nn.Module) -> bool:
-    """Whether what this map has just made is nobody else's: no gradient wants it, and no hook has seen it."""
+    """Whether the output of this layer may be changed in place: no gradient is recorded and no hook has seen it."""
     quiet = not torch.is_grad_enabled() and plain_autograd() and not nn.modules.module._has_any_global_hook()
     return quiet and type(linear) is nn.Linear and not linear._forward_hooks and not linear._forward_pre_hooks
 
 
 def wants_plain_gradient(x: Tensor, *linears: nn.Module) -> bool:
-    """Whether nothing but a plain gradient on a CPU is wanted, of linear maps that nobody listens to or has changed."""
+    """Whether a plain gradient on a CPU is recorded, of linear layers without hooks, adapters or parametrizations."""
     return (
         type(x) is Tensor
         and x.device.type == "cpu"
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and plain_autograd()
-        and unheard(*linears)
+        and without_hooks(*linears)
         and all(linear.bias is not None for linear in linears)
     )
 
 
 def relu_network(x: Tensor, up: Any, down: Any) -> Tensor:
-    by = library_of_map(x, up.weight, up.bias)
+    """Compute down(relu(up(x))) as one node of the graph."""
+    by = linear_backend(x, up.weight, up.bias)
     out, h = _ReluNetwork.apply(by, x, up.weight, up.bias, down.weight, down.bias)
     return fill(by, out, h, down.weight, down.bias)
-
-
-def _formula(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    return nn.functional.linear(nn.functional.linear(x, w1, b1).relu(), w2, b2)
 
 
 class _ReluNetwork(torch.autograd.Function):
@@ -53,7 +55,7 @@ class _ReluNetwork(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, by: type[Library], x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
+        ctx: Any, by: type[MatmulBackend], x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
     ) -> tuple[Tensor, Tensor]:
         h = by.linear(x, w1, b1).relu_()
         ctx.by = by
@@ -69,8 +71,8 @@ class _ReluNetwork(torch.autograd.Function):
         if grad is None:
             return (None,) * (1 + len(inputs))
         if more_than_a_gradient(grad):
-            return None, *gradients_of(_formula, inputs, ctx.needs_input_grad[1:], grad)
-        by: type[Library] = ctx.by
+            return None, *gradients_of(reference, inputs, ctx.needs_input_grad[1:], grad)
+        by: type[MatmulBackend] = ctx.by
         x, w1, _, w2, _ = inputs
         rows, hidden, grad = (y.reshape(-1, y.shape[-1]) for y in (x, h, grad))
         dx, dw1, db1 = torch.empty_like(rows), by.sum(), w1.new_zeros(len(w1))

@@ -11,9 +11,9 @@ from onednn import EVERYWHERE, without
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from odeum.fields import tiled_attention
 from odeum.fields.attention import attend
 from odeum.fields.base import Source
+from odeum.kernels import tiled_attention
 
 pytestmark = EVERYWHERE
 

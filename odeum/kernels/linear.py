@@ -1,4 +1,4 @@
-"""A linear map whose products are made by the faster library, forward and backward (`odeum/products.py`)."""
+"""Linear layers whose matrix products, forward and backward, use the faster backend (`kernels/matmul.py`)."""
 
 from __future__ import annotations
 
@@ -7,40 +7,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
-from odeum.products import Library, OneDnn, library_of_map, transposed_times
+from odeum.kernels.autograd import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.kernels.matmul import MatmulBackend, OneDnnBackend, linear_backend, transposed_times
+
+reference = nn.functional.linear
+"""x Wᵀ + b by torch"""
 
 LEAST_MAP = 1 << 22
 """multiply–adds below which a node of our own costs more than it saves"""
 
 
-def through(module: nn.Module, x: Tensor) -> Tensor:
-    """module(x); of an ordinary linear map that nobody listens to, by the faster library."""
-    if type(module) is nn.Linear and _faster(x, module.weight, module.bias) and unheard(module):
+def linear(module: nn.Module, x: Tensor) -> Tensor:
+    """Compute module(x); an `nn.Linear` without hooks uses the faster matmul backend."""
+    if type(module) is nn.Linear and _faster(x, module.weight, module.bias) and without_hooks(module):
         return _apply(x, module.weight, module.bias)
     return module(x)
 
 
 def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b, by the faster library."""
-    return _apply(x, weight, bias) if _faster(x, weight, bias) else nn.functional.linear(x, weight, bias)
+    """Compute x Wᵀ + b with the faster matmul backend."""
+    return _apply(x, weight, bias) if _faster(x, weight, bias) else reference(x, weight, bias)
 
 
 def _faster(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the faster library is not the one that torch calls itself, and may be called."""
+    """Whether oneDNN is faster than torch's own choice here, and may be used."""
     if type(x) is not Tensor or not plain_autograd():  # first: what is traced has no size to ask for
         return False
-    return x.numel() * weight.shape[0] >= LEAST_MAP and library_of_map(x, weight, bias) is OneDnn
+    return x.numel() * weight.shape[0] >= LEAST_MAP and linear_backend(x, weight, bias) is OneDnnBackend
 
 
 def _apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not torch.is_grad_enabled():
-        return OneDnn.linear(x, weight, bias)
-    return fill(OneDnn, _Linear.apply(x, weight, bias), x, weight, bias)
+        return OneDnnBackend.linear(x, weight, bias)
+    return fill(OneDnnBackend, _Linear.apply(x, weight, bias), x, weight, bias)
 
 
-def unheard(*modules: nn.Module) -> bool:
-    """Whether these are linear maps as torch makes them, whose calls nobody listens to."""
+def without_hooks(*modules: nn.Module) -> bool:
+    """Whether these are unmodified `nn.Linear` modules without hooks, adapters or parametrizations."""
     return not nn.modules.module._has_any_global_hook() and all(map(_untouched, modules))
 
 
@@ -60,7 +63,7 @@ def _dense(weight: Tensor) -> bool:
     return type(weight) is nn.Parameter and weight.layout is torch.strided
 
 
-def fill(by: type[Library], room: Tensor, x: Tensor, weight: Any, bias: Any) -> Tensor:
+def fill(by: type[MatmulBackend], room: Tensor, x: Tensor, weight: Any, bias: Any) -> Tensor:
     """Put x Wᵀ + b where a node has given room for it.
 
     It is made after the node, not in it: when an evaluation is made again for its gradient, it ends as soon as all is
@@ -87,11 +90,11 @@ class _Linear(torch.autograd.Function):
         x, weight, bias = ctx.saved_tensors
         (grad,) = grads
         if more_than_a_gradient(grad):
-            return gradients_of(nn.functional.linear, (x, weight, bias), ctx.needs_input_grad, grad)
+            return gradients_of(reference, (x, weight, bias), ctx.needs_input_grad, grad)
         of_x, of_weight, of_bias = ctx.needs_input_grad
         rows, out = (y.reshape(-1, y.shape[-1]) for y in (x, grad))
         return (
-            OneDnn.times(out, weight).view_as(x) if of_x else None,
-            transposed_times(OneDnn, out, rows) if of_weight else None,
+            OneDnnBackend.times(out, weight).view_as(x) if of_x else None,
+            transposed_times(OneDnnBackend, out, rows) if of_weight else None,
             out.sum(dim=0) if of_bias else None,
         )

@@ -1,7 +1,7 @@
-"""Softmax attention in tiles of queries, as torch's fused kernel computes it, by the faster library for products.
+"""Softmax attention in tiles of queries, with the faster matmul backend.
 
-Where oneDNN is that library (`odeum/products.py`), from some 400 tokens on it takes two thirds of the kernel's time.
-A tile is as large as a core's cache; no queries × keys tensor exists, and the gradient makes each tile again.
+Where oneDNN is that backend (`kernels/matmul.py`), tiles take two thirds of the time of torch's fused kernel from about
+400 tokens on. A tile fits a core's cache; no queries × keys tensor exists, and backward computes each tile again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odeum.fields.derivatives import gradients_of, more_than_a_gradient, plain_autograd
-from odeum.products import OneDnn, library
+from odeum.kernels.autograd import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.kernels.matmul import OneDnnBackend, matmul_backend
 
 TILE_OF_SCORES = 1 << 19
 """scores that are computed at a time, so that all passes over them stay in the cache"""
@@ -24,28 +24,13 @@ LEAST_HEAD = 1 << 23
 """multiply–adds of one product of one head, half of them where it is causal, below which torch's kernel is as fast"""
 
 
-def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
-    """Whether attention in tiles is faster here than torch's kernel, and as good: a learned mask gets no gradient."""
-    if type(q) is not Tensor or not plain_autograd():  # first: what is traced has no size to ask for
-        return False
-    if (mask is not None and mask.requires_grad) or not torch.backends.cuda.flash_sdp_enabled():
-        return False  # within torch.nn.attention.sdpa_kernel another kernel was asked for, on a CPU too
-    if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3:] != k.shape[3:] or k.shape[2:3] != v.shape[2:3]:
-        return False
-    operations = q.shape[-2] * k.shape[-2] * q.shape[-1] // (2 if causal else 1)
-    return operations >= LEAST_HEAD and library(operations, q, k, v) is OneDnn
+def hides(mask: Tensor) -> Tensor:
+    """Return True where a query may not look, of a boolean or an additive mask."""
+    return ~mask if mask.dtype == torch.bool else mask == -torch.inf
 
 
-def tiled_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """softmax(q kᵀ / √d + mask) v over [batch, heads, length, d]; a query must see something, or be left out after it.
-
-    The mask broadcasts to the scores: True where a query may look, or added. `causal`: queries are as many as keys.
-    """
-    return _TiledAttention.apply(q, k, v, mask, causal)
-
-
-def _formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """By plain operations: what can be differentiated any number of times."""
+def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Compute attention by plain operations, differentiable any number of times."""
     scores, least = q @ k.transpose(-1, -2) * _scale(q), torch.finfo(q.dtype).min
     if mask is not None and mask.is_floating_point():
         scores = scores + mask
@@ -58,6 +43,26 @@ def _formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool)
     return scores.softmax(dim=-1) @ v
 
 
+def worth_tiling(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
+    """Whether attention in tiles is faster here than torch's kernel, and as good: a learned mask gets no gradient."""
+    if type(q) is not Tensor or not plain_autograd():  # first: what is traced has no size to ask for
+        return False
+    if (mask is not None and mask.requires_grad) or not torch.backends.cuda.flash_sdp_enabled():
+        return False  # within torch.nn.attention.sdpa_kernel another kernel was asked for, on a CPU too
+    if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3:] != k.shape[3:] or k.shape[2:3] != v.shape[2:3]:
+        return False
+    operations = q.shape[-2] * k.shape[-2] * q.shape[-1] // (2 if causal else 1)
+    return operations >= LEAST_HEAD and matmul_backend(operations, q, k, v) is OneDnnBackend
+
+
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """softmax(q kᵀ / √d + mask) v over [batch, heads, length, d]; a query must see something, or be left out after it.
+
+    The mask broadcasts to the scores: True where a query may look, or added. `causal`: queries are as many as keys.
+    """
+    return _TiledAttention.apply(q, k, v, mask, causal)
+
+
 class _TiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -65,7 +70,7 @@ class _TiledAttention(torch.autograd.Function):
         for place, (qs, ks, vs), hidden in _heads(q, k, v, mask=mask):
             here = out[place[0], :, place[1]]
             for rows, keys in _tiles(len(qs), len(ks), causal):
-                here[rows] = OneDnn.times(_weights(qs[rows], ks[keys], hidden, causal, rows), vs[keys])
+                here[rows] = OneDnnBackend.times(_weights(qs[rows], ks[keys], hidden, causal, rows), vs[keys])
         ctx.save_for_backward(q, k, v, mask, out)
         ctx.causal = causal
         return out.transpose(1, 2)
@@ -75,7 +80,7 @@ class _TiledAttention(torch.autograd.Function):
         q, k, v, mask, out = ctx.saved_tensors
         (grad,) = grads
         if more_than_a_gradient(grad):
-            return gradients_of(_formula, (q, k, v, mask, ctx.causal), ctx.needs_input_grad, grad)
+            return gradients_of(reference, (q, k, v, mask, ctx.causal), ctx.needs_input_grad, grad)
         dq, dk, dv = (torch.empty_like(x.transpose(1, 2)).transpose(1, 2) for x in (q, k, v))
         # The mean of a row's gradients, by its weights; not by a product, which autocast would round.
         means = (grad * out.transpose(1, 2)).sum(dim=-1, keepdim=True)
@@ -83,10 +88,10 @@ class _TiledAttention(torch.autograd.Function):
             of_keys, of_values = ks.new_zeros(ks.shape[::-1]), vs.new_zeros(vs.shape[::-1])
             for rows, keys in _tiles(len(qs), len(ks), ctx.causal):
                 weights = _weights(qs[rows], ks[keys], hidden, ctx.causal, rows)
-                of_values[:, keys] += OneDnn.times(gs[rows].T, weights)
-                change = OneDnn.linear(gs[rows], vs[keys]).sub_(means[place][rows]).mul_(weights)
-                torch.mul(OneDnn.times(change, ks[keys]), _scale(q), out=dq[place][rows])
-                of_keys[:, keys] += OneDnn.times(qs[rows].T, change)
+                of_values[:, keys] += OneDnnBackend.times(gs[rows].T, weights)
+                change = OneDnnBackend.linear(gs[rows], vs[keys]).sub_(means[place][rows]).mul_(weights)
+                torch.mul(OneDnnBackend.times(change, ks[keys]), _scale(q), out=dq[place][rows])
+                of_keys[:, keys] += OneDnnBackend.times(qs[rows].T, change)
             dk[place], dv[place] = of_keys.T, of_values.T
         return dq, dk, dv, None, None
 
@@ -119,7 +124,7 @@ def _tiles(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice
 
 def _weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, rows: slice) -> Tensor:
     """What these queries give to each key. One that sees nothing gives to all: its caller leaves it out."""
-    scores, least = OneDnn.linear(q, k), torch.finfo(q.dtype).min
+    scores, least = OneDnnBackend.linear(q, k), torch.finfo(q.dtype).min
     if mask is not None and mask.is_floating_point():
         scores.add_(mask[rows])
         scores.masked_fill_(scores.amax(dim=-1, keepdim=True) == -torch.inf, 0.0)

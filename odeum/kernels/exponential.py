@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from odeum.fields.attention import hides
-from odeum.fields.derivatives import gradients_of, more_than_a_gradient
-from odeum.products import Library, Torchs, library
+from odeum.kernels.autograd import gradients_of, more_than_a_gradient
+from odeum.kernels.matmul import MatmulBackend, TorchBackend, matmul_backend
+from odeum.kernels.tiled_attention import hides
 
 TILE = 1 << 21
 """bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
@@ -317,14 +317,14 @@ def _times(p: Tensor, x: Tensor) -> Tensor:
     return _each(_library(p, x.shape[-1], x), p, x)
 
 
-def _library(p: Tensor, features: int, *others: Tensor) -> type[Library]:
+def _library(p: Tensor, features: int, *others: Tensor) -> type[MatmulBackend]:
     """The faster one for the products of one head of one sample."""
-    return library(p.shape[-2] * p.shape[-1] * features, p, *others)
+    return matmul_backend(p.shape[-2] * p.shape[-1] * features, p, *others)
 
 
-def _each(by: type[Library], a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
+def _each(by: type[MatmulBackend], a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
     """a b for each sample and head; where there is room, or elsewhere."""
-    if by is Torchs:
+    if by is TorchBackend:
         return torch.matmul(a, b, out=room)
     if a.shape[:2] == (1, 1):
         return by.times(a[0, 0], b[0, 0])[None, None]
