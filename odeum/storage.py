@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -168,6 +168,34 @@ def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = (
         file.write(taken.hexdigest().encode())
 
 
+def sealed_line(content: dict[str, Any]) -> bytes:
+    """Return a sealed object as one line of a .jsonl file."""
+    text = json.dumps({**content, "checksum": UNSEALED}, ensure_ascii=False).encode(errors="backslashreplace")
+    before, _, after = text.rpartition(UNSEALED.encode())
+    return before + _hash(text).hexdigest().encode() + after + b"\n"
+
+
+def append_line(path: Path, content: dict[str, Any]) -> None:
+    """Append a sealed object to a .jsonl file; several processes may append at once.
+
+    A line that a killed writer left unfinished stays behind as a damaged line, and the next one begins after it.
+    """
+    try:
+        with open(path, "ab+") as file:
+            with contextlib.suppress(ImportError, OSError):  # a system, or a file system, without locks
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if unfinished := file.seek(0, os.SEEK_END) > 0:
+                file.seek(-1, os.SEEK_END)
+                unfinished = file.read(1) != b"\n"
+            file.write(b"\n" * unfinished + sealed_line(content))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OdeumError(f"cannot write '{path}': {error.strerror}") from None
+
+
 def sync(path: Path) -> None:
     """Let a file, or the names in a directory, reach the disk."""
     number = os.open(path, os.O_RDONLY)
@@ -221,15 +249,33 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | Damaged]]:
+    """The number and the object of each line of a .jsonl file; for a damaged line, its error."""
+    for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
+        if raw.strip():
+            place = path.with_name(f"{path.name}:{number}")
+            try:
+                content = _object(place, raw)
+                check_seal(place, content.pop("checksum", None), raw)
+            except Damaged as error:
+                yield number, error
+            else:
+                yield number, content
+
+
 def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
     if not os.path.lexists(path):
         raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}")
     raw = read_bytes(path)
+    return raw, _object(path, raw)
+
+
+def _object(path: Path, raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw.decode("utf-8"))
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
-        return raw, found
+        return found
     except RecursionError:
         raise Damaged(f"'{path}' is damaged: it is nested too deeply") from None
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,12 @@ def test_the_page_names_the_command(name: str) -> None:
     told = re.findall(r"`(odeum compare [^`]*)`", " ".join(before.split()))[-1]
     kept = read_json(ROOT / "results" / name / "comparison.json")["command"]
     assert told == re.sub(r" --jobs \S+", "", kept)
+
+
+def test_a_damaged_line_of_kept_runs_is_reported(tmp_path: Path) -> None:
+    kept = Path(shutil.copytree(ROOT / "results" / "digits", tmp_path / "digits"))
+    first, *others = (kept / "runs.jsonl").read_bytes().splitlines(keepends=True)
+    (kept / "runs.jsonl").write_bytes(first.replace(b'"seed": 0', b'"seed": 9') + b"".join(others))
+    comparison = report.read(kept)
+    assert len(comparison.runs) == len(others)
+    assert "runs.jsonl:1' is damaged" in comparison.left_out[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from odeum.lab.papers.judging import read_results
 from odeum.lab.papers.printing import print_table
 from odeum.lab.papers.store import Store
 from odeum.lab.study.pace import Pace
+from odeum.storage import sealed_line
 
 
 def test_verdicts_of_claims(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_claims_about_costs(tmp_path: Path) -> None:
         found = read_results(table, "laptop", store)
         assert [each.opinion for each in found.costs] == ["disagrees", opinion]  # as many parameters, so not half
         assert opinion in print_table(found)
-        next((store.directory / "pace").glob("*.json")).unlink()
+        (store.directory / "pace.jsonl").unlink()
 
 
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
@@ -104,11 +106,15 @@ def test_what_is_kept_names_no_place_and_damage_is_left_out(tmp_path: Path, recw
     keep(store, table, "first", [0.9, 0.8, 0.7])
     recipe = recipe_of(table, table.row("first"), "laptop")
     assert store.runs(recipe)[0].fact("command") == "odeum table x --seeds 3"
-    store.path(recipe, 0).write_text("{")
-    other = json.loads(store.path(recipe, 1).read_text())
+    first, second, third = store.path(recipe).read_bytes().splitlines(keepends=True)
+    other = json.loads(second)
     other["identity"]["data"] = "cifar100"
     other.pop("checksum")
-    store.path(recipe, 1).write_text(json.dumps(other))
+    store.path(recipe).write_bytes(first[:50] + b"\n" + sealed_line(other) + third + third[:40])
     assert list(store.runs(recipe)) == [2]
     told = " ".join(str(warning.message) for warning in recwarn)
-    assert "seed-0.json" in told and "another recipe" in told
+    assert f"{store.path(recipe)}:2' is of another recipe" in told
+    assert all(f"{store.path(recipe)}:{line}' is damaged" in told for line in (1, 4))
+    shutil.rmtree(tmp_path / "runs")
+    keep(store, table, "first", [0.9, 0.8, 0.7])  # after a torn last line
+    assert list(store.runs(recipe)) == [0, 1, 2]

@@ -21,10 +21,11 @@ from odeum.lab.papers.fresh import beside_kept
 from odeum.lab.papers.judging import read_results
 from odeum.lab.papers.picture import claims_picture, marks_of
 from odeum.lab.papers.running import Jobs, TableRuns, train_missing
-from odeum.lab.papers.store import Store, results_home
+from odeum.lab.papers.store import PACES, Store, lines_of, results_home
 from odeum.lab.papers.table_page import write_table
 from odeum.lab.study.metric import Margin
 from odeum.lab.study.seeds import Seeds
+from odeum.lab.train.provenance import checkout, git_revision
 from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
 from odeum.settings.model import Language, Vision
@@ -256,7 +257,9 @@ def test_the_page_of_results_is_what_the_kept_files_say() -> None:
 def test_every_kept_run_stands_in_a_table() -> None:
     """A recipe that changes leaves its runs behind."""
     known = {recipe_of(table, row, "laptop").key for table in TABLES.values() for row in table.rows}
-    kept = {path.parent.relative_to(results_home()).as_posix() for path in results_home().rglob("seed-*.json")}
+    files = [path for path in results_home().glob("*.jsonl") if path.name != PACES]
+    kept = {content["recipe"] for path in files for _, content in lines_of(path)}
+    assert kept
     assert kept <= known
 
 
@@ -282,3 +285,12 @@ def test_a_page_of_its_own(tmp_path: Path) -> None:
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
     assert {path.name for path in page.parent.iterdir()} == {"report.html", "table.md", "table.csv", "plots"}
     assert write_table(read_results(table, "laptop", Store(tmp_path / "none")), tmp_path / "empty").exists()
+
+
+def test_the_kept_results_are_those_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the command is given, and a run names the commit of the library."""
+    root = Path(__file__).resolve().parents[1]
+    monkeypatch.chdir(tmp_path)
+    assert results_home() == root / "results" / "tables"
+    assert checkout() == root
+    assert (git_revision() is not None) == (root / ".git").exists()

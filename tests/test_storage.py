@@ -6,6 +6,8 @@ import json
 import os
 import random
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,12 @@ from odeum.errors import OdeumError
 from odeum.models.tensors import TensorFile, write_tensors
 from odeum.storage import (
     Damaged,
+    append_line,
     make_directory,
     new_directory,
     out_directory,
     read_json,
+    read_lines,
     sweep,
     write_bytes,
     write_json,
@@ -170,3 +174,27 @@ def test_a_new_directory_is_filled_whole_or_not_at_all(tmp_path: Path) -> None:
     with new_directory(tmp_path / "link") as part:
         (part / "whole").write_text("x")
     assert (tmp_path / "empty" / "whole").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_lines_of_several_processes_are_all_there(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    code = (
+        "import sys; from pathlib import Path; from odeum.storage import append_line\n"
+        "for i in range(50): append_line(Path(sys.argv[1]), {'who': sys.argv[2], 'i': i, 'text': 'x' * 5000})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), who]) for who in "ab"]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    lines = [content for _, content in read_lines(path)]
+    assert sorted((line["who"], line["i"]) for line in lines) == [(who, i) for who in "ab" for i in range(50)]
+
+
+def test_a_damaged_line_is_one_error_and_the_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    for i in range(4):
+        append_line(path, {"i": i})
+    first, second, third, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second.replace(b'"i": 1', b'"i": 7') + b"[]\n" + third + last[:20])
+    append_line(path, {"i": 5})  # begins after the torn line
+    lines = dict(read_lines(path))
+    assert [lines[n] for n in (1, 4, 6)] == [{"i": 0}, {"i": 2}, {"i": 5}]
+    assert all(isinstance(lines[n], Damaged) and f"runs.jsonl:{n}' is damaged" in str(lines[n]) for n in (2, 3, 5))

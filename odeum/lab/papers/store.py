@@ -1,7 +1,7 @@
-"""Results that are kept: one small JSON file a run, without weights and data, from which every table is printed.
+"""Kept results: one line of JSON per run, without weights and data, from which every table is printed.
 
-A file is found by its recipe (`RowRecipe.key`) and its seed. It counts as done wherever it comes from, so a table is
-continued on another machine from these files alone.
+A line is found by its recipe (`RowRecipe.key`) and its seed; the runs on one data set share a .jsonl file. A kept run
+counts as done wherever it was trained, so a table is continued on another machine from these files alone.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from odeum.errors import OdeumError, notice
+import odeum
+from odeum.errors import notice
 from odeum.lab.papers.base import RowRecipe
 from odeum.lab.study.pace import Pace, read_paces
-from odeum.storage import make_directory, read_json, slug, write_json
+from odeum.storage import Damaged, append_line, make_directory, read_json, read_lines
 
 FIGURES = ("valid", "test", "steps", "seconds", "step_seconds", "peak_memory", "macs", "failed")
 """of result.json"""
-PACES = "pace"
-"""the folder of measured steps"""
+PACES = "pace.jsonl"
+"""the file of measured steps"""
 CIRCUMSTANCES = (
     "parameters",
     "macs",
@@ -40,7 +42,7 @@ CIRCUMSTANCES = (
 
 def results_home() -> Path:
     """`results/tables` of the checkout that Odeum runs from, or of the current directory if it is installed."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(odeum.__file__).resolve().parents[1]
     return (root if (root / "pyproject.toml").is_file() else Path()) / "results" / "tables"
 
 
@@ -74,46 +76,39 @@ class Store:
 
     directory: Path
 
-    def path(self, recipe: RowRecipe, seed: int) -> Path:
-        return self.directory / recipe.key / f"seed-{seed}.json"
+    def path(self, recipe: RowRecipe) -> Path:
+        """The file that holds the runs of this recipe, among others on the same data."""
+        return self.directory / f"{recipe.key.partition('/')[0]}.jsonl"
 
     def runs(self, recipe: RowRecipe) -> dict[int, StoredRun]:
-        """By seed; a file that is damaged, or of another recipe, is told of and left out."""
-        found = {}
-        for path in sorted((self.directory / recipe.key).glob("seed-*.json")):
-            number = re.fullmatch(r"seed-(\d+)\.json", path.name)
-            if number is None:
+        """By seed, the last line of each; a line that is damaged, or of another recipe, is reported and left out."""
+        path = self.path(recipe)
+        runs = {}
+        for number, content in lines_of(path):
+            if content.get("recipe") != recipe.key:
                 continue
-            try:
-                content = read_json(path)
-            except OdeumError as error:
-                notice(f"{error}; it is left out")
+            if content.get("identity") != recipe.identity or not isinstance(content.get("seed"), int):
+                notice(f"'{path}:{number}' is of another recipe than its name says; it is left out")
                 continue
-            if content.get("identity") != recipe.identity:
-                notice(f"'{path}' is of another recipe than its folder's name says; it is left out")
-                continue
-            found[int(number[1])] = StoredRun(int(number[1]), content)
-        return dict(sorted(found.items()))
+            runs[content["seed"]] = StoredRun(content["seed"], content)
+        return dict(sorted(runs.items()))
 
     def paces(self, recipes: Iterable[RowRecipe]) -> dict[str, Pace]:
-        """What a step of each recipe costs, by its key, where all of them took turns; the last measurement counts."""
+        """Cost per step of each recipe, by its key, where all of them took turns; the last measurement counts."""
         wanted = {recipe.key for recipe in recipes}
-        for path in sorted((self.directory / PACES).glob("*.json"), reverse=True):
-            try:
-                found = read_paces(read_json(path).get("paces"))
-            except OdeumError as error:
-                notice(f"{error}; it is left out")
-                continue
-            if wanted <= found.keys():
-                return {key: found[key] for key in wanted}
+        for _, content in sorted(
+            lines_of(self.directory / PACES), key=lambda line: str(line[1].get("date")), reverse=True
+        ):
+            paces = read_paces(content.get("paces"))
+            if wanted <= paces.keys():
+                return {key: paces[key] for key in wanted}
         return {}
 
     def keep_paces(self, paces: Mapping[str, Pace], circumstances: Mapping[str, Any]) -> Path:
-        """One measurement: a file by its date."""
-        name = slug(f"{circumstances['date']}-{circumstances['rows'][0]}")
-        path = self.directory / PACES / f"{name}.json"
+        """Append one measurement."""
+        path = self.directory / PACES
         make_directory(path.parent)
-        write_json(path, {**circumstances, "paces": {key: pace.record() for key, pace in paces.items()}})
+        append_line(path, {**circumstances, "paces": {key: pace.record() for key, pace in paces.items()}})
         return path
 
     def keep(self, recipe: RowRecipe, seed: int, run: Path, metric: str) -> StoredRun:
@@ -122,16 +117,36 @@ class Store:
         facts = {key: info[key] for key in CIRCUMSTANCES if key in info}
         facts["command"] = without_places(str(facts.get("command", "")))
         content = {
+            "recipe": recipe.key,
             "identity": recipe.identity,
             "seed": seed,
             **{key: result[key] for key in FIGURES if key in result},
             "facts": facts,
             "curve": _curve(run / "metrics.jsonl", metric),
         }
-        path = self.path(recipe, seed)
+        path = self.path(recipe)
         make_directory(path.parent)
-        write_json(path, content)
+        append_line(path, content)
         return StoredRun(seed, content)
+
+
+def lines_of(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The number and the content of each whole line; damaged ones are reported, once for each state of the file."""
+    if not path.exists():
+        return []
+    state = path.stat()
+    return _lines(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=32)  # a table asks for each of its rows in turn
+def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any]]]:
+    whole = []
+    for number, content in read_lines(path):
+        if isinstance(content, Damaged):
+            notice(f"{content}; it is left out")
+        else:
+            whole.append((number, content))
+    return whole
 
 
 def without_places(command: str) -> str:

@@ -18,6 +18,9 @@ from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.seeds import NO_BASELINE, Seeds
 from odeum.lab.study.statistics import LARGEST_NUMBER
 
+KEPT_RUNS = "runs.jsonl"
+"""the runs of a comparison that is kept without its folders, one line each (`script/keep`)"""
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -109,19 +112,21 @@ class ComparisonRecord:
 
 
 def read(directory: str | Path) -> ComparisonRecord:
-    """Read DIR/<architecture>/seed-<n>/ and, if it is there, DIR/comparison.json."""
+    """Read DIR/<architecture>/seed-<n>/ or, of a kept comparison, DIR/runs.jsonl; and DIR/comparison.json if any."""
     root = Path(directory)
-    folders = sorted((p for p in root.glob("*/seed-*") if p.is_dir()), key=lambda p: (p.parent.name, _seed(p), p.name))
+    left_out: list[str] = []
+    kept = _kept(root, left_out)
+    folders = {*(p for p in root.glob("*/seed-*") if p.is_dir()), *kept}
+    folders = sorted(folders, key=lambda p: (p.parent.name, _seed(p), p.name))
     if not folders:
         raise OdeumError(
             f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "
             f"as `odeum compare DATA --out {root}` writes"
         )
-    left_out: list[str] = []
     plan = json_or_none(root / "comparison.json", left_out) or {}
     listed = plan.get("architectures")
     wanted = [str(name) for name in listed] if isinstance(listed, list) else []
-    runs = _unique((_run(folder, folders, wanted, left_out) for folder in folders), left_out)
+    runs = _unique((_run(folder, folders, kept, wanted, left_out) for folder in folders), left_out)
     names = sorted({run.architecture for run in runs})
     order = tuple(dict.fromkeys([*wanted, *names]))
     baseline = _baseline(plan, order, root)
@@ -203,9 +208,34 @@ def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
 
 
-def _run(folder: Path, folders: list[Path], wanted: list[str], left_out: list[str]) -> RunRecord:
-    info = json_or_none(folder / "run.json", left_out)
-    result = json_or_none(folder / "result.json", left_out)
+Kept = Mapping[Path, Mapping[str, Any]]
+"""run.json and result.json of runs whose folders were folded into one file, by folder"""
+
+
+def _kept(root: Path, left_out: list[str]) -> Kept:
+    path = root / KEPT_RUNS
+    runs = {}
+    for number, content in storage.read_lines(path) if path.is_file() else ():
+        if isinstance(content, storage.Damaged):
+            left_out.append(f"{content}; it is left out")
+        elif isinstance(content.get("folder"), str):
+            runs[root / content["folder"]] = content
+        else:
+            left_out.append(f"'{path}:{number}' names no folder of a run; it is left out")
+    return runs
+
+
+def _part(folder: Path, name: str, kept: Kept, left_out: list[str]) -> dict[str, Any] | None:
+    """`run` or `result` of a run, from its folder or from the file of kept runs."""
+    if (folder / f"{name}.json").exists() or folder not in kept:
+        return json_or_none(folder / f"{name}.json", left_out)
+    content = kept[folder].get(name)
+    return content if isinstance(content, dict) else None
+
+
+def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], left_out: list[str]) -> RunRecord:
+    info = _part(folder, "run", kept, left_out)
+    result = _part(folder, "result", kept, left_out)
     if info is None and result is not None:
         left_out.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
         result = None
@@ -215,7 +245,7 @@ def _run(folder: Path, folders: list[Path], wanted: list[str], left_out: list[st
     seed = whole((info or {}).get("seed"))
     curve = read_curve(folder / "metrics.jsonl")
     return RunRecord(
-        architecture=_name(folder, info, folders, wanted, left_out),
+        architecture=_name(folder, info, folders, kept, wanted, left_out),
         seed=_seed(folder) if seed is None else seed,
         path=folder,
         info=info or {},
@@ -255,14 +285,19 @@ def _paced(run: RunRecord, pace: Pace | None) -> RunRecord:
 
 
 def _name(
-    folder: Path, info: Mapping[str, Any] | None, folders: list[Path], wanted: list[str], left_out: list[str]
+    folder: Path,
+    info: Mapping[str, Any] | None,
+    folders: list[Path],
+    kept: Kept,
+    wanted: list[str],
+    left_out: list[str],
 ) -> str:
     """A run's architecture; of a broken run, that of its neighbours, or of the plan, or the folder's name."""
     if info and info.get("architecture"):
         return str(info["architecture"])
     for other in folders:
         if other.parent == folder.parent and other != folder:
-            found = json_or_none(other / "run.json", left_out)
+            found = _part(other, "run", kept, left_out)
             if found and found.get("architecture"):
                 return str(found["architecture"])
     plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}

@@ -30,12 +30,18 @@ def versions() -> dict[str, str]:
     return out
 
 
+def checkout() -> Path | None:
+    """Return the root of the checkout that Odeum runs from; None for an installed package."""
+    root = Path(odeum.__file__).resolve().parents[1]
+    return root if (root / "pyproject.toml").is_file() else None
+
+
 def git_revision() -> str | None:
     """Of the library's own checkout, with a mark if it was changed; None for an installed package."""
     import subprocess
 
-    root = Path(__file__).resolve().parent.parent.parent
-    if not (root / ".git").exists():
+    root = checkout()
+    if root is None or not (root / ".git").exists():
         return None
     try:
         run = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
