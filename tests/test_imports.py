@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    storage order_conditions tokens
+    storage tokens
     registry settings tableaux kinds
     kernels
     fields
@@ -40,7 +40,7 @@ RESOLVED_IN_THE_LAB = {
 """library modules with names that resolve into the lab on first use, and where"""
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LIGHT = ("errors", "registry", "storage", "settings", "kinds", "order_conditions", "tableaux")
+LIGHT = ("errors", "registry", "storage", "settings", "kinds", "tableaux")
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 

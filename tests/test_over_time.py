@@ -16,7 +16,7 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Source
 from odeum.fields.bases import HyperNetwork, Knots
-from odeum.fields.hyper import AdaptiveNorm, TimedField
+from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
 from odeum.flow import Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta
 from odeum.settings.model import Shape

@@ -15,7 +15,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields import Context, Field
 from odeum.integrators import BOSH3, DOPRI5, EULER, HEUN, RK4, Adaptive, Tableau
-from odeum.order_conditions import order_of, rooted_trees
+from odeum.tableaux import order_of, rooted_trees
 
 FEHLBERG_A = (
     (),

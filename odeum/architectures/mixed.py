@@ -8,7 +8,7 @@ from typing import Any
 from odeum.architectures.builders import build_stack, make_stack
 from odeum.errors import OdeumError
 from odeum.fields.bases import Basis
-from odeum.fields.hyper import AdaptiveNorm
+from odeum.fields.hypernetwork import AdaptiveNorm
 from odeum.flow import Stack
 from odeum.registry.spelling import label
 from odeum.settings.architecture import Mixed

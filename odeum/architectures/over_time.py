@@ -11,7 +11,7 @@ from odeum.architectures.norms import depth_rates, make_norm, place_norms
 from odeum.errors import OdeumError
 from odeum.fields import Field, PreNorm, StochasticDepth, Sum
 from odeum.fields.bases import Basis, HyperNetwork, Knots
-from odeum.fields.hyper import AdaptiveNorm, TimedField
+from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
 from odeum.settings.architecture import OverTime
 from odeum.settings.model import Shape
 

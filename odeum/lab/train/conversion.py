@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose
 from odeum.fields.bases import Basis, Knots
-from odeum.fields.hyper import TimedField
+from odeum.fields.hypernetwork import TimedField
 from odeum.fields.roles import by_role, role_names
 from odeum.flow import Flow, Stack
 from odeum.models import assemble
