@@ -2,8 +2,8 @@
 
 `error` is b minus the weights of the embedded method of lower order; its sum with the stages estimates the error.
 
-A method has order p if Butcher's conditions Σ b_i Φ_i(tree) = 1/γ(tree) hold for all rooted trees of up to p vertices. A
-rooted tree is the tuple of its branches; () is a single vertex.
+A method has order p if Butcher's conditions Σ b_i Φ_i(tree) = 1/γ(tree) hold for all rooted trees of up to p vertices.
+A rooted tree is the tuple of its branches; () is a single vertex.
 """
 
 from __future__ import annotations
