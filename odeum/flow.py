@@ -172,7 +172,7 @@ class Stack(nn.Module):
             state = None if carry is None else carry.handed
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Weights are found by their roles, so that they may come from another architecture or an older version."""
+        """Weights are found by their roles, so that they may come from another architecture."""
         mine = {name.removeprefix(prefix): name for name in state_dict if name.startswith(prefix)}
         for name, path in find(self, mine).items():
             if name != path:

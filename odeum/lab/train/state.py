@@ -42,7 +42,7 @@ def collect(run: Resumable) -> dict[str, Tensor]:
 
 
 def restore(run: Resumable, directory: Path) -> None:
-    """The inverse of `collect`, from what a world of any size, or an older version, wrote."""
+    """The inverse of `collect`, from what a world of any size wrote."""
     weights = dict(zip(run.names, run.weights, strict=True))
     model = run.model.state_dict()
     stored = [(tensor, *_kind_and_name(tensor)) for tensor in StoredTensors(directory).names]
