@@ -77,7 +77,8 @@ def planned(directory: Path, **changes):
 def test_an_old_plan_has_the_default_margin_and_keeps_it(tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text(json.dumps({"architectures": ["a", "c"], "match": "steps", "seeds": 3}))
     plan = planned(tmp_path)
-    assert plan.margin == Margin(0.01) and plan.judge == "metric" and plan.architectures == ("a", "b", "c")
+    assert plan.margin == Margin(0.01) and plan.judge == "metric" and plan.architectures == ("a", "b")
+    assert plan.earlier == ("c",)
     assert planned(tmp_path, margin="1").margin == Margin(0.01)
     with pytest.raises(OdeumError, match="with a margin of 1 point, not 2 points"):
         planned(tmp_path, margin="2")
@@ -124,3 +125,26 @@ def test_two_spellings_of_one_architecture_are_one_row_and_it_is_said(capsys: py
     told = capsys.readouterr().err
     assert "sequential:method=lie-trotter is the same architecture as sequential, so it is one row" in told
     assert "parallel is named twice" in told
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_comparison_shows_its_own_rows_and_others_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two comparisons with other architectures in one folder: rows of the first appear nowhere in the second."""
+    words = ["compare", "digits", *TINY, "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
+    assert main([*words, "--architectures", "sequential,parallel"]) == 0
+    assert main([*words, "--architectures", "rk4,macaron"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--architectures", "macaron,parallel"]) == 0
+    told = capsys.readouterr()
+    assert table(tmp_path).keys() == {"macaron", "parallel"}
+    note = "Runs of other comparisons in this folder are not shown: rk4 and sequential"
+    assert note in told.err.replace("`", "") and "rk4" not in told.out
+    headline = (tmp_path / "table.md").read_text(encoding="utf-8").partition("\n")[0]
+    assert not {"rk4", "sequential"} & set(headline.replace("`", " ").split())
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").count("rk4") == 1, "in the note alone"
+    assert main(["report", str(tmp_path), "--all"]) == 0
+    assert table(tmp_path).keys() == {"macaron", "parallel", "rk4", "sequential"}
+    for row in table(tmp_path).values():
+        assert float(row["step_ratio_low"]) <= float(row["step_ratio"]) <= float(row["step_ratio_high"]), row

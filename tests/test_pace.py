@@ -68,3 +68,11 @@ def test_a_damaged_pace_is_none(damage: str) -> None:
     assert read_paces(json.loads(damage)) == {}
     whole = {"b": Pace(2.0, 1.0, 1.0, 1.0, 5)}
     assert read_paces({name: pace.record() for name, pace in whole.items()}) == whole
+
+
+def test_a_ratio_lies_in_its_own_range_whatever_both_were_measured_beside() -> None:
+    slow, fast = Pace(3.06, 1.77, 1.70, 1.83), Pace(2.0, 1.0, 1.0, 1.0)  # of two sessions: 1.77 × 1.73 s, and 2 s
+    found = slow.beside(fast)
+    assert found.low <= found.middle <= found.high and found.middle == pytest.approx(1.53)
+    later = Pace(9.0, 2.0, 1.9, 2.2).after(Pace(5.0, 2.5, 2.0, 3.0))
+    assert (later.seconds, later.ratio, later.low, later.high) == pytest.approx((10.0, 5.0, 3.8, 6.6))

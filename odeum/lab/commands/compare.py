@@ -107,7 +107,7 @@ def run(argv: list[str]) -> int:
     from odeum.lab.launch.launcher import check_jobs
     from odeum.lab.study.comparison import Comparison, compare, foresee
     from odeum.lab.study.metric import metric_named
-    from odeum.lab.study.report import data_notes, read, rows, table, write
+    from odeum.lab.study.report import data_notes, hidden_note, read, rows, table, write
     from odeum.lab.train.interrupt import Interrupted
     from odeum.registry.plugins import named_plugins
     from odeum.storage import out_directory
@@ -161,7 +161,7 @@ def run(argv: list[str]) -> int:
     report = write(directory)
     found = read(directory)
     print(table(rows(found), form))
-    remarks = [f"note: {note}\n" for note in [*report.remarks, *data_notes(found)]]
+    remarks = [f"note: {note}\n" for note in [*report.remarks, *data_notes(found), *hidden_note(found)]]
     print(f"{report.headline}\n{''.join(remarks)}report: {report.page}", file=sys.stderr)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)

@@ -18,6 +18,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "--out", type=str, default=None, help="of several: the page of all (none: overview.html in their common folder)"
     )
+    parser.add_argument("--all", action="store_true", help="also rows of other comparisons in the same directory")
     given = parser.read(argv)
     form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
     directories = list(dict.fromkeys(given["directory"]))
@@ -26,17 +27,17 @@ def run(argv: list[str]) -> int:
     if len(directories) > 1 and form in ("csv", "json"):
         raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
 
-    from odeum.lab.study.report import overall_ranks, read, rows, table, write, write_overview
+    from odeum.lab.study.report import hidden_note, overall_ranks, read, rows, table, write, write_overview
 
     compared = []
     for directory in directories:
-        report = write(directory)
-        found = read(directory)
+        report = write(directory, bool(given.get("all")))
+        found = read(directory, bool(given.get("all")))
         made = rows(found)
         if len(directories) > 1:
             print(f"{'## ' if form == 'md' else ''}{found.data} ({directory})\n")
         print(table(made, form))
-        remarks = "".join(f"note: {remark}\n" for remark in report.remarks)
+        remarks = "".join(f"note: {remark}\n" for remark in [*report.remarks, *hidden_note(found)])
         print(f"{report.headline}\n{remarks}report: {report.page}", file=sys.stderr)
         compared.append((found, made))
     if len(directories) > 1:

@@ -30,7 +30,7 @@ from odeum.registry.plugins import only_here
 from odeum.registry.spelling import spell
 from odeum.settings.architecture import Architecture
 from odeum.settings.model import Model
-from odeum.storage import alone_in, make_directory, read_json, slug
+from odeum.storage import alone_in, make_directory
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,7 @@ def _train_all(
     after_look: Callable[[], None] | None,
 ) -> list[str]:
     architectures = list(dict.fromkeys(name for name, _ in runs))
-    results = stored_results(job.directory, [name for name in plan.architectures if name not in architectures])
-    results |= {name: {} for name in architectures}
+    results: Results = {name: {} for name in architectures}
     failures: list[str] = []
     active, start = architectures, 0
     for look in job.seeds.looks:
@@ -207,9 +206,7 @@ def _train_all(
         if not plan.seeds.auto:
             break
         decisions = decide(scores_of(plan, results), plan.pairs, plan.criterion)
-        # Rows of earlier calls are not trained here.
-        here = [pair for pair in plan.pairs if {*pair} <= {*architectures}]
-        active, start = [name for name in active if name in going(here, decisions)], look.seeds
+        active, start = [name for name in active if name in going(plan.pairs, decisions)], look.seeds
         if is_main():
             _tell(look.seeds, decisions, active if look.seeds < job.seeds.limit else [])
         if not active:
@@ -274,18 +271,6 @@ def jobs_of(job: Comparison, sized: dict[str, Job], training: dict[str, Training
     }
     folds = job.folds
     return runs if folds is None else {key: folds.fit(run, key[1]) for key, run in runs.items()}
-
-
-def stored_results(directory: Path, names: Sequence[str]) -> Results:
-    """What earlier calls left; a result that cannot be read is none."""
-    found: Results = {name: {} for name in names}
-    for name in names:
-        for path in sorted((directory / slug(name)).glob("seed-*/result.json")):
-            number = path.parent.name.removeprefix("seed-")
-            with contextlib.suppress(OdeumError):
-                if number.isdigit():
-                    found[name][int(number)] = read_json(path)
-    return found
 
 
 def scores_of(plan: Plan, results: Results) -> dict[str, dict[int, float]]:

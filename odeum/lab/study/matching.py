@@ -29,7 +29,10 @@ def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: 
 
 
 def paces(plan: Plan, runs: Mapping[str, Job], baseline: str) -> dict[str, Pace]:
-    """What a step of each architecture costs: as planned before, or measured now, all of them in turns."""
+    """Cost of a step per architecture: as planned before, or measured now, all of them in turns.
+
+    Architectures that came later are measured beside one whose cost is known, so that all costs have one reference.
+    """
     if runs.keys() <= plan.pace.keys():
         return plan.pace
     from odeum.lab.study.measuring import measure
@@ -37,9 +40,10 @@ def paces(plan: Plan, runs: Mapping[str, Job], baseline: str) -> dict[str, Pace]
     def whole(steps: Mapping[str, float]) -> float:
         return plan.seeds.limit * sum(run_seconds(runs[name], seconds) for name, seconds in steps.items())
 
-    measured = measure(runs, baseline, join(runs[baseline].training), whole)
-    if before := plan.pace.get(baseline):  # an architecture that came later: beside the baseline's first measurement
-        measured = {name: replace(pace, seconds=before.seconds * pace.ratio) for name, pace in measured.items()}
+    anchor = next((name for name in (baseline, *runs) if name in plan.pace), baseline)
+    measured = measure(runs, anchor, join(runs[anchor].training), whole)
+    if anchor in plan.pace:
+        measured = {name: pace.after(plan.pace[anchor]) for name, pace in measured.items()}
     return measured | plan.pace
 
 

@@ -58,7 +58,17 @@ def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
         )
     if rows and rows[0].split == "valid":
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
-    return out
+    return [*out, *hidden_note(comparison)]
+
+
+def hidden_note(comparison: ComparisonRecord) -> list[str]:
+    """Names the architectures of other comparisons in the same directory."""
+    if not comparison.hidden:
+        return []
+    return [
+        f"Runs of other comparisons in this folder are not shown: {listing(list(comparison.hidden))}; "
+        f"`odeum report {comparison.directory} --all` shows them."
+    ]
 
 
 def _times(comparison: ComparisonRecord) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from odeum.lab.study.statistics import Ratio
@@ -29,12 +29,26 @@ class Pace:
         """How many steps a budget of seconds holds."""
         return max(1, int(budget / self.seconds))
 
+    def after(self, anchor: Pace) -> Pace:
+        """This cost, measured beside the anchor, in terms of what the anchor itself was measured beside."""
+        return replace(
+            self,
+            seconds=anchor.seconds * self.ratio,
+            ratio=anchor.ratio * self.ratio,
+            low=anchor.low * self.low,
+            high=anchor.high * self.high,
+        )
+
     def beside(self, other: Pace) -> Ratio:
-        """Over another one's; the range is as wide as the two ranges allow."""
+        """Ratio to another cost; the range is as wide as the two ranges allow, and always holds the ratio itself.
+
+        Costs of two sessions without a common architecture have different references: then the range alone may miss it.
+        """
         if self is other:
             return Ratio(1.0, 1.0, 1.0)
         low, high = self.low / other.high, self.high / other.low
-        return Ratio(1.0 if low <= 1.0 <= high else self.seconds / other.seconds, low, high)
+        middle = 1.0 if low <= 1.0 <= high else self.seconds / other.seconds
+        return Ratio(middle, min(low, middle), max(high, middle))
 
     def record(self) -> dict[str, float]:
         """For comparison.json."""

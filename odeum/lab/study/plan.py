@@ -24,7 +24,7 @@ class Plan:
     """The question, and what is held equal."""
 
     architectures: tuple[str, ...]
-    """of this call, then those of earlier calls with the same directory: they stay in the table"""
+    """of this call, the rows of its table"""
     baseline: str | None
     """what the others are compared with (none: all with each other)"""
     data: str
@@ -46,6 +46,8 @@ class Plan:
     """of varied splits: test over training examples"""
     pace: dict[str, Pace] = field(default_factory=dict)
     """what a step of each architecture costs, measured once: by it a budget becomes a number of steps"""
+    earlier: tuple[str, ...] = ()
+    """architectures of earlier comparisons with the same directory: shown on request only"""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -75,6 +77,7 @@ class Plan:
             "vary": self.vary,
             "overlap": self.overlap,
             "pace": {name: pace.record() for name, pace in self.pace.items()},
+            **({"earlier": list(self.earlier)} if self.earlier else {}),
         }
         write_json(directory / "comparison.json", content)
 
@@ -129,9 +132,9 @@ def make_plan(
     if margin is not None and settled != wanted:
         asked, was = judged.spell_margin(wanted), judged.spell_margin(settled)
         raise OdeumError(f"{where} with a margin of {was}, not {asked}: it is said before the run; give another --out")
-    earlier = [str(name) for name in before.get("architectures") or () if name not in names]
+    listed = [*(before.get("architectures") or ()), *(before.get("earlier") or ())]
     return Plan(
-        architectures=(*names, *earlier),
+        architectures=tuple(names),
         baseline=baseline,
         data=data,
         match=match,
@@ -146,6 +149,7 @@ def make_plan(
         vary=vary,
         overlap=overlap,
         pace=read_paces(before.get("pace")),
+        earlier=tuple(str(name) for name in listed if name not in names),
     )
 
 

@@ -83,6 +83,8 @@ class ComparisonRecord:
     """what a step costs by architecture, measured in turns (none: a plan from before that, or no plan)"""
     left_out: tuple[str, ...]
     """sentences about files and runs that are there and could not be used"""
+    hidden: tuple[str, ...] = ()
+    """architectures of other comparisons whose runs lie in the same directory"""
 
     @property
     def facts(self) -> Metric:
@@ -111,8 +113,11 @@ class ComparisonRecord:
         return [run for run in self.of(architecture) if run.result is not None]
 
 
-def read(directory: str | Path) -> ComparisonRecord:
-    """Read DIR/<architecture>/seed-<n>/ or, of a kept comparison, DIR/runs.jsonl; and DIR/comparison.json if any."""
+def read(directory: str | Path, everything: bool = False) -> ComparisonRecord:
+    """Read DIR/<architecture>/seed-<n>/ or, of a kept comparison, DIR/runs.jsonl; and DIR/comparison.json if any.
+
+    Only the architectures of the comparison that was asked last, unless `everything`: others are another comparison's.
+    """
     root = Path(directory)
     left_out: list[str] = []
     kept = _kept(root, left_out)
@@ -128,7 +133,9 @@ def read(directory: str | Path) -> ComparisonRecord:
     wanted = [str(name) for name in listed] if isinstance(listed, list) else []
     runs = _unique((_run(folder, folders, kept, wanted, left_out) for folder in folders), left_out)
     names = sorted({run.architecture for run in runs})
-    order = tuple(dict.fromkeys([*wanted, *names]))
+    hidden = () if everything or not wanted else tuple(name for name in names if name not in wanted)
+    runs = tuple(run for run in runs if run.architecture not in hidden)
+    order = tuple(dict.fromkeys([*wanted, *(name for name in names if name not in hidden)]))
     baseline = _baseline(plan, order, root)
     facts: dict[str, Any] = next((run.info for run in runs if run.info.get("metric")), {})
     own = str(facts.get("metric") or "loss")
@@ -160,6 +167,7 @@ def read(directory: str | Path) -> ComparisonRecord:
         command=str(plan["command"]) if plan.get("command") else None,
         pace=pace,
         left_out=tuple(dict.fromkeys(left_out)),
+        hidden=hidden,
     )
 
 

@@ -29,9 +29,12 @@ class Report:
     """what makes the comparison less than it seems, and was not told yet"""
 
 
-def write(directory: str | Path) -> Report:
-    """Write report.html, table.md, table.csv and plots/ into a comparison's directory, over what was there."""
-    comparison = read(directory)
+def write(directory: str | Path, everything: bool = False) -> Report:
+    """Write report.html, table.md, table.csv and plots/ into a comparison's directory, over what was there.
+
+    `everything`: also the rows of other comparisons in the directory.
+    """
+    comparison = read(directory, everything)
     made, root = rows(comparison), comparison.directory
     for sentence in comparison.left_out:
         notice(sentence)
