@@ -7,7 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Carry, Context, Field, knows_past
@@ -109,9 +111,10 @@ class Stack(nn.Module):
             raise OdeumError(f"the schedule {self.schedule} must use each of the {len(flows)} flows and no other")
         self.norm = norm
         self.cuts = frozenset(cuts)
-        self.recompute: Callable[..., Tensor] | None = None
-        """calls a layer with its arguments so that it is evaluated again in the backward pass (none: a plain call); for
-        libraries that switch this on and off, such as transformers"""
+        self.recompute: Callable[..., tuple[Any, ...]] | None = None
+        """calls a function of tensors so that it is evaluated again in the backward pass, such as
+        `torch.utils.checkpoint.checkpoint`, reentrant or not (None: a plain call); for libraries that switch gradient
+        checkpointing on and off, such as transformers"""
 
     def check(self) -> None:
         """Refuse, in words, solvers that this stack would silently make something else of."""
@@ -138,7 +141,12 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def _call(self, flow: Any, x: Tensor, context: Context, time: float) -> Tensor:
-        return flow(x, context, time) if self.recompute is None else self.recompute(flow, x, context, time)
+        if self.recompute is not None:
+            return recomputed(self.recompute, flow, x, context, time)
+        out = flow(x, context, time)
+        if not isinstance(flow, Flow):
+            _refuse_detached_state(flow, x, out, context.carry)
+        return out
 
     def _histories_kept(self) -> set[str | None]:
         """Histories that layers share of which one at least cannot be run back."""
@@ -181,6 +189,56 @@ class Stack(nn.Module):
 
     def extra_repr(self) -> str:
         return f"schedule={self.schedule}"
+
+
+def recomputed(
+    recompute: Callable[..., tuple[Any, ...]], layer: Layer, x: Tensor, context: Context, time: float
+) -> Tensor:
+    """Call a layer through `recompute` as a function of tensors alone.
+
+    Reentrant checkpointing passes gradients to the tensors among its arguments and to no others. So every tensor that
+    the layer reads (in the context) is an argument, and every tensor that it hands on (in the carry) is a result.
+    """
+    carry = context.carry
+    leaves, spec = pytree.tree_flatten((context._replace(carry=None), None if carry is None else carry.state))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def run(x: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
+        given = list(leaves)
+        for i, tensor in zip(places, tensors, strict=True):
+            given[i] = tensor
+        inner, state = pytree.tree_unflatten(given, spec)
+        here = None if carry is None else Carry(state, opens=carry.opens, closes=carry.closes)
+        out = layer(x, inner._replace(carry=here), time)
+        if here is None or here.closes:
+            return (out,)
+        after, structure = pytree.tree_flatten(here.handed)
+        for leaf in after:
+            if leaf is not None and not isinstance(leaf, Tensor | nn.Module | bool | int | float | str):
+                raise OdeumError(
+                    f"gradient checkpointing cannot find the tensors in the {type(leaf).__name__} that a method keeps "
+                    "in context.carry.state; keep them in tuples, lists, mappings or NamedTuples"
+                )
+        return out, *after, structure
+
+    out, *after = recompute(run, x, *(leaves[i] for i in places))
+    if carry is not None and after:
+        *after, structure = after
+        carry.handed = pytree.tree_unflatten(after, structure)
+    return out
+
+
+def _refuse_detached_state(layer: nn.Module, x: Tensor, out: Tensor, carry: Carry | None) -> None:
+    """Refuse a wrapper around a layer that detaches what its method hands on, as reentrant checkpointing does."""
+    if carry is None or carry.closes or not (x.requires_grad and out.requires_grad) or torch.compiler.is_compiling():
+        return
+    known = {id(leaf) for leaf in (x, *pytree.tree_leaves(carry.state))}
+    new = [leaf for leaf in pytree.tree_leaves(carry.handed) if isinstance(leaf, Tensor) and id(leaf) not in known]
+    if any(leaf.is_floating_point() and not leaf.requires_grad for leaf in new):
+        raise OdeumError(
+            f"{type(layer).__name__} around a layer passes no gradient to the state that its method hands to the next "
+            "layer; use non-reentrant checkpointing (use_reentrant=False), or Stack.recompute"
+        )
 
 
 def finished(x: Tensor, flow: Any, context: Context) -> Tensor:

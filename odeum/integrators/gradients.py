@@ -163,7 +163,7 @@ class _AdjointSolve(torch.autograd.Function):
                 out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        ctx.save_for_backward(out, *(leaves[i] for i in ctx.places), *rest[problem.leaves :])
+        ctx.save_for_backward(out, *(leaves[i] for i in ctx.places))
         return out
 
     @staticmethod
@@ -172,8 +172,8 @@ class _AdjointSolve(torch.autograd.Function):
         if in_batches(grads[0]):
             raise OdeumError("the adjoint solves for one gradient at a time; use gradient=backprop for batches of them")
         out, *tensors = ctx.saved_tensors
-        leaves, weights = list(ctx.plain), tensors[len(ctx.places) :]
-        for i, tensor in zip(ctx.places, tensors, strict=False):
+        leaves, weights = list(ctx.plain), list(problem.field.wanted.values())
+        for i, tensor in zip(ctx.places, tensors, strict=True):
             leaves[i] = tensor
         live = [i for i in ctx.places if ctx.needs_input_grad[2 + i]]
         augmented = _Augmented(problem, leaves, live, weights, out.shape)
@@ -185,7 +185,7 @@ class _AdjointSolve(torch.autograd.Function):
         for i, gradient in zip(live, gradients, strict=False):
             for_leaves[i] = gradient
         found = [a, *for_leaves, *gradients[len(live) :]]
-        return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors]))
+        return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors, *weights]))
 
 
 class _Augmented:

@@ -30,13 +30,12 @@ class Held:
         weights, buffers = _places(modules, "_parameters"), _places(modules, "_buffers")
         first = {id(place.held): place for place in reversed(weights + buffers)}  # one in several places is held once
         self.tensors = {place.name: place.held for place in weights + buffers if first[id(place.held)] is place}
-        self.versions = {place.name: _version(place.held) for place in weights if place.name in self.tensors}
+        names = {place.name for place in weights}
+        self.versions = {n: _version(x) for n, x in self.tensors.items() if n in names or x.requires_grad}
         self.places = [*weights, *buffers, *_places(modules, "_modules")]
-
-    @property
-    def wanted(self) -> dict[str, Tensor]:
-        """Those that want a gradient: trained weights, and buffers that somebody learns."""
-        return {name: x for name, x in self.tensors.items() if x.requires_grad}
+        self.wanted = {name: x for name, x in self.tensors.items() if x.requires_grad}
+        """weights, and buffers that are learned, that want a gradient. A backward pass takes them from here: those that
+        autograd saved may be copies, if saved-tensor hooks are at work"""
 
     def swapped(self) -> bool:
         """Whether the field has other weights or parts by now."""

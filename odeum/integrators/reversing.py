@@ -191,7 +191,7 @@ class _Reversed(torch.autograd.Function):
         assert kept is not None
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        ctx.save_for_backward(x, kept, start, first, *(leaves[i] for i in ctx.places), *rest[row.leaves :])
+        ctx.save_for_backward(x, kept, start, first, *(leaves[i] for i in ctx.places))
         return x, kept
 
     @staticmethod
@@ -200,20 +200,18 @@ class _Reversed(torch.autograd.Function):
         for layer in row.layers:
             layer.held.refuse_changed()
         x, kept, start, first, *tensors = ctx.saved_tensors
-        leaves, weights = list(ctx.plain), tensors[len(ctx.places) :]
-        for i, tensor in zip(ctx.places, tensors, strict=False):
+        leaves = list(ctx.plain)
+        for i, tensor in zip(ctx.places, tensors, strict=True):
             leaves[i] = tensor
         if any(grad is not None and more_than_a_gradient(grad) for grad in grads):
-            inputs = [start, first, *leaves, *weights]
+            inputs = [start, first, *leaves, *row.weights()]
             return None, *_kept_gradients(row, inputs, ctx.needs_input_grad[1:], grads, ctx.autocast)
         live = [i for i in ctx.places if ctx.needs_input_grad[3 + i]]
-        way = _WayBack(row, leaves, live, weights, ctx.autocast)
+        way = _WayBack(row, leaves, live, ctx.autocast)
         gx, gk = way.run(x, kept, start, first, *grads)
-        for_leaves: list[Tensor | None] = [None] * len(leaves)
-        for i in live:
-            for_leaves[i] = way.found.get(id(leaves[i]))
-        found = [gx, gk if first is not None else None, *for_leaves, *(way.found.get(id(w)) for w in weights)]
-        return None, *found
+        for_leaves = [way.for_leaves.get(i) for i in range(len(leaves))]
+        for_weights = [way.for_weights.get(id(weight)) for weight in row.weights()]
+        return None, gx, gk if first is not None else None, *for_leaves, *for_weights
 
 
 def _kept_gradients(
@@ -247,12 +245,12 @@ def _kept_gradients(
 class _WayBack:
     """From the last state to the first, with the gradients gathered on the way."""
 
-    def __init__(
-        self, row: _Row, leaves: list[Any], live: list[int], weights: list[Tensor], autocast: Autocast
-    ) -> None:
+    def __init__(self, row: _Row, leaves: list[Any], live: list[int], autocast: Autocast) -> None:
         self.row, self.leaves, self.live, self.autocast = row, leaves, live, autocast
-        self.weights = {id(held): w for held, w in zip(row.weights(), weights, strict=True)}
-        self.found: dict[int, Tensor] = {}
+        self.for_leaves: dict[int, Tensor] = {}
+        """gradients of the context's tensors by place: one tensor may stand at two places"""
+        self.for_weights: dict[int, Tensor] = {}
+        """gradients of the weights by identity: they are those that the row holds, which autograd did not save"""
         self.looked = False
 
     def run(
@@ -316,8 +314,7 @@ class _WayBack:
             leaves = list(self.leaves)
             for i in self.live:
                 leaves[i] = self.leaves[i].detach().requires_grad_()
-            own = {name: self.weights[id(w)] for name, w in held.wanted.items()}
-            given = {name: w.detach().requires_grad_() for name, w in own.items()} if fresh else own
+            given = {name: w.detach().requires_grad_() for name, w in held.wanted.items()} if fresh else held.wanted
             here = pytree.tree_unflatten(leaves, self.row.spec)._replace(noise=context.noise)
             state = move.method.restored(kept)
             y, after = self._call(move, layer, given if fresh else {}, False, step, x, state, here)
@@ -329,7 +326,9 @@ class _WayBack:
             got = list(torch.autograd.grad([o for o, _ in outs], inputs, [g for _, g in outs], allow_unused=True))
         gx = got.pop(0)
         gk = torch.zeros_like(gx) if kept is None else got.pop(0)
-        for tensor, gradient in zip([*(self.leaves[i] for i in self.live), *own.values()], got, strict=True):
+        places = [(self.for_leaves, i) for i in self.live]
+        places += [(self.for_weights, id(weight)) for weight in held.wanted.values()]
+        for (gathered, key), gradient in zip(places, got, strict=True):
             if gradient is not None:
-                self.found[id(tensor)] = self.found[id(tensor)] + gradient if id(tensor) in self.found else gradient
+                gathered[key] = gathered[key] + gradient if key in gathered else gradient
         return gx, torch.zeros_like(x) if gk is None else gk
