@@ -52,7 +52,7 @@ def jobs(folder: Path, seeds: int, steps: int | None) -> list[Job]:
         )
         place = folder / f"rate-{rate:g}-batch-{BATCH_SIZE}" / name / f"seed-{seed}"
         training = with_changes(task.training(), changes)
-        made.append(Job(task, task.model(), parse(name), training, seed, place, threads=1))
+        made.append(Job.on(task, task.model(), parse(name), training, seed, place, threads=1))
     return made
 
 

@@ -105,7 +105,7 @@ def main() -> None:
             continue
         task = open_task(name)
         training = replace(task.training(), ema=0.0, average=0, accumulate=1, precision="fp32")
-        job = Job(task, task.model(), parse("sequential"), training, 0, Path("."), threads=1)
+        job = Job.on(task, task.model(), parse("sequential"), training, 0, Path("."), threads=1)
         plan = plan_run(job, world)
         times = []
         for turn in range(ROUNDS + 1):

@@ -36,7 +36,7 @@ def job(out: Path | str, architecture: str = "sequential", **settings: Any) -> J
     dropout, overwrite = settings.pop("dropout", 0.0), settings.pop("overwrite", False)
     model = replace(digits().model(), depth=2, width=32, heads=4, hidden=64, dropout=dropout)  # ty: ignore
     training = with_changes(digits().training(), TRAINING | settings)
-    return Job(digits(), model, parse(architecture), training, 0, Path(out), overwrite=overwrite)
+    return Job.on(digits(), model, parse(architecture), training, 0, Path(out), overwrite=overwrite)
 
 
 class Stopping(Progress):

@@ -177,7 +177,8 @@ def small_run(
     task = open_task(*data, **(options or {}))
     settings = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 1})
     training = with_changes(task.training(), {"steps": 2, "batch_size": 4})
-    train(Job(task, settings, parse(architecture), training, seed, out, "odeum train …"), Progress("", quiet=True))
+    job = Job.on(task, settings, parse(architecture), training, seed, out, command="odeum train …")
+    train(job, Progress("", quiet=True))
     return out
 
 

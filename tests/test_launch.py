@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from odeum.lab.launch.cluster import progress_of
 from odeum.lab.launch.inline import Inline
 from odeum.lab.launch.launcher import launcher
 from odeum.lab.launch.local import Local
-from odeum.lab.launch.spec import RunSpec
 from odeum.lab.launch.worker import Event
 from odeum.lab.tasks import open_task
 from odeum.lab.train.job import Job
 from odeum.lab.train.run import with_changes
+from odeum.lab.train.spec import RunSpec
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import Layered
 
@@ -35,7 +35,7 @@ def jobs(task: Any, folder: Path, steps: int) -> list[Job]:
     training = with_changes(task.training(), {"steps": steps, "checkpoint_every": 5})
     model = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 1})
     return [
-        Job(task, model, parse(name), training, seed, folder / name / f"seed-{seed}", threads=1)
+        Job.on(task, model, parse(name), training, seed, folder / name / f"seed-{seed}", threads=1)
         for seed in range(2)
         for name in ("sequential", "parallel")
     ]
@@ -51,11 +51,10 @@ def ignore(number: int, event: Event) -> None:
 
 
 def test_a_spec_is_json_and_says_the_same_job(digits: Any, tmp_path: Path) -> None:
-    spec = RunSpec.of(jobs(digits, tmp_path, 3)[1])
-    words = json.loads(json.dumps(asdict(spec)))
-    again = RunSpec(**{key: tuple(v) if key in ("source", "plugins") else v for key, v in words.items()})
+    spec = replace(jobs(digits, tmp_path, 3)[1], command="odeum compare", begin_from=tmp_path, facts={"macs": 1}).spec()
+    again = RunSpec.from_json(json.loads(json.dumps(spec.to_json())))
     assert again == spec
-    assert RunSpec.of(again.job(lambda _: digits)) == spec
+    assert again.facts == spec.facts
 
 
 @pytest.mark.slow
@@ -145,7 +144,7 @@ def test_how_far_a_run_elsewhere_is_is_read_from_its_folder(
     digits: Any, tmp_path: Path, end: dict[str, Any], fraction: float
 ) -> None:
     job = jobs(digits, tmp_path, 40)[0]
-    spec = RunSpec.of(replace(job, training=replace(job.training, **{"steps": None, "epochs": 20.0, **end})))
+    spec = replace(job, training=replace(job.training, **{"steps": None, "epochs": 20.0, **end}))
     assert list(progress_of(spec)) == []
     job.directory.mkdir(parents=True)
     line = {"split": "train", "step": 20, "epoch": 2.0, "seconds": 3.0, "macs": 1e9}

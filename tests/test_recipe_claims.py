@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_recipes import keep, small_table
 
-from odeum.lab.papers.base import Claim, CostClaim, recipe_of
+from odeum.lab.papers.base import Claim, CostClaim
 from odeum.lab.papers.judging import read_results
 from odeum.lab.papers.printing import print_table
 from odeum.lab.papers.store import Store
@@ -82,7 +82,7 @@ def test_claims_about_costs(tmp_path: Path) -> None:
     assert [found.opinion for found in read_results(table, "laptop", store).costs] == ["not run", "not run"]
     keep(store, table, "first", [0.9])
     keep(store, table, "second", [0.8])
-    first, second = (recipe_of(table, table.row(name), "laptop").key for name in ("first", "second"))
+    first, second = (table.spec(table.row(name), "laptop").key for name in ("first", "second"))
     for low, high, opinion in ((0.3, 0.4, "agrees"), (0.4, 0.6, "not resolved"), (0.6, 0.9, "disagrees")):
         paces = {first: Pace(0.1, 0.5, low, high), second: Pace(0.2, 1.0, 1.0, 1.0)}
         store.keep_paces(paces, {"date": f"2026-{opinion}", "rows": ["second", "first"], "versions": {}})
@@ -104,7 +104,7 @@ def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
 def test_what_is_kept_names_no_place_and_damage_is_left_out(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.9, 0.8, 0.7])
-    recipe = recipe_of(table, table.row("first"), "laptop")
+    recipe = table.spec(table.row("first"), "laptop")
     assert store.runs(recipe)[0].fact("command") == "odeum table x --seeds 3"
     first, second, third = store.path(recipe).read_bytes().splitlines(keepends=True)
     other = json.loads(second)

@@ -14,7 +14,7 @@ import torch
 from odeum.errors import OdeumError
 from odeum.lab.launch.inline import Inline
 from odeum.lab.papers import TABLES, table_named
-from odeum.lab.papers.base import Claim, PaperTable, Setting, TableRow, recipe_of
+from odeum.lab.papers.base import Claim, PaperTable, Setting, TableRow
 from odeum.lab.papers.costs import row_cost
 from odeum.lab.papers.document import PICTURE, all_results, results_text, short_text, with_results
 from odeum.lab.papers.fresh import beside_kept
@@ -60,7 +60,7 @@ class Nobody:
 
 def keep(store: Store, table: PaperTable, name: str, values: list[float]) -> None:
     """Files as runs leave them, with these accuracies."""
-    recipe = recipe_of(table, table.row(name), "laptop")
+    recipe = table.spec(table.row(name), "laptop")
     for seed, value in enumerate(values):
         run = store.directory / "runs" / name / str(seed)
         run.mkdir(parents=True)
@@ -80,9 +80,9 @@ def keep(store: Store, table: PaperTable, name: str, values: list[float]) -> Non
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_every_row_has_a_run_of_its_own(table: PaperTable) -> None:
     for scale in table.scales:
-        keys = [recipe_of(table, row, scale).key for row in table.rows]
+        keys = [table.spec(row, scale).key for row in table.rows]
         assert len({*keys}) == len(keys)
-    small = [recipe_of(table, row, "laptop") for row in table.rows]
+    small = [table.spec(row, "laptop") for row in table.rows]
     for recipe in small:
         assert recipe.training.steps, "a run at the scale of a laptop ends by its steps: others are not repeatable"
     assert all(setting.ours for settings in table.scales.values() for setting in settings.values())
@@ -90,7 +90,7 @@ def test_every_row_has_a_run_of_its_own(table: PaperTable) -> None:
 
 def test_every_row_can_be_built() -> None:
     """Each architecture in each kind of model, as deep as it will run and narrow."""
-    recipes = [recipe_of(table, row, "laptop") for table in TABLES.values() for row in table.rows]
+    recipes = [table.spec(row, "laptop") for table in TABLES.values() for row in table.rows]
     with torch.device("meta"):
         for recipe in {(recipe.architecture, type(recipe.model)): recipe for recipe in recipes}.values():
             build(recipe.architecture, replace(recipe.model, width=16, hidden=16, heads=2))
@@ -99,22 +99,21 @@ def test_every_row_can_be_built() -> None:
 def test_tables_share_what_is_the_same_run() -> None:
     one, two, figure = (table_named(f"zhong2022/{name}") for name in ("table1", "table2", "figure2"))
     keys = [
-        recipe_of(t, t.row(name), "laptop").key
-        for t, name in ((one, "parallel"), (two, "parallel"), (figure, "separate"))
+        t.spec(t.row(name), "laptop").key for t, name in ((one, "parallel"), (two, "parallel"), (figure, "separate"))
     ]
     assert len({*keys}) == 1
 
 
 def test_a_new_option_with_its_old_meaning_finds_the_old_runs() -> None:
     """What equals a default is no part of a recipe's identity."""
-    recipe = recipe_of(small_table(), small_table().row("first"), "laptop")
-    assert recipe.identity["training"] == {"steps": 2, "batch_size": 16, "evaluate_every": 100}
-    assert "dropout" not in recipe.identity["model"]
+    recipe = small_table().spec(small_table().row("first"), "laptop")
+    assert recipe.recipe["training"] == {"steps": 2, "batch_size": 16, "evaluate_every": 100}
+    assert "dropout" not in recipe.recipe["model"]
 
 
 def parameters(table: PaperTable, name: str) -> int:
     """At the paper's scale; those that no gradient reaches are counted too, as the published code has them."""
-    recipe = recipe_of(table, table.row(name), "paper")
+    recipe = table.spec(table.row(name), "paper")
     with torch.device("meta"):
         model = build(recipe.architecture, recipe.model)
     dead = sum(getattr(module, "dead_parameters", 0) for module in model.modules())
@@ -149,7 +148,7 @@ def test_paper_scale_builds_and_its_twin_trains(table: PaperTable) -> None:
     """On the meta device; and two steps of the same recipe with everything but the structure made small."""
     torch.manual_seed(0)
     for row in table.rows[:: max(1, len(table.rows) // 3)]:
-        recipe = recipe_of(table, row, "paper")
+        recipe = table.spec(row, "paper")
         with torch.device("meta"):
             assert sum(p.numel() for p in build(recipe.architecture, recipe.model).parameters()) > 1e5
         model = build(recipe.architecture, twin(recipe.model)).train()
@@ -195,7 +194,7 @@ def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path
     assert elsewhere.missing() == []
     more = TableRuns(table, "laptop", table.rows, Seeds.parse("auto"), store, Jobs(tmp_path / "none"))
     assert {(row.name, seed) for row, _, seed in more.missing()} == {("first", 2), ("second", 2), ("third", 2)}
-    kept = store.runs(recipe_of(table, table.row("first"), "laptop"))[0]
+    kept = store.runs(table.spec(table.row("first"), "laptop"))[0]
     assert kept.fact("versions")["torch"] and kept.fact("date") and kept.content["steps"] == 2
     fresh = Store(tmp_path / "fresh")
     again = TableRuns(table, "laptop", table.select("first"), Seeds(1), fresh, Jobs(tmp_path / "again"))
@@ -256,7 +255,7 @@ def test_the_page_of_results_is_what_the_kept_files_say() -> None:
 
 def test_every_kept_run_stands_in_a_table() -> None:
     """A recipe that changes leaves its runs behind."""
-    known = {recipe_of(table, row, "laptop").key for table in TABLES.values() for row in table.rows}
+    known = {table.spec(row, "laptop").key for table in TABLES.values() for row in table.rows}
     files = [path for path in results_home().glob("*.jsonl") if path.name != PACES]
     kept = {content["recipe"] for path in files for _, content in lines_of(path)}
     assert kept

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
+from odeum.lab.train.rundir import RunDir
 from odeum.settings.architecture import METHODS
-from odeum.storage import read_json
 
 if TYPE_CHECKING:
     from odeum.lab.tasks.evidence import Evidence
@@ -83,7 +83,7 @@ def _measured(directory: str, own: Run, split: str) -> Measured:
 
 def _refuse_other_data(runs: list[Run]) -> None:
     """Models of other data do not stand in one table."""
-    marks = [read_json(own.directory / "run.json").get("fingerprint") for own in runs]
+    marks = [RunDir(own.directory).run().get("fingerprint") for own in runs]
     for own, mark in zip(runs, marks, strict=True):
         if mark != marks[0]:
             raise OdeumError(

@@ -133,11 +133,9 @@ def _train(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     from odeum.registry.plugins import named_plugins
 
     directory = out_directory(given.get("out"), Path("runs") / "table")
-    jobs, failures = Jobs(directory, command_line()), []
+    jobs, failures = Jobs(directory, command_line(), named_plugins()), []
     try:
-        with launcher(
-            given.get("on"), str(given.get("jobs", "auto")), RUN_THREADS, directory, named_plugins()
-        ) as launch:
+        with launcher(given.get("on"), str(given.get("jobs", "auto")), RUN_THREADS, directory) as launch:
             for table, rows in chosen:
                 with Board(table.metric, table.judged.share, quiet=bool(given.get("quiet"))) as board:
                     runs = TableRuns(table, scale, rows, seeds, store, jobs)

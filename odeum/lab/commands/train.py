@@ -67,9 +67,10 @@ def run(argv: list[str]) -> int:
     architecture = parse(request.given.get("architecture", usual))
 
     from odeum.lab.train.interrupt import Interrupted
-    from odeum.lab.train.job import Job, check_seed, first_model
+    from odeum.lab.train.job import Job, first_model
     from odeum.lab.train.resume import find_state
     from odeum.lab.train.run import train
+    from odeum.lab.train.spec import check_seed
     from odeum.storage import out_directory, slug
 
     seed = request.given.get("seed", 0)
@@ -86,7 +87,18 @@ def run(argv: list[str]) -> int:
     directory = out_directory(request.given.get("out"), Path("runs") / name / inside)
     overwrite = request.given.get("overwrite", False)
     source = None if begin is None else begin.directory
-    job = Job(task, model, architecture, training, seed, directory, command_line(), state, overwrite, begin_from=source)
+    job = Job.on(
+        task,
+        model,
+        architecture,
+        training,
+        seed,
+        directory,
+        command=command_line(),
+        resume_from=state,
+        begin_from=source,
+        overwrite=overwrite,
+    )
     if request.given.get("dry_run"):
         from odeum.lab.study.forecast import forecast, run_seconds
         from odeum.lab.study.measuring import measure

@@ -5,23 +5,19 @@ Both hand a run to whatever process they have; how far it is, is read from its f
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.lab.launch.local import TRIES
-from odeum.lab.launch.spec import RunSpec
 from odeum.lab.launch.worker import Event, Tell, Worker
-from odeum.lab.train.settings import seconds_of
-
-if TYPE_CHECKING:
-    from odeum.lab.train.job import Job
+from odeum.lab.train.rundir import RunDir
+from odeum.lab.train.settings import Training, seconds_of
+from odeum.lab.train.spec import RunSpec
 
 POLL = 1.0
 """seconds between two looks"""
@@ -30,21 +26,20 @@ _worker = Worker()  # of this process: Ray uses a process again for the next run
 
 
 def carry_out(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A run from its words, in whatever process this is; plain values, so that no class must travel."""
-    spec = {key: tuple(value) if key in ("source", "plugins") else value for key, value in spec.items()}
-    return tuple(_worker.carry_out(RunSpec(**spec), lambda event: None))
+    """Carry out a run from `RunSpec.to_json`, in any process: plain values, so that no class must be pickled."""
+    return tuple(_worker.carry_out(spec, lambda event: None))
 
 
 class Ray:
     """Ray Core: `address` of a running cluster, or none for one on this machine."""
 
-    def __init__(self, address: str | None, jobs: int | None, plugins: tuple[str, ...] = ()) -> None:
+    def __init__(self, address: str | None, jobs: int | None) -> None:
         try:
             ray: Any = import_module("ray")
         except ImportError:
             raise OdeumError("Ray is not installed; `pip install odeum[ray]`, or use --jobs on this machine") from None
         self.ray = ray
-        self.jobs, self.plugins = jobs, plugins
+        self.jobs = jobs
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         except Exception as error:  # Ray raises several kinds, bare ones among them: a slow start, a path too long
@@ -58,19 +53,18 @@ class Ray:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+    def run(self, runs: Sequence[RunSpec], tell: Tell) -> list[Event]:
         """Carry out these runs; Ray begins one again whose process or machine is gone."""
-        specs = [RunSpec.of(job, self.plugins) for job in jobs]
-        waiting, running = deque(enumerate(specs)), {}
+        waiting, running = deque(enumerate(runs)), {}
         ended: dict[int, Event] = {}
         most = self.jobs or max(1, int(self.ray.cluster_resources().get("GPU" if self.gpus else "CPU", 1)))
         try:
-            self._carry_out(specs, tell, waiting, running, ended, most)
+            self._carry_out(runs, tell, waiting, running, ended, most)
         except KeyboardInterrupt:  # each run continues from its last state
             for reference in running:
                 self.ray.cancel(reference, force=True)
         missing = Event("interrupted", {"sentence": "stopped", "code": 130})
-        return [ended.get(number, missing) for number in range(len(specs))]
+        return [ended.get(number, missing) for number in range(len(runs))]
 
     def _carry_out(
         self,
@@ -85,9 +79,9 @@ class Ray:
             while waiting and len(running) < most:
                 number, spec = waiting.popleft()
                 remote = self.ray.remote(
-                    num_cpus=spec.threads, num_gpus=int(self.gpus), max_retries=TRIES - 1, max_calls=0
+                    num_cpus=spec.threads or 1, num_gpus=int(self.gpus), max_retries=TRIES - 1, max_calls=0
                 )(carry_out)
-                running[remote.remote(asdict(spec))] = number
+                running[remote.remote(spec.spec().to_json())] = number
             done, _ = self.ray.wait(list(running), timeout=POLL)
             for reference in done:
                 number = running.pop(reference)
@@ -114,7 +108,7 @@ class Ray:
 class Slurm:
     """submitit: a Slurm array on `partition` (none: the default one), or its local executor to try it out."""
 
-    def __init__(self, partition: str | None, jobs: int | None, folder: Path, plugins: tuple[str, ...] = ()) -> None:
+    def __init__(self, partition: str | None, jobs: int | None, folder: Path) -> None:
         try:
             submitit: Any = import_module("submitit")
         except ImportError:
@@ -127,7 +121,6 @@ class Slurm:
         except RuntimeError as error:
             raise OdeumError(f"Slurm is not to be had here: {error}; --on slurm:local tries it without") from None
         self.jobs = jobs or (1 if local else None)
-        self.plugins = plugins
         self.parameters: dict[str, Any] = {"timeout_min": 24 * 60, "name": "odeum"}
         if partition is not None and not local:
             self.parameters["slurm_partition"] = partition
@@ -138,20 +131,19 @@ class Slurm:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+    def run(self, runs: Sequence[RunSpec], tell: Tell) -> list[Event]:
         """Carry out these runs, as many at once as `jobs` says (none: as Slurm lets)."""
-        specs = [RunSpec.of(job, self.plugins) for job in jobs]
-        waiting = deque((number, 1) for number in range(len(specs)))
+        waiting = deque((number, 1) for number in range(len(runs)))
         running: dict[int, tuple[Any, int]] = {}
         ended: dict[int, Event] = {}
-        most = self.jobs or len(specs)
+        most = self.jobs or len(runs)
         try:
             while waiting or running:
-                self._submit(specs, waiting, running, most)
+                self._submit(runs, waiting, running, most)
                 time.sleep(POLL)
                 for number, (job, tries) in list(running.items()):
                     if not job.done():
-                        for event in progress_of(specs[number]):
+                        for event in progress_of(runs[number]):
                             tell(number, event)
                         continue
                     del running[number]
@@ -166,8 +158,8 @@ class Slurm:
             for job, _ in running.values():
                 job.cancel()
             missing = Event("interrupted", {"sentence": "stopped", "code": 130})
-            return [ended.get(number, missing) for number in range(len(specs))]
-        return [ended[number] for number in range(len(specs))]
+            return [ended.get(number, missing) for number in range(len(runs))]
+        return [ended[number] for number in range(len(runs))]
 
     def _submit(
         self, specs: Sequence[RunSpec], waiting: deque[tuple[int, int]], running: dict[int, tuple[Any, int]], most: int
@@ -177,8 +169,8 @@ class Slurm:
             batch.append(waiting.popleft())
         if not batch:
             return
-        self.executor.update_parameters(cpus_per_task=specs[batch[0][0]].threads, **self.parameters)
-        jobs = self.executor.map_array(carry_out, [asdict(specs[number]) for number, _ in batch])
+        self.executor.update_parameters(cpus_per_task=specs[batch[0][0]].threads or 1, **self.parameters)
+        jobs = self.executor.map_array(carry_out, [specs[number].spec().to_json() for number, _ in batch])
         for (number, tries), job in zip(batch, jobs, strict=True):
             running[number] = job, tries
 
@@ -194,24 +186,16 @@ class Slurm:
 
 
 def progress_of(spec: RunSpec) -> Iterator[Event]:
-    """How far a run is, from the last line of its metrics."""
-    path = Path(spec.directory) / "metrics.jsonl"
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
-            last = file.read().decode("utf-8", errors="replace").rstrip("\n").rsplit("\n", 1)[-1]
-        line = json.loads(last)
-    except (OSError, ValueError):
-        return
-    if not isinstance(line, dict):
-        return
-    numbers = {key: value for key, value in line.items() if isinstance(value, int | float)}
-    yield Event("progress", numbers | {"fraction": _fraction(spec.training, numbers)})
+    """The progress of a run, from the last line of its metrics."""
+    record = RunDir(spec.directory).last_record()
+    if record is not None:
+        numbers = {key: value for key, value in record.items() if isinstance(value, int | float)}
+        yield Event("progress", numbers | {"fraction": _fraction(spec.training, numbers)})
 
 
-def _fraction(training: dict[str, Any], numbers: dict[str, float]) -> float:
-    """How far a run is by whichever end it has."""
-    budget = seconds_of(training["budget"]) if training.get("budget") else None
-    ends = (("step", training.get("steps")), ("seconds", budget), ("macs", training.get("macs")))
-    key, end = next(((key, end) for key, end in ends if end), ("epoch", training["epochs"]))
+def _fraction(training: Training, numbers: dict[str, float]) -> float:
+    """The completed fraction of a run, by whichever length it has."""
+    budget = seconds_of(training.budget) if training.budget else None
+    ends = (("step", training.steps), ("seconds", budget), ("macs", training.macs))
+    key, end = next(((key, end) for key, end in ends if end), ("epoch", training.epochs))
     return min(1.0, numbers.get(key, 0.0) / end)

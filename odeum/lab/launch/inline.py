@@ -24,10 +24,10 @@ class Inline:
     def __exit__(self, *error: Any) -> None:
         """Nothing is left to end."""
 
-    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
+    def run(self, runs: Sequence[Job], tell: Tell) -> list[Event]:
         """Carry out these runs; how each ended, in their order."""
         ended: list[Event] = []
-        for number, job in enumerate(jobs):
+        for number, job in enumerate(runs):
 
             def listen(event: Event, number: int = number) -> None:
                 tell(number, event)
@@ -36,5 +36,5 @@ class Inline:
             tell(number, event)
             ended.append(event)
             if event.kind == "interrupted":
-                return [*ended, *[event] * (len(jobs) - len(ended))]
+                return [*ended, *[event] * (len(runs) - len(ended))]
         return ended

@@ -26,7 +26,7 @@ class Launcher(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
-    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]: ...
+    def run(self, runs: Sequence[Job], tell: Tell) -> list[Event]: ...
 
 
 def check_jobs(jobs: str) -> None:
@@ -35,7 +35,7 @@ def check_jobs(jobs: str) -> None:
         raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
 
 
-def launcher(on: str | None, jobs: str, threads: int, directory: Path, plugins: tuple[str, ...] = ()) -> Launcher:
+def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launcher:
     """`on`: none (this machine), ray[:address], slurm[:partition]; `jobs`: auto, or how many at once."""
     check_jobs(jobs)
     if ranks.size() > 1:
@@ -45,11 +45,11 @@ def launcher(on: str | None, jobs: str, threads: int, directory: Path, plugins: 
     limit = None if jobs == "auto" else int(jobs)
     if on is None:
         count = jobs_for(jobs, threads)
-        return Inline() if count == 1 else Local(count, plugins)
+        return Inline() if count == 1 else Local(count)
     name, _, place = on.partition(":")
     choose(name, ("ray", "slurm"), "launcher")
     from odeum.lab.launch import cluster
 
     if name == "ray":
-        return cluster.Ray(place or None, limit, plugins)
-    return cluster.Slurm(place or None, limit, directory, plugins)
+        return cluster.Ray(place or None, limit)
+    return cluster.Slurm(place or None, limit, directory)

@@ -11,14 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.lab.launch.spec import RunSpec
 from odeum.lab.launch.worker import Event, Tell, serve
-
-if TYPE_CHECKING:
-    from odeum.lab.train.job import Job
+from odeum.lab.train.spec import RunSpec
 
 TRIES = 3
 """how often a run is begun whose process died: it continues from its last state each time"""
@@ -71,9 +68,8 @@ class Process:
 class Local:
     """As many worker processes as `jobs`, spawned once and reused; a context manager that ends them."""
 
-    def __init__(self, jobs: int, plugins: tuple[str, ...] = ()) -> None:
+    def __init__(self, jobs: int) -> None:
         self.jobs = jobs
-        self.plugins = plugins
         self.workers: list[Process] = []
         self.stopping = False
         self._gpus = gpus()
@@ -84,22 +80,18 @@ class Local:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def run(self, jobs: Sequence[Job], tell: Tell) -> list[Event]:
-        """Carry out these runs; how each ended, in their order. After an interruption: all that did."""
-        return self.run_specs([RunSpec.of(job, self.plugins) for job in jobs], tell)
-
-    def run_specs(self, specs: Sequence[RunSpec], tell: Tell) -> list[Event]:
-        """The same from words."""
-        waiting = deque(range(len(specs)))
+    def run(self, runs: Sequence[RunSpec], tell: Tell) -> list[Event]:
+        """Carry out these runs; returns how each ended, in their order, also after an interruption."""
+        waiting = deque(range(len(runs)))
         ended: dict[int, Event] = {}
         tries = dict.fromkeys(waiting, 0)
         try:
-            while len(ended) < len(specs) and not (self.stopping and not self._busy()):
+            while len(ended) < len(runs) and not (self.stopping and not self._busy()):
                 while waiting and not self.stopping and (worker := self._free(len(waiting))):
                     worker.run = waiting.popleft()
                     tries[worker.run] += 1
                     with contextlib.suppress(OSError):  # it has just died: seen below
-                        worker.connection.send(specs[worker.run])
+                        worker.connection.send(runs[worker.run].spec().to_json())
                 for worker in self._ready():
                     number = worker.run
                     event = self._hear(worker)
@@ -117,8 +109,8 @@ class Local:
                     tell(number, event)
         except KeyboardInterrupt:
             self.stop()
-            return self._drain(specs, tell, ended)
-        return self._in_order(specs, ended)
+            return self._drain(runs, tell, ended)
+        return self._in_order(runs, ended)
 
     def stop(self) -> None:
         """Ask every run to save its state and to stop."""

@@ -14,7 +14,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odeum.lab.launch.spec import RunSpec
+from odeum.lab.train.spec import RunSpec
 
 if TYPE_CHECKING:
     from odeum.lab.train.job import Job
@@ -70,7 +70,7 @@ class Worker:
 
     def task(self, spec: RunSpec) -> Any:
         """The data of a run; runs of one comparison share it."""
-        key = json.dumps([spec.source, spec.kind, spec.options])
+        key = json.dumps([spec.source, spec.kind, dict(spec.options)])
         if key != self._key:
             from odeum.lab.tasks import open_task
 
@@ -79,15 +79,16 @@ class Worker:
             self._key = key
         return self._task
 
-    def carry_out(self, spec: RunSpec, listen: Listen) -> Event:
-        """A run from its words."""
-        from odeum.registry.plugins import load_installed, load_plugin
+    def carry_out(self, content: dict[str, Any], listen: Listen) -> Event:
+        """Carry out the run of a spec that `RunSpec.to_json` wrote."""
+        from odeum.registry.plugins import load_installed
 
         def job() -> Job:
+            from odeum.lab.train.job import Job
+
             load_installed()
-            for plugin in spec.plugins:
-                load_plugin(plugin)
-            return spec.job(self.task)
+            spec = RunSpec.from_json(content)
+            return Job(**vars(spec), task=self.task(spec))
 
         return finish(job, listen)
 
@@ -117,7 +118,6 @@ def attempt(job: Job, listen: Listen) -> Event:
     from odeum.errors import CutOff, Diverged
     from odeum.lab.train.distributed.ranks import is_main
     from odeum.lab.train.run import train
-    from odeum.storage import write_json
 
     lost = {job.task.metric: math.nan, "loss": math.nan}
     try:
@@ -127,7 +127,7 @@ def attempt(job: Job, listen: Listen) -> Event:
     except Diverged as error:
         result = {"failed": str(error), "valid": lost, "test": lost}
         if is_main():
-            write_json(job.directory / "result.json", result)
+            job.folder.write_result(result)
         return Event("diverged", {"sentence": str(error), **result})
 
 
@@ -148,12 +148,12 @@ def serve(connection: Connection, environment: dict[str, str]) -> None:
 
     while True:
         try:
-            spec = connection.recv()
+            content = connection.recv()
         except (EOFError, OSError):
             return
-        if spec is None:
+        if content is None:
             return
-        tell(worker.carry_out(spec, tell))
+        tell(worker.carry_out(content, tell))
         sys.stdout.flush()
         sys.stderr.flush()
 

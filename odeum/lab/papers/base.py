@@ -1,26 +1,23 @@
 """A paper's table as data: rows, the published figures, what is claimed of which two rows, at two scales; no torch.
 
-A row and a scale decide a run but for its seed. What decides it, beside the defaults of its settings, is its
-`identity`; the short hash of that is how a result is found again, so two tables that ask for the same run share it,
-and a recipe that changes asks for new runs.
+A row at a scale is a `RunSpec` but for its seed. Its `key`, a short hash of what differs from the defaults, is how a
+result is found again: two tables that ask for the same run share it, and a recipe that changes asks for new runs.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from odeum.errors import OdeumError, choose
 from odeum.kinds import NAMED
 from odeum.lab.study.metric import Margin, Metric, metric_named
 from odeum.lab.study.seeds import Seeds
-from odeum.lab.train.settings import MAY_CHANGE, Training
-from odeum.registry.spelling import parse, spell
+from odeum.lab.train.settings import Training
+from odeum.lab.train.spec import RunSpec
+from odeum.registry.spelling import parse
 from odeum.settings.model import Model
-from odeum.storage import slug
 
 SCALES = ("laptop", "paper")
 THREE_LOOKS = Seeds(12, auto=True)
@@ -174,66 +171,21 @@ class PaperTable:
         first, second = (self.row(name).paper.get(self.metric) for name in claim.pair)
         return None if first is None or second is None else first - second
 
-
-@dataclass(frozen=True)
-class RowRecipe:
-    """What decides the runs of a row at a scale, but for the seed."""
-
-    data: str
-    options: Mapping[str, Any]
-    architecture: str
-    """its canonical spelling"""
-    model: Model
-    training: Training
-
-    @property
-    def kind(self) -> str:
-        return NAMED[self.data]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """As JSON has it: what differs from the defaults, so that a new option with an old meaning changes nothing."""
-        content = {
-            "data": self.data,
-            "options": dict(self.options),
-            "architecture": self.architecture,
-            "model": {"kind": type(self.model).__name__, **_changes(self.model)},
-            "training": {key: v for key, v in _changes(self.training).items() if key not in MAY_CHANGE},
-        }
-        return json.loads(json.dumps(content))
-
-    @property
-    def key(self) -> str:
-        """data/architecture-hash: where its runs and its results lie."""
-        text = json.dumps(self.identity, sort_keys=True)
-        return (
-            f"{slug(self.data)}/{slug(self.architecture)}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+    def spec(self, row: TableRow, scale: str) -> RunSpec:
+        """What decides the runs of a row at this scale; seed and folder are filled in when it is trained."""
+        setting = self.scales[choose(scale, self.scales, f"scale of {self.name}")][row.setting]
+        training = setting.training
+        if row.length != 1.0:
+            steps = None if training.steps is None else max(1, round(row.length * training.steps))
+            training = replace(training, steps=steps, epochs=row.length * training.epochs)
+        model = setting.model
+        if row.feedforward != 1.0:
+            model = replace(model, hidden=round(row.feedforward * (model.hidden or 4 * model.width)))
+        return RunSpec(
+            source=(setting.data,),
+            kind=NAMED[setting.data],
+            options=setting.options,
+            model=replace(model, **row.model),
+            architecture=parse(row.architecture),
+            training=replace(training, **row.training),
         )
-
-
-def _changes(settings: Any) -> dict[str, Any]:
-    default = type(settings)()
-    return {
-        f.name: asdict(settings)[f.name]
-        for f in fields(settings)
-        if getattr(settings, f.name) != getattr(default, f.name)
-    }
-
-
-def recipe_of(table: PaperTable, row: TableRow, scale: str) -> RowRecipe:
-    """The row at this scale."""
-    setting = table.scales[choose(scale, table.scales, f"scale of {table.name}")][row.setting]
-    training = setting.training
-    if row.length != 1.0:
-        steps = None if training.steps is None else max(1, round(row.length * training.steps))
-        training = replace(training, steps=steps, epochs=row.length * training.epochs)
-    model = setting.model
-    if row.feedforward != 1.0:
-        model = replace(model, hidden=round(row.feedforward * (model.hidden or 4 * model.width)))
-    return RowRecipe(
-        data=setting.data,
-        options=setting.options,
-        architecture=spell(parse(row.architecture)),
-        model=replace(model, **row.model),
-        training=replace(training, **row.training),
-    )

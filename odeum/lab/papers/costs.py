@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from odeum.lab.papers.base import PaperTable, RowRecipe, TableRow, recipe_of
+from odeum.lab.papers.base import PaperTable, TableRow
 from odeum.lab.papers.grid import Grid
 from odeum.lab.papers.store import Store
 from odeum.lab.study.prose import count, duration
+from odeum.lab.train.spec import RunSpec
 from odeum.models import OdeumModel, build
 from odeum.models.description import describe
 from odeum.settings.model import Translation
@@ -28,7 +29,7 @@ class RowCost:
     """Of one run of a row."""
 
     row: TableRow
-    recipe: RowRecipe
+    recipe: RunSpec
     parameters: int
     macs: int
     """of one example, forward"""
@@ -38,7 +39,7 @@ class RowCost:
 
 def row_cost(table: PaperTable, row: TableRow, scale: str) -> RowCost:
     """Counted for examples of full length: an upper bound for texts, the same for every architecture."""
-    recipe = recipe_of(table, row, scale)
+    recipe = table.spec(row, scale)
     facts = describe(recipe.architecture, recipe.model, detail=False)
     training = recipe.training
     each = table.scales[scale][row.setting].steps_an_epoch
@@ -52,14 +53,14 @@ def row_cost(table: PaperTable, row: TableRow, scale: str) -> RowCost:
 
 def speed_here(table: PaperTable, store: Store) -> float:
     """Multiply–adds a second of one run on this machine: of the kept runs or, without any, of a few steps."""
-    recipes = [recipe_of(table, row, "laptop") for row in table.rows]
+    recipes = [table.spec(row, "laptop") for row in table.rows]
     done = [run.content for recipe in recipes for run in store.runs(recipe).values() if run.content.get("seconds")]
     if done:
         return sum(float(run["macs"]) for run in done) / sum(float(run["seconds"]) for run in done)
     return _measured(recipes[0])
 
 
-def _measured(recipe: RowRecipe) -> float:
+def _measured(recipe: RunSpec) -> float:
     model = build(recipe.architecture, recipe.model)
     assert isinstance(model, OdeumModel)
     macs = describe(recipe.architecture, recipe.model, detail=False)["macs"]
@@ -91,7 +92,7 @@ def cost_grid(table: PaperTable, rows: Sequence[TableRow], scale: str, store: St
         lines.append(
             [
                 row.name,
-                cost.recipe.architecture,
+                cost.recipe.name,
                 count(cost.parameters),
                 count(cost.macs),
                 count(cost.training_macs),

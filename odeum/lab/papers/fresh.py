@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from odeum.lab.papers.base import PaperTable, TableRow, recipe_of
+from odeum.lab.papers.base import PaperTable, TableRow
 from odeum.lab.papers.store import Store
 from odeum.lab.study.statistics import summarise
 
@@ -24,7 +24,7 @@ def beside_kept(table: PaperTable, scale: str, rows: Sequence[TableRow], fresh: 
     """A sentence for each fresh run; rows of which nothing is kept can hold nothing against it."""
     out = []
     for row in rows:
-        recipe = recipe_of(table, row, scale)
+        recipe = table.spec(row, scale)
         before = {seed: run.score(table.split, table.metric) for seed, run in kept.runs(recipe).items()}
         known = summarise(value for value in before.values() if value is not None and value == value)
         for seed, run in fresh.runs(recipe).items():

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from odeum.lab.papers.base import REST_SEEDS, Claim, CostClaim, PaperTable, RowRecipe, TableRow, recipe_of
+from odeum.lab.papers.base import REST_SEEDS, Claim, CostClaim, PaperTable, TableRow
 from odeum.lab.papers.store import Store, StoredRun
 from odeum.lab.study.intervals import Difference
 from odeum.lab.study.pace import Pace
 from odeum.lab.study.seeds import Criterion, Decision, Look, Seeds, decide
 from odeum.lab.study.statistics import Ratio, Summary, summarise
 from odeum.lab.study.verdicts import BETTER, WORSE, more_seeds
+from odeum.lab.train.spec import RunSpec
 
 Opinion = Literal["agrees", "disagrees", "not resolved", "not run"]
 
@@ -28,7 +29,7 @@ class RowResult:
     """A row with its runs."""
 
     row: TableRow
-    recipe: RowRecipe
+    recipe: RunSpec
     runs: Mapping[int, StoredRun]
 
     def scores(self, split: str, metric: str) -> dict[int, float]:
@@ -111,7 +112,7 @@ class _Reached(Seeds):
 
 def read_results(table: PaperTable, scale: str, store: Store) -> TableResult:
     """The table as the kept runs have it."""
-    recipes = {row.name: recipe_of(table, row, scale) for row in table.rows}
+    recipes = {row.name: table.spec(row, scale) for row in table.rows}
     paces: dict[str, Pace] = {}
     for group in groups_of(table):
         found = store.paces(recipes[row.name] for row in group)

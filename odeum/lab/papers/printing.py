@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from odeum.lab.papers.base import PaperTable, TableRow, recipe_of
+from odeum.lab.papers.base import PaperTable, TableRow
 from odeum.lab.papers.grid import Grid
 from odeum.lab.papers.judging import ClaimResult, CostResult, RowResult, TableResult
 from odeum.lab.study.formats import markdown
@@ -77,7 +77,7 @@ def row_grid(result: TableResult, rows: Sequence[RowResult]) -> Grid:
         heads += [f"paper: {_head(metric)}", f"ours: {split} {_head(metric)}"]
     lines = []
     for found in rows:
-        cells = [_name(found.row), found.recipe.architecture]
+        cells = [_name(found.row), found.recipe.name]
         for split, metric in columns:
             scale = scale_of(result, split, metric)
             published = found.row.paper.get(metric)
@@ -211,8 +211,8 @@ def _plain_row(result: TableResult, found: RowResult) -> dict[str, Any]:
     summary = found.summary(table.split, table.metric)
     return {
         "row": found.row.name,
-        "architecture": found.recipe.architecture,
-        "recipe": recipe_of(table, found.row, result.scale).key,
+        "architecture": found.recipe.name,
+        "recipe": table.spec(found.row, result.scale).key,
         "control": found.row.control,
         "paper": dict(found.row.paper),
         "metric": f"{table.split} {table.metric}",

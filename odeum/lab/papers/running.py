@@ -11,7 +11,7 @@ from pathlib import Path
 from odeum.errors import OdeumError
 from odeum.lab.launch.launcher import Launcher
 from odeum.lab.launch.worker import Event
-from odeum.lab.papers.base import PaperTable, RowRecipe, TableRow, recipe_of
+from odeum.lab.papers.base import PaperTable, TableRow
 from odeum.lab.papers.judging import groups_of, read_results, wanted_seeds
 from odeum.lab.papers.store import Store, without_places
 from odeum.lab.study.comparison import Watch
@@ -20,8 +20,8 @@ from odeum.lab.tasks import Task, open_task
 from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.job import Job, holds
 from odeum.lab.train.provenance import git_revision, versions
+from odeum.lab.train.spec import RunSpec
 from odeum.models.description import describe
-from odeum.registry.spelling import parse
 
 RUN_THREADS = 1
 """of a run at the scale of a laptop: how many run at once then changes no bit"""
@@ -30,31 +30,32 @@ RUN_THREADS = 1
 class Jobs:
     """From a row and a seed to a run; data is opened once, a model is described once."""
 
-    def __init__(self, directory: Path, command: str = "") -> None:
-        self.directory, self.command = directory, command
+    def __init__(self, directory: Path, command: str = "", plugins: tuple[str, ...] = ()) -> None:
+        self.directory, self.command, self.plugins = directory, command, plugins
         self._tasks: dict[str, Task] = {}
         self._sized: dict[str, Job] = {}
 
-    def task(self, recipe: RowRecipe) -> Task:
+    def task(self, recipe: RunSpec) -> Task:
         """The data of a row."""
-        key = repr((recipe.data, dict(recipe.options)))
+        key = repr((recipe.source, dict(recipe.options)))
         if key not in self._tasks:
-            self._tasks[key] = open_task(recipe.data, kind=recipe.kind, **recipe.options)
+            self._tasks[key] = open_task(*recipe.source, kind=recipe.kind, **recipe.options)
         return self._tasks[key]
 
-    def job(self, recipe: RowRecipe, seed: int, scale: str) -> Job:
+    def job(self, recipe: RunSpec, seed: int, scale: str) -> Job:
         """The run of a recipe with this seed; its model is as large as the data says."""
         if recipe.key not in self._sized:
             task = self.task(recipe)
-            model, architecture = replace(recipe.model, **task.facts()), parse(recipe.architecture)
-            self._sized[recipe.key] = Job(
+            model, architecture = replace(recipe.model, **task.facts()), recipe.architecture
+            self._sized[recipe.key] = Job.on(
                 task,
                 model,
                 architecture,
                 recipe.training,
                 0,
                 self.directory / recipe.key,
-                self.command,
+                command=self.command,
+                plugins=self.plugins,
                 threads=RUN_THREADS if scale == "laptop" else None,
                 facts=describe(architecture, model, detail=False),
             )
@@ -69,7 +70,7 @@ def measure_paces(table: PaperTable, scale: str, store: Store, jobs: Jobs) -> li
 
     out = []
     for group in groups_of(table):
-        recipes = [recipe_of(table, row, scale) for row in group]
+        recipes = [table.spec(row, scale) for row in group]
         found = {recipe.key: jobs.job(recipe, 0, scale) for recipe in recipes}
         first = next(iter(found.values()))
         paces = measure(found, recipes[0].key, join(first.training), lambda seconds: math.inf)
@@ -98,7 +99,7 @@ class TableRuns:
     store: Store
     jobs: Jobs
 
-    def missing(self) -> list[tuple[TableRow, RowRecipe, int]]:
+    def missing(self) -> list[tuple[TableRow, RunSpec, int]]:
         """What is next: the seeds that the rows lack up to the first look that is not complete, seed by seed."""
         limits = [look.seeds for look in self.seeds.looks] if self.seeds.auto else [self.seeds.limit]
         result = read_results(self.table, self.scale, self.store)
@@ -126,13 +127,13 @@ def train_missing(runs: TableRuns, launch: Launcher, watch: Watch) -> list[str]:
 
 def _train(
     runs: TableRuns,
-    todo: Sequence[tuple[TableRow, RowRecipe, int]],
+    todo: Sequence[tuple[TableRow, RunSpec, int]],
     launch: Launcher,
     watch: Watch,
 ) -> list[str]:
     jobs = [runs.jobs.job(recipe, seed, runs.scale) for _, recipe, seed in todo]
     for job in jobs:
-        if (job.directory / "run.json").exists() and not holds(job):
+        if job.folder.is_run and not holds(job):
             raise OdeumError(f"'{job.directory}' holds another run than the recipe asks for; give another --out")
     watch.show([(row.name, seed) for row, _, seed in todo])
 
@@ -148,6 +149,6 @@ def _train(
     return [str(event.content.get("sentence")) for event in ended if event.kind == "failed"]
 
 
-def _once(todo: list[tuple[TableRow, RowRecipe, int]]) -> list[tuple[TableRow, RowRecipe, int]]:
+def _once(todo: list[tuple[TableRow, RunSpec, int]]) -> list[tuple[TableRow, RunSpec, int]]:
     """Two rows of one recipe are one run."""
     return list({(recipe.key, seed): (row, recipe, seed) for row, recipe, seed in reversed(todo)}.values())[::-1]

@@ -1,6 +1,6 @@
 """Kept results: one line of JSON per run, without weights and data, from which every table is printed.
 
-A line is found by its recipe (`RowRecipe.key`) and its seed; the runs on one data set share a .jsonl file. A kept run
+A line is found by its recipe (`RunSpec.key`) and its seed; the runs on one data set share a .jsonl file. A kept run
 counts as done wherever it was trained, so a table is continued on another machine from these files alone.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 
 import odeum
 from odeum.errors import notice
-from odeum.lab.papers.base import RowRecipe
 from odeum.lab.study.pace import Pace, read_paces
+from odeum.lab.train.spec import RunSpec
 from odeum.storage import Damaged, append_line, make_directory, read_json, read_lines
 
 FIGURES = ("valid", "test", "steps", "seconds", "step_seconds", "peak_memory", "macs", "failed")
@@ -76,24 +76,24 @@ class Store:
 
     directory: Path
 
-    def path(self, recipe: RowRecipe) -> Path:
+    def path(self, recipe: RunSpec) -> Path:
         """The file that holds the runs of this recipe, among others on the same data."""
         return self.directory / f"{recipe.key.partition('/')[0]}.jsonl"
 
-    def runs(self, recipe: RowRecipe) -> dict[int, StoredRun]:
+    def runs(self, recipe: RunSpec) -> dict[int, StoredRun]:
         """By seed, the last line of each; a line that is damaged, or of another recipe, is reported and left out."""
         path = self.path(recipe)
         runs = {}
         for number, content in lines_of(path):
             if content.get("recipe") != recipe.key:
                 continue
-            if content.get("identity") != recipe.identity or not isinstance(content.get("seed"), int):
+            if content.get("identity") != recipe.recipe or not isinstance(content.get("seed"), int):
                 notice(f"'{path}:{number}' is of another recipe than its name says; it is left out")
                 continue
             runs[content["seed"]] = StoredRun(content["seed"], content)
         return dict(sorted(runs.items()))
 
-    def paces(self, recipes: Iterable[RowRecipe]) -> dict[str, Pace]:
+    def paces(self, recipes: Iterable[RunSpec]) -> dict[str, Pace]:
         """Cost per step of each recipe, by its key, where all of them took turns; the last measurement counts."""
         wanted = {recipe.key for recipe in recipes}
         for _, content in sorted(
@@ -111,14 +111,14 @@ class Store:
         append_line(path, {**circumstances, "paces": {key: pace.record() for key, pace in paces.items()}})
         return path
 
-    def keep(self, recipe: RowRecipe, seed: int, run: Path, metric: str) -> StoredRun:
+    def keep(self, recipe: RunSpec, seed: int, run: Path, metric: str) -> StoredRun:
         """Take the figures of a finished run's directory; places of this machine are left out of its command."""
         info, result = read_json(run / "run.json"), read_json(run / "result.json")
         facts = {key: info[key] for key in CIRCUMSTANCES if key in info}
         facts["command"] = without_places(str(facts.get("command", "")))
         content = {
             "recipe": recipe.key,
-            "identity": recipe.identity,
+            "identity": recipe.recipe,
             "seed": seed,
             **{key: result[key] for key in FIGURES if key in result},
             "facts": facts,

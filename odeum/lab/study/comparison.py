@@ -119,7 +119,7 @@ def compare(
             if before is not None:
                 before(_forecast(job, plan, runs))
         threads = plan.threads or 1
-        launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory, job.plugins))
+        launch = held.enter_context(launcher(job.on, job.jobs, threads, job.directory))
         if not isinstance(launch, Inline):  # other processes build their own
             for run in runs.values():
                 run.built.clear()
@@ -226,7 +226,7 @@ def _carry_out(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]
     """How each run ended. Those that are there already are read here: no process is begun for them."""
     ended: dict[int, Event] = {}
     for number, run in enumerate(runs):
-        if ranks.size() == 1 and (run.directory / "result.json").exists():
+        if ranks.size() == 1 and run.folder.finished:
             ended[number] = finish(lambda run=run: run, lambda event: None)
             tell(number, ended[number])
     left = [number for number in range(len(runs)) if number not in ended]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from odeum.errors import notice
-from odeum.lab.study.records import ComparisonRecord, RunRecord, json_or_none, whole
+from odeum.lab.study.records import ComparisonRecord, RunRecord
 from odeum.lab.study.row import Row
+from odeum.lab.train.rundir import RunDir, whole
 
 MOST = 20
 """classes that a page has room for"""
@@ -54,7 +55,7 @@ def _cell(value: int, total: int, right: bool) -> str:
 def _read(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
     """What a run kept, if it is a square of counts that has a place on a page."""
     damaged: list[str] = []
-    content = json_or_none(run.path / "confusion.json", damaged) or {}
+    content = RunDir(run.path).read("confusion.json", damaged) or {}
     for sentence in damaged:
         notice(sentence)
     classes, counts = content.get("classes"), content.get("counts")

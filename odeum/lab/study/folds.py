@@ -6,7 +6,7 @@ Bengio (2003) put test / training examples beside 1 / n in the variance of the m
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from odeum.errors import OdeumError
@@ -39,12 +39,8 @@ class Folds:
         return self.opened[seed]
 
     def fit(self, run: Job, seed: int) -> Job:
-        """A run on the data of its seed; what the data decides of the model, such as its vocabulary, is its own too."""
-        task = self.of(seed)
-        model = replace(run.model, **task.facts())
-        if model == run.model:
-            return replace(run, task=task)
-        return replace(run, task=task, model=model, facts=None, built=[])
+        """The run on the data of its seed."""
+        return run.moved_to(self.of(seed))
 
     @property
     def overlap(self) -> float:

@@ -75,7 +75,7 @@ def forecast(
     at_most: bool = False,
 ) -> Forecast:
     """What the runs take at this pace; `again`: those that have ended are repeated."""
-    left = {key: run for key, run in runs.items() if again or not (run.directory / "result.json").exists()}
+    left = {key: run for key, run in runs.items() if again or not run.folder.finished}
     each = {key: run_seconds(run, pace[key[0]].seconds) for key, run in left.items()}
     side_by_side = max(1, min(jobs, len(left)))
     longest = max(each, key=lambda key: each[key], default=("", 0))

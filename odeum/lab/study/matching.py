@@ -25,7 +25,9 @@ def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: 
     """A run of the architecture, described once for all seeds: what cannot be built is refused before any training."""
     model = _matched_size(job, architecture, baseline)
     facts = describe(architecture, model, detail=False)
-    return Job(job.task, model, architecture, job.training, 0, job.directory / slug(name), job.command, facts=facts)
+    folder = job.directory / slug(name)
+    more = {"command": job.command, "plugins": job.plugins, "facts": facts}
+    return Job.on(job.task, model, architecture, job.training, 0, folder, **more)
 
 
 def paces(plan: Plan, runs: Mapping[str, Job], baseline: str) -> dict[str, Pace]:

@@ -12,6 +12,7 @@ from odeum.lab.study.prose import Scale, count, duration, interval_note, listing
 from odeum.lab.study.records import ComparisonRecord
 from odeum.lab.study.row import Row
 from odeum.lab.study.seeds import Seeds
+from odeum.lab.train.settings import MAY_CHANGE
 
 MATCH_NOTES = {
     "steps": "Every architecture took the same number of optimizer steps on the same batches; "
@@ -28,9 +29,6 @@ MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
     "params": ("numbers of parameters", 0.1, lambda row: row.parameters),
 }
 """What each match holds equal, and the share by which it may miss."""
-
-MAY_DIFFER = frozenset({"seed", "tensorboard", "track", "checkpoint_every", "limit", "architecture"})
-"""Settings in which runs may differ without being another experiment."""
 
 DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})
 """Settings that differ by design where time or multiply–adds are held equal."""
@@ -136,7 +134,7 @@ def warnings(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
 def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
     """The keys in which dictionaries differ, with the values found."""
     dicts = [item for item in settings if isinstance(item, dict)]
-    keys = dict.fromkeys(key for item in dicts for key in item if key not in MAY_DIFFER)
+    keys = dict.fromkeys(key for item in dicts for key in item if key not in MAY_CHANGE)
     found = {key: list(dict.fromkeys(str(item.get(key, "absent")) for item in dicts)) for key in keys}
     return {key: values for key, values in found.items() if len(values) > 1}
 

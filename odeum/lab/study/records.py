@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from odeum.lab.study.intervals import all_pairs, to_baseline
 from odeum.lab.study.metric import Margin, Metric, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.seeds import NO_BASELINE, Seeds
-from odeum.lab.study.statistics import LARGEST_NUMBER
+from odeum.lab.train.rundir import RunDir, cut_off, number, whole
 
 KEPT_RUNS = "runs.jsonl"
 """the runs of a comparison that is kept without its folders, one line each (`script/keep`)"""
@@ -45,11 +44,11 @@ class RunRecord:
     def score(self, split: str, metric: str) -> float | None:
         """The final metric on a split, if the run is finished and has it."""
         value = (self.result or {}).get(split)
-        return _number(value.get(metric)) if isinstance(value, dict) else None
+        return number(value.get(metric)) if isinstance(value, dict) else None
 
     def measured(self, key: str) -> float | None:
         """A number of result.json such as `step_seconds`."""
-        return _number((self.result or {}).get(key))
+        return number((self.result or {}).get(key))
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def read(directory: str | Path, everything: bool = False) -> ComparisonRecord:
             f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "
             f"as `odeum compare DATA --out {root}` writes"
         )
-    plan = json_or_none(root / "comparison.json", left_out) or {}
+    plan = RunDir(root).read("comparison.json", left_out) or {}
     listed = plan.get("architectures")
     wanted = [str(name) for name in listed] if isinstance(listed, list) else []
     runs = _unique((_run(folder, folders, kept, wanted, left_out) for folder in folders), left_out)
@@ -188,34 +187,6 @@ def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
         return None
 
 
-def json_or_none(path: Path, left_out: list[str]) -> dict[str, Any] | None:
-    """The object in a file; none if the file is missing or is not what was written, which is added to `left_out`."""
-    if not path.exists():
-        return None
-    try:
-        return storage.read_json(path)
-    except storage.Damaged as error:
-        left_out.append(f"{error}; it is left out")
-        return None
-
-
-def read_curve(path: Path) -> tuple[dict[str, Any], ...]:
-    """The whole records of metrics.jsonl; a torn line, last or in the middle after a resumed kill, is skipped."""
-    try:
-        lines = path.read_bytes().splitlines() if path.is_file() else []
-    except OSError:
-        return ()
-    records: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and (step := whole(record.get("step"))) is not None:
-            records[str(record.get("split", "train")), step] = record
-    return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
-
-
 Kept = Mapping[Path, Mapping[str, Any]]
 """run.json and result.json of runs whose folders were folded into one file, by folder"""
 
@@ -223,20 +194,20 @@ Kept = Mapping[Path, Mapping[str, Any]]
 def _kept(root: Path, left_out: list[str]) -> Kept:
     path = root / KEPT_RUNS
     runs = {}
-    for number, content in storage.read_lines(path) if path.is_file() else ():
+    for line, content in storage.read_lines(path) if path.is_file() else ():
         if isinstance(content, storage.Damaged):
             left_out.append(f"{content}; it is left out")
         elif isinstance(content.get("folder"), str):
             runs[root / content["folder"]] = content
         else:
-            left_out.append(f"'{path}:{number}' names no folder of a run; it is left out")
+            left_out.append(f"'{path}:{line}' names no folder of a run; it is left out")
     return runs
 
 
 def _part(folder: Path, name: str, kept: Kept, left_out: list[str]) -> dict[str, Any] | None:
     """`run` or `result` of a run, from its folder or from the file of kept runs."""
     if (folder / f"{name}.json").exists() or folder not in kept:
-        return json_or_none(folder / f"{name}.json", left_out)
+        return RunDir(folder).read(f"{name}.json", left_out)
     content = kept[folder].get(name)
     return content if isinstance(content, dict) else None
 
@@ -251,7 +222,7 @@ def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], left_
         left_out.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
         result = None
     seed = whole((info or {}).get("seed"))
-    curve = read_curve(folder / "metrics.jsonl")
+    curve = RunDir(folder).curve()
     return RunRecord(
         architecture=_name(folder, info, folders, kept, wanted, left_out),
         seed=_seed(folder) if seed is None else seed,
@@ -259,14 +230,8 @@ def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], left_
         info=info or {},
         curve=curve,
         result=result,
-        cut_off=_limit(curve) if result is None else None,
+        cut_off=cut_off(curve) if result is None else None,
     )
-
-
-def _limit(curve: Sequence[Mapping[str, Any]]) -> str | None:
-    """The limit of time that ended an unfinished run, if one did and it has not gone on since."""
-    last = max((record["step"] for record in curve), default=0)
-    return next((str(record["cut_off"]) for record in curve if record["step"] == last and record.get("cut_off")), None)
 
 
 def _judged(run: RunRecord, split: str, metric: str, left_out: list[str]) -> RunRecord:
@@ -337,17 +302,3 @@ def _plain_text(value: Any) -> str:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _number(value: Any) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    if abs(value) > LARGEST_NUMBER:
-        return math.inf if value > 0 else -math.inf
-    return float(value)
-
-
-def whole(value: Any) -> int | None:
-    """A finite number as a whole one, else none."""
-    number = _number(value)
-    return int(number) if number is not None and math.isfinite(number) else None

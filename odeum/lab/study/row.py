@@ -8,10 +8,11 @@ from typing import Any
 
 from odeum.lab.study.intervals import Difference, differences
 from odeum.lab.study.ranking import letters
-from odeum.lab.study.records import ComparisonRecord, RunRecord, whole
+from odeum.lab.study.records import ComparisonRecord, RunRecord
 from odeum.lab.study.seeds import Criterion, Decision, decide
 from odeum.lab.study.statistics import Ratio, Summary, paired_ratio, summarise
 from odeum.lab.study.verdicts import Verdict
+from odeum.lab.train.rundir import whole
 
 BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
 """of classes: shown beside the accuracy"""

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-LARGEST_NUMBER = 1e100
-"""numbers above this are no measurement, and sums of their squares would be no numbers"""
+from odeum.lab.train.rundir import LARGEST_NUMBER
 
 
 def is_measurement(x: float) -> bool:

@@ -35,7 +35,7 @@ from odeum.lab.train.tracking import trackers_of
 from odeum.models.saved import save_model
 from odeum.models.tensors import not_finite
 from odeum.registry.spelling import spell
-from odeum.storage import read_json, write_json
+from odeum.storage import read_json
 
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
 """the numbers, beside the tensors, that a run continues from"""
@@ -340,5 +340,5 @@ class Trainer:
             save_model(self.job.directory, self.model, weights)
             if kept is not None:
                 kept.save(self.job.directory)
-            write_json(self.job.directory / "result.json", result)  # and its name is on the disk before states go
+            self.job.folder.write_result(result)  # and its name is on the disk before states go
             self.checkpoints.clear()

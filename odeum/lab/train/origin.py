@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,15 @@ from odeum.errors import OdeumError, notice
 from odeum.fields.roles import by_role, find, role_names
 from odeum.lab.tasks import Task
 from odeum.lab.train.provenance import git_revision, versions
+from odeum.lab.train.rundir import RunDir
+from odeum.lab.train.spec import recorded
 from odeum.models.base import OdeumModel
 from odeum.models.description import describe
 from odeum.models.saved import load_model, plugins_of, save_model
 from odeum.registry.spelling import spell, to_record
-from odeum.storage import checksum, make_directory, read_bytes, write_json
+from odeum.settings.architecture import Architecture
+from odeum.settings.model import Model
+from odeum.storage import make_directory
 
 HEADS = ("head.", "output.", "bias")
 """how the names of weights begin that belong to what is told apart, which another task may have more or fewer of"""
@@ -29,32 +33,40 @@ def write_run(directory: Path, model: OdeumModel, task: Task, origin: dict[str, 
     facts = describe(model.architecture, model.settings, detail=False)
     task.save(directory)
     save_model(directory, model)
-    content = {
+    mark = task.fingerprint() if task.has_data else None
+    identity: dict[str, Any] = {"architecture": spell(model.architecture), "seed": 0, "model": recorded(model.settings)}
+    identity |= {"training": {}, "fingerprint": mark}
+    content = run_record(task, identity, model.architecture, model.settings, facts, command)
+    RunDir(directory).write_run(content | {"origin": origin})
+
+
+def run_record(
+    task: Task,
+    identity: Mapping[str, Any],
+    architecture: Architecture,
+    model: Model,
+    facts: Mapping[str, Any],
+    command: str,
+) -> dict[str, Any]:
+    """The content of run.json for every run, trained or not: its task, what decides it, its model, its circumstances.
+
+    `facts` is what `describe` says of the model.
+    """
+    return {
         "task": task.name,
         "kind": task.kind,
         "data": list(task.source),
         "metric": task.metric,
         "higher_is_better": task.higher_is_better,
-        "architecture": spell(model.architecture),
-        "seed": 0,
-        "model": {"kind": type(model.settings).__name__, **asdict(model.settings)},
-        "training": {},
-        "fingerprint": task.fingerprint() if task.has_data else None,
+        **identity,
         **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
-        "origin": origin,
         "versions": versions(),
         "git": git_revision(),
         "command": command,
-        "record": to_record(model.architecture),
-        **plugins_of(model.architecture, model.settings),
+        "record": to_record(architecture),
+        **plugins_of(architecture, model),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    write_json(directory / "run.json", content)
-
-
-def begin_mark(run: Path) -> str:
-    """What a training that begins with the weights of a run is told apart by."""
-    return f"{run} {checksum(read_bytes(run / 'model.safetensors'))}"
 
 
 def begin_with(model: nn.Module, run: Path) -> tuple[list[str], list[str]]:

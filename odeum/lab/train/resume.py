@@ -11,6 +11,7 @@ from odeum.lab.train.checkpoints import Checkpoints
 from odeum.lab.train.distributed.shards import StoredTensors
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.metrics import Metrics
+from odeum.lab.train.rundir import RunDir
 from odeum.storage import read_json
 
 SAME = ("architecture", "model", "fingerprint")
@@ -73,7 +74,7 @@ def find_state(given: str) -> Path:
 
 def check_origin(state: Path, identity: dict[str, Any]) -> None:
     """Refuse to go on from a run of another model or other data."""
-    origin = read_json(state.parent.parent / "run.json")
+    origin = RunDir(state.parent.parent).run()
     for key in SAME:
         if origin.get(key) != identity[key]:
             raise OdeumError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from odeum.lab.train.checkpoints import Checkpoints
@@ -15,8 +14,7 @@ from odeum.lab.train.job import Job, holds, macs_per_step, open_run, plan_run, r
 from odeum.lab.train.loop import Trainer
 from odeum.lab.train.progress import Listener, Progress
 from odeum.lab.train.settings import Training
-from odeum.registry.spelling import spell
-from odeum.storage import Damaged, alone_in, make_directory, read_json
+from odeum.storage import alone_in, make_directory
 
 __all__ = ["Interrupted", "Job", "holds", "macs_per_step", "refuse_another", "train", "with_changes"]
 
@@ -27,35 +25,24 @@ def train(job: Job, progress: Listener | None = None, *, opened: Callable[[], No
     `opened` is called in the first process once the folder has been taken as this run's and there is work to do.
     """
     world = join(job.training)
-    progress = progress or Progress(f"{spell(job.architecture)} seed {job.seed}")
+    progress = progress or Progress(job.title)
     progress.quiet = progress.quiet or not world.main
-    result = job.directory / "result.json"
     with world.watching(), contextlib.ExitStack() as held:
         plan = plan_run(job, world)
         if world.main:  # alone before anything is read or written
             make_directory(job.directory)
             held.enter_context(alone_in(job.directory))
         run = open_run(job, world, plan)
-        if not world.agree(result.exists()):
+        if not world.agree(job.folder.finished):
             if world.main and opened is not None:
                 opened()
             with contextlib.closing(Trainer(job, world, run, progress)) as trainer:
                 trainer.run()
             world.wait()
-        found = read_result(result)
-        if world.main and "failed" not in found:
+        result = job.folder.result()
+        if world.main and "failed" not in result:
             Checkpoints(job.directory).clear()  # of a run that was killed when it was done
-    return found
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """result.json: numbers of the valid and of the test part, among others."""
-    found = read_json(path)
-    for split in ("valid", "test"):
-        values = found.get(split)
-        if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
-            raise Damaged(f"'{path}' is damaged: it has no numbers of the {split} part; --overwrite begins again")
-    return found
+    return result
 
 
 def with_changes(settings: Any, changes: dict[str, Any]) -> Any:
