@@ -84,7 +84,8 @@ def test_claims_about_costs(tmp_path: Path) -> None:
     keep(store, table, "second", [0.8])
     first, second = (table.spec(table.row(name), "laptop").key for name in ("first", "second"))
     for low, high, opinion in ((0.3, 0.4, "agrees"), (0.4, 0.6, "not resolved"), (0.6, 0.9, "disagrees")):
-        paces = {first: Pace(0.1, 0.5, low, high), second: Pace(0.2, 1.0, 1.0, 1.0)}
+        middle = (low + high) / 2
+        paces = {first: Pace(0.2 * middle, middle, low, high), second: Pace(0.2, 1.0, 1.0, 1.0)}
         store.keep_paces(paces, {"date": f"2026-{opinion}", "rows": ["second", "first"], "versions": {}})
         found = read_results(table, "laptop", store)
         assert [each.opinion for each in found.costs] == ["disagrees", opinion]  # as many parameters, so not half
