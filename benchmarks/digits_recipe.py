@@ -26,7 +26,7 @@ from odeum.lab.launch.launcher import launcher
 from odeum.lab.launch.worker import Event
 from odeum.lab.study import report
 from odeum.lab.tasks import open_task
-from odeum.lab.tasks.images import RECIPES
+from odeum.lab.tasks.images.task import RECIPES
 from odeum.lab.train.job import Job
 from odeum.lab.train.provenance import versions
 from odeum.lab.train.run import with_changes

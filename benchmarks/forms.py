@@ -14,7 +14,7 @@ import torch
 from turns import over, record, take_turns
 
 from odeum.architectures import stack
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 WIDTH, HEADS, TOKENS, ROUNDS = 128, 2, 4096, 3
 LAYERS, LENGTHS = (1, 2, 3, 6), (128, 512, 2048, 4096)

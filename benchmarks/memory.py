@@ -37,7 +37,7 @@ from odeum.fields.base import Carry
 from odeum.integrators import Coupled, Leapfrog, Method, Momentum, ReversibleHeun, RevNet
 from odeum.integrators.reversing import reconstruction_drift
 from odeum.lab.train.memory import peak_memory, reset_peak_memory
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 RESULT = Path(__file__).parent / "results" / "memory.json"
 DEPTHS = (6, 12, 24, 48)

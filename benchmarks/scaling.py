@@ -16,7 +16,7 @@ import torch
 from turns import record, take_turns
 
 from odeum.architectures import stack
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 BASE = {"length": 128, "depth": 2, "width": 128, "batch": 4}
 GROWTH = {"length": (128, 256, 512, 1024), "depth": (2, 4, 8), "width": (64, 128, 256), "batch": (4, 8, 16)}

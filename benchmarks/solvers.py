@@ -19,7 +19,7 @@ from turns import installed, keep_freed_memory, record, take_turns
 
 from odeum.architectures import stack
 from odeum.fields import Context
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 SIZES = {"tokens 65, width 192": (16, 65, 192), "tokens 512, width 128": (2, 512, 128)}
 DEPTH = 2

@@ -35,7 +35,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from odeum.architectures import stack
 from odeum.kernels import matmul
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 WIDTH, HEADS, DEPTH = 256, 4, 6
 LENGTHS = (512, 1024, 2048, 4096)

@@ -33,6 +33,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.models import Decoder as Decoder
     from odeum.models import Encoder as Encoder
     from odeum.models import build as build
+    from odeum.models.settings import Classification as Classification
+    from odeum.models.settings import Language as Language
+    from odeum.models.settings import Shape as Shape
+    from odeum.models.settings import Translation as Translation
+    from odeum.models.settings import Vision as Vision
     from odeum.registry import register as register
     from odeum.registry.options import Range as Range
     from odeum.settings.architecture import Architecture as Architecture
@@ -42,11 +47,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.settings.architecture import OdeTransformer as OdeTransformer
     from odeum.settings.architecture import Sandwich as Sandwich
     from odeum.settings.architecture import Stepped as Stepped
-    from odeum.settings.model import Classification as Classification
-    from odeum.settings.model import Language as Language
-    from odeum.settings.model import Shape as Shape
-    from odeum.settings.model import Translation as Translation
-    from odeum.settings.model import Vision as Vision
     from odeum.tableaux import Tableau as Tableau
 
 _HOMES = {
@@ -62,7 +62,7 @@ _HOMES = {
         "Stepped",
     ],
     "odeum.registry.options": ["Range"],
-    "odeum.settings.model": ["Classification", "Language", "Shape", "Translation", "Vision"],
+    "odeum.models.settings": ["Classification", "Language", "Shape", "Translation", "Vision"],
     "odeum.tableaux": ["Tableau"],
     "odeum.fields": ["Context", "Field", "Scaled", "Source", "Sum"],
     "odeum.integrators": ["Method"],

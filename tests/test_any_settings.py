@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odeum.errors import OdeumError
-from odeum.kinds import KINDS
+from odeum.lab.tasks import KINDS
 from odeum.lab.train.settings import Training
 from odeum.models import build
+from odeum.models.pretrained import NOT_OFFERED
 from odeum.registry.options import options
 from odeum.registry.spelling import parse, spell
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.pretrained import NOT_OFFERED
 
 SMALL = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 WHOLE = SMALL | st.integers(-2, 40) | st.sampled_from([0, -1, 10**6, 2**31, 2**63, 10**30])
@@ -65,9 +65,9 @@ SIZES = {"width": 16, "heads": 2, "depth": 2}
 @QUICK
 @given(data=st.data())
 def test_models_are_built_or_refused(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from([kind for kind in KINDS.values() if kind.presets]))
-    preset = data.draw(st.sampled_from(sorted(kind.presets)))
-    words = SIZES | data.draw(changes(type(kind.presets[preset])))
+    kind = data.draw(st.sampled_from([kind for kind in KINDS.values() if kind.model.presets]))
+    preset = data.draw(st.sampled_from(sorted(kind.model.presets)))
+    words = SIZES | data.draw(changes(type(kind.model.presets[preset])))
     with contextlib.suppress(OdeumError), torch.device("meta"):
         assert build(data.draw(architectures()), preset, **words) is not None
 

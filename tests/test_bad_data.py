@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odeum.kinds import KINDS
 from odeum.lab.cli import main
 from odeum.lab.data.sniffing import recognise
 from odeum.lab.data.split_names import split_name, whole_name
-from odeum.lab.tasks import open_task
-from odeum.lab.tasks.classification import split
+from odeum.lab.tasks import KINDS, open_task
+from odeum.lab.tasks.classification.task import split
 
 PROSE = "the cat sat on the mat and looked at the dog\n" * 60
 PAIRS = "".join(f"one {i} and two\teins {i} und zwei\n" for i in range(40))

@@ -22,7 +22,7 @@ from odeum.integrators import (
     Method,
     RungeKutta,
 )
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -19,7 +19,7 @@ from odeum.fields import Cache, Context, Source
 from odeum.flow import Flow
 from odeum.integrators import Adaptive, FixedSteps
 from odeum.lab.testing import stirred
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

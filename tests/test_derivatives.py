@@ -15,7 +15,7 @@ from odeum.fields import Context, FeedForward, PreNorm, Source, Sum
 from odeum.flow import Flow
 from odeum.integrators import RK4, Adjoint, FixedSteps, RungeKutta
 from odeum.models.embedding import TiedEmbedding
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

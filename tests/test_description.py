@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from odeum.kinds import model_named
 from odeum.models import description
 from odeum.models.description import describe, whole_model
 from odeum.models.operations import OperationCounter
+from odeum.models.settings import Model, find_preset
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.model import Model
 
 OTHERS = ("transevolve:random-1", "rk4:gradient=checkpointed", "parallel:weights=hyper", "parallel:weights=adaln")
 NAMES = [name for name in (*ARCHITECTURES, *OTHERS) if name != "continuous"]
@@ -28,7 +27,7 @@ KINDS = ("vit_8", "language_small", "translation_small", "masked_small", "classi
 def small(kind: str) -> Model:
     """Of four layers, with all that is random in training."""
     size = {"width": 32, "heads": 2, "depth": 4, "hidden": 64, "dropout": 0.1, "stochastic_depth": 0.1}
-    return replace(model_named(kind), **size, **({} if kind == "vit_8" else {"length": 16, "vocabulary": 50}))
+    return replace(find_preset(kind), **size, **({} if kind == "vit_8" else {"length": 16, "vocabulary": 50}))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from odeum.fields import Context
 from odeum.fields.bases import Knots
 from odeum.integrators.energy import kinetic_energy
 from odeum.lab.testing import stirred
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -29,9 +29,9 @@ from odeum.integrators import (
     Strang,
     Tableau,
 )
+from odeum.models.settings import Shape
 from odeum.schedules import cycle, sequence
 from odeum.settings.architecture import METHODS
-from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

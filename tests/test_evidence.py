@@ -14,9 +14,9 @@ from small_runs import digits, run
 from odeum.lab.commands.evaluate import _within
 from odeum.lab.tasks import open_task
 from odeum.lab.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
-from odeum.lab.tasks.language import LanguageTask
+from odeum.lab.tasks.language.task import LanguageTask
 from odeum.lab.tasks.run import load
-from odeum.lab.tasks.translation import TranslationTask
+from odeum.lab.tasks.translation.task import TranslationTask
 from odeum.models.base import IGNORE
 from odeum.storage import Damaged
 

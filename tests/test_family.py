@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from odeum.kinds import model_named
 from odeum.lab.cli import main
 from odeum.models.description import describe
+from odeum.models.settings import find_preset
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
 
@@ -36,7 +36,7 @@ def test_spellings_on_the_page_are_spellings() -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_the_page_says_of_costs_is_what_describe_counts(name: str) -> None:
     """And the scheme is more than that something is integrated."""
-    facts = describe(name, replace(model_named("vit_8"), depth=8), detail=False)
+    facts = describe(name, replace(find_preset("vit_8"), depth=8), detail=False)
     assert facts["equation"].startswith("dx/dt = ") and facts["scheme"] and all(facts["scheme"])
     if name == "continuous":
         assert "as the data asks" in ROWS[name]
@@ -56,7 +56,7 @@ def test_what_the_page_says_of_costs_is_what_describe_counts(name: str) -> None:
     ],
 )
 def test_a_step_is_described_in_its_length(spelling: str, equation: str, step: str) -> None:
-    facts = describe(spelling, model_named("vit_8"), detail=False)
+    facts = describe(spelling, find_preset("vit_8"), detail=False)
     assert facts["equation"] == equation and facts["scheme"][0].startswith(step)
 
 

@@ -13,8 +13,8 @@ from typing import get_args
 import pytest
 
 import odeum
-from odeum.kinds import MODELS
-from odeum.models import ClassificationName, LanguageName, TranslationName, VisionName
+from odeum.models.factory import ClassificationName, LanguageName, TranslationName, VisionName
+from odeum.models.settings import PRESETS
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,7 +80,7 @@ def test_a_name_from_another_room_is_told_where_it_lives() -> None:
     ],
 )
 def test_build_promises_the_models_that_it_gives(names: object, settings: type) -> None:
-    assert set(get_args(names)) == {name for name, model in MODELS.items() if type(model) is settings}
+    assert set(get_args(names)) == {name for name, model in PRESETS.items() if type(model) is settings}
 
 
 def test_type_checkers_know_what_is_built(tmp_path: Path) -> None:

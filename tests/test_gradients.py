@@ -37,7 +37,7 @@ from odeum.integrators import (
     Solver,
     Strang,
 )
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

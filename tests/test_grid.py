@@ -14,7 +14,7 @@ from odeum.fields import Context
 from odeum.fields.base import Carry
 from odeum.flow import Stack
 from odeum.integrators.reversing import reconstruction_drift
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 DEEP = Shape(width=16, heads=2, depth=48, hidden=24)
 NOISY = Shape(width=16, heads=2, depth=48, hidden=24, dropout=0.1, stochastic_depth=0.1)

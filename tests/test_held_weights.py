@@ -14,7 +14,7 @@ from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Field, PreNorm, SelfAttention, Sum
 from odeum.flow import Flow
 from odeum.integrators import RK4, Adjoint, Checkpointed, FixedSteps, RungeKutta
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 
 def with_gradient(spelling: str, gradient: str) -> str:

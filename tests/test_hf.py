@@ -13,7 +13,7 @@ import transformers
 from covering import every_second
 from torch import nn
 
-import odeum.settings.model
+import odeum.models.settings
 from odeum import OdeumError, build, hf, load
 from odeum.decode import beam_search, generate
 from odeum.hf.base import OdeumPreTrainedModel
@@ -306,7 +306,7 @@ def test_trainer_lowers_the_loss(tmp_path: Path) -> None:
 def test_batches_of_one_step_add_up(kind: str) -> None:
     """Trainer tells each of the batches that make one step how many labels all of them have."""
     image = {"image_size": 8, "patch_size": 4, "channels": 1, "classes": 3}
-    settings = getattr(odeum.settings.model, kind)(
+    settings = getattr(odeum.models.settings, kind)(
         **SMALL, **(image if kind == "Vision" else {"vocabulary": 23, "length": 40})
     )
     wrapped = next(c for c in vars(hf).values() if kind in getattr(c, "kinds", ()))

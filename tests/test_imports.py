@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 LAYERS = """
     errors
     storage tokens
-    registry settings tableaux kinds
+    registry settings tableaux models.settings models.pretrained models.limits
     kernels
     fields
     integrators
@@ -33,6 +33,7 @@ LAYERS = """
 """
 RESOLVED_IN_THE_LAB = {
     "odeum.__init__": {"odeum.lab.tasks", "odeum.lab.tasks.run"},  # odeum.load, odeum.Run
+    "odeum.registry.register": {"odeum.lab.tasks.kind"},  # odeum.register.kind
     "odeum.hf.__init__": {"odeum.lab.hf_run"},  # odeum.hf.save, odeum.hf.from_run
     "odeum.testing": {"odeum.lab.testing"},
     "odeum.__main__": {"odeum.lab.cli"},
@@ -40,7 +41,16 @@ RESOLVED_IN_THE_LAB = {
 """library modules with names that resolve into the lab on first use, and where"""
 LEVEL = {name: level for level, line in enumerate(LAYERS.strip().splitlines()) for name in line.split()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LIGHT = ("errors", "registry", "storage", "settings", "kinds", "tableaux")
+LIGHT = (
+    "errors",
+    "registry",
+    "storage",
+    "settings",
+    "tableaux",
+    "models.settings",
+    "models.pretrained",
+    "models.limits",
+)
 HEAVY = ("torch", "numpy", "sklearn", "tokenizers", "matplotlib", "sacrebleu", "transformers", "PIL", "rich")
 
 
@@ -70,8 +80,11 @@ def imports(node: ast.AST, *, everywhere: bool) -> Iterator[str]:
 
 
 def top(module: str) -> str | None:
+    """The layer of a module: its first part, or its first two where a module has a layer of its own."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "odeum" and len(parts) > 1 else None
+    if parts[0] != "odeum" or len(parts) < 2:
+        return None
+    return ".".join(parts[1:3]) if ".".join(parts[1:3]) in LEVEL else parts[1]
 
 
 @cache
@@ -97,7 +110,7 @@ def test_only_these_names_of_the_library_resolve_into_the_lab() -> None:
     named = {}
     for path in MODULES:
         module = ".".join(("odeum", *path.relative_to(PACKAGE).with_suffix("").parts))
-        if module.startswith(("odeum.lab", "odeum.kinds")):
+        if module.startswith("odeum.lab"):
             continue
         if uses := set(re.findall(r"odeum\.lab(?:\.\w+)*", strings_and_imports(tree(path)))):
             named[module] = uses
@@ -154,6 +167,7 @@ def test_the_words_need_no_torch() -> None:
     assert loaded_by("import odeum; odeum.Layered, odeum.Shape, odeum.OdeumError") == set()
     looks = "odeum.lab.data.sniffing, odeum.lab.data.files, odeum.lab.data.split_names, odeum.lab.data.homes"
     assert loaded_by(f"import {looks}") == set()  # the first look at the data
+    assert loaded_by("import odeum.lab.tasks") == set()  # the declarations of all kinds of tasks
     assert loaded_by("import odeum.lab.cli, odeum.lab.study.statistics, odeum.lab.train.distributed.ranks") == set()
 
 

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from registries import kept_registries
 
 import odeum
 from odeum import register
 from odeum.errors import OdeumError
-from odeum.kinds import KINDS, MODELS, NAMED, Kind, add_kind, base, like
 from odeum.lab.cli import main
 from odeum.lab.launch.local import cores
-from odeum.lab.tasks import Task, load_task, open_task
+from odeum.lab.tasks import DATA_SETS, KINDS, Kind, Task, add_kind, load_task, open_task
 from odeum.lab.tasks.generated import GeneratedTask
+from odeum.lab.tasks.kind import kind_of_task, like
 from odeum.models import OdeumModel
 from odeum.models.description import describe
+from odeum.models.settings import CLASSIFICATION, MODEL_KINDS, PRESETS, Model, ModelKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,14 @@ class ParityData:
 
     bits: int = 6
     """in a row"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mine(Model):
+    """Settings of a user's model."""
+
+
+SAME_NAME = dataclasses.make_dataclass("Vision", [], bases=(Mine,), frozen=True)
 
 
 class ParityTask(GeneratedTask):
@@ -47,19 +57,16 @@ class ParityTask(GeneratedTask):
 @pytest.fixture
 def parity() -> Iterator[Kind]:
     """A user's kind, gone again afterwards."""
-    before = dict(KINDS.entries), dict(NAMED), dict(MODELS)
-    yield register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
-    for table, content in zip((KINDS.entries, NAMED, MODELS), before, strict=True):
-        table.clear()
-        table.update(content)
+    with kept_registries():
+        yield register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_every_kind_is_whole(kind: Kind) -> None:
     assert issubclass(kind.task_class, Task) and issubclass(kind.model_class, OdeumModel)
-    assert base.kind_of_task(kind.task_class) is kind
-    assert all(type(preset) is kind.settings for preset in kind.presets.values())
-    assert all(NAMED[name] == kind.name for name in kind.sets)
+    assert kind_of_task(kind.task_class) is kind
+    assert all(type(preset) is kind.settings for preset in kind.model.presets.values())
+    assert all(DATA_SETS[name] == kind.name for name in kind.sets)
     assert kind.about and kind.options.__doc__
     small = kind.settings(width=16, heads=2, depth=1)
     model = odeum.build("sequential", small)
@@ -102,16 +109,6 @@ def test_a_run_whose_kind_is_not_there_says_so(parity: Kind, tmp_path: Path) -> 
         load_task(tmp_path)
 
 
-def test_a_run_of_before_is_read_by_its_options(tmp_path: Path) -> None:
-    """ListOps said that its kind is classification; what it is shows in the name of its options."""
-    open_task("listops", count=20).save(tmp_path)
-    record = json.loads((tmp_path / "task.json").read_text())
-    assert record["kind"] == "listops"
-    del record["checksum"]  # there was none either
-    (tmp_path / "task.json").write_text(json.dumps(record | {"kind": "classification"}))
-    assert load_task(tmp_path).kind == "listops"
-
-
 def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Path) -> None:
     open_task("listops", count=20).save(tmp_path)
     record = json.loads((tmp_path / "task.json").read_text())
@@ -126,9 +123,23 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
     [
         ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' is one of images already"),
         ({"options": int}, "data options of the kind 'mine' should be a dataclass"),
-        ({"settings": ParityData}, "model settings of the kind 'mine' should extend odeum.settings.model.Model"),
-        ({"preset": {}}, "unknown part of the kind 'mine' 'preset'; did you mean 'presets'"),
-        ({"presets": {"vit_8": odeum.Classification()}}, "model 'vit_8' of the kind 'mine' is one of images already"),
+        (
+            {"model": ModelKind("mine", ParityData, OdeumModel)},  # ty: ignore[invalid-argument-type]
+            "model settings of the kind 'mine' should be a dataclass that extends odeum.models.settings.Model",
+        ),
+        ({"setz": ()}, "unknown part of the kind 'mine' 'setz'; did you mean 'sets'"),
+        (
+            {"model": ModelKind("mine", Mine, OdeumModel, {"vit_8": Mine()})},
+            "model 'vit_8' of the kind 'mine' is one of vision already",
+        ),
+        (
+            {"model": ModelKind("mine", SAME_NAME, OdeumModel)},
+            "'Vision' of the kind 'mine' is a name of vision already",
+        ),
+        (
+            {"model": dataclasses.replace(CLASSIFICATION, settings=Mine)},
+            "there is a kind of model 'classification' already, from odeum.models.settings",
+        ),
         (
             {"options": dataclasses.make_dataclass("ImageData", [])},
             "'ImageData' of the kind 'mine' is a name of images",
@@ -136,10 +147,10 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
     ],
 )
 def test_what_is_no_kind_is_refused_whole(changes: dict[str, Any], sentence: str) -> None:
-    before = list(KINDS), dict(NAMED), dict(MODELS)
+    before = dict(KINDS), dict(MODEL_KINDS), dict(DATA_SETS), dict(PRESETS)
     with pytest.raises(OdeumError, match=sentence):
         add_kind(like(KINDS["classification"], "mine", **changes))
-    assert before == (list(KINDS), NAMED, MODELS)
+    assert before == (dict(KINDS), dict(MODEL_KINDS), DATA_SETS, PRESETS)
 
 
 def test_kind_overrules_what_a_path_looks_like(

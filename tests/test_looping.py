@@ -20,7 +20,7 @@ from odeum.fields.roles import by_role
 from odeum.integrators import FixedSteps, Leapfrog
 from odeum.lab.cli import main
 from odeum.looping import Looped, StableInjection, mean_repeats
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

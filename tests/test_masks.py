@@ -12,8 +12,8 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, CrossAttention, SelfAttention, Source
 from odeum.models.base import key_mask
+from odeum.models.settings import Shape
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.model import Shape
 
 FIXED = [
     *(name for name in ARCHITECTURES if name != "continuous"),

@@ -17,8 +17,8 @@ from odeum.fields.roles import by_role
 from odeum.flow import Stack
 from odeum.lab.cli import main
 from odeum.models.saved import load_model, save_model
+from odeum.models.settings import Shape
 from odeum.registry.spelling import parse
-from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,12 +12,11 @@ from torch import Tensor
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Scaled
-from odeum.kinds import MODELS
 from odeum.models import TranslationModel, VisionModel, build
 from odeum.models.base import OdeumModel
+from odeum.models.settings import PRESETS, Shape
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.model import Shape
 
 SIZE: dict[str, Any] = {"width": 16, "heads": 2, "depth": 2, "hidden": 32}
 VOCABULARY = 29
@@ -78,17 +77,17 @@ def test_rows_of_different_length_are_as_if_alone(float64: None) -> None:
         torch.testing.assert_close(together[row, keep], model(ids[row : row + 1, keep]).logits[0])
 
 
-@pytest.mark.parametrize("preset", MODELS)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_presets_build(preset: str) -> None:
     with torch.device("meta"):
         for architecture in ("sequential", "parallel"):
             model = build(architecture, preset)
             assert isinstance(model, OdeumModel)
-            assert model.settings == MODELS[preset] and model.architecture == parse(architecture)
+            assert model.settings == PRESETS[preset] and model.architecture == parse(architecture)
 
 
 def test_build_takes_words_settings_and_shapes() -> None:
-    model = build("rk4", MODELS["vit_8"], classes=7)
+    model = build("rk4", PRESETS["vit_8"], classes=7)
     assert isinstance(model, VisionModel) and model(torch.randn(2, 1, 8, 8)).logits.shape == (2, 7)
     stack = build(parse("macaron"), Shape(**SIZE, norm_kind="rms", activation="swiglu"))
     assert stack(torch.randn(2, 3, 16)).shape == (2, 3, 16)

@@ -15,8 +15,8 @@ from odeum.fields import Context, FeedForward, Field, SelfAttention, Sum
 from odeum.flow import Flow, Stack
 from odeum.integrators import BOSH3, DOPRI5, Coupled, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
 from odeum.integrators.multistep import weights
+from odeum.models.settings import Shape
 from odeum.settings.architecture import METHODS
-from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

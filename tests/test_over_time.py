@@ -19,7 +19,7 @@ from odeum.fields.bases import HyperNetwork, Knots
 from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
 from odeum.flow import Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -48,7 +48,7 @@ def test_models_that_do_not_fit_at_once_are_measured_beside_the_baseline_in_grou
         (1, [["sequential"], ["parallel"], ["sequential"], ["rk4"], ["sequential"], ["macaron"]]),
     ):
         groups.clear()
-        monkeypatch.setattr(measuring, "machine_memory", lambda models=models: 2.1 * models * each)
+        monkeypatch.setattr(measuring, "available_memory", lambda models=models: 2.1 * models * each)
         assert measure(jobs, "sequential", join(jobs["rk4"].training), lambda steps: 0.0).keys() == jobs.keys()
         assert groups == expected
 

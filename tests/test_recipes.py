@@ -28,7 +28,7 @@ from odeum.lab.study.seeds import Seeds
 from odeum.lab.train.provenance import checkout, git_revision
 from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
-from odeum.settings.model import Language, Vision
+from odeum.models.settings import Language, Vision
 
 TINY = Vision(width=16, heads=2, depth=2, image_size=8, patch_size=4, channels=1, classes=10, pooling="mean")
 DIGITS = Setting("digits", TINY, Training(steps=2, batch_size=16, evaluate_every=100))

@@ -17,7 +17,7 @@ from odeum.fields import Cache, Context, Source
 from odeum.fields.roles import by_role
 from odeum.flow import Stack
 from odeum.integrators import Nesterov
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -24,7 +24,7 @@ from odeum.fields.base import Carry
 from odeum.flow import Flow, Stack
 from odeum.integrators import FixedSteps, Leapfrog, Reversible, ReversibleHeun
 from odeum.models.description import activation_memory, describe
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

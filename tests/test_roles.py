@@ -19,7 +19,7 @@ from odeum.fields import FeedForward, PreNorm, Scaled, SelfAttention, Stochastic
 from odeum.fields.roles import by_role, role_names
 from odeum.flow import Stack
 from odeum.models.saved import load_model, save_model
-from odeum.settings.model import Translation, Vision
+from odeum.models.settings import Translation, Vision
 
 SHAPE = Shape(width=8, heads=2, depth=3, hidden=16)
 

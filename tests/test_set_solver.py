@@ -28,7 +28,7 @@ from odeum.integrators import (
     RungeKutta,
     Strang,
 )
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -25,7 +25,7 @@ from odeum.integrators import (
 from odeum.integrators.energy import kinetic_energy
 from odeum.integrators.implicit import fixed_point_residual
 from odeum.lab.train.settings import Training
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,10 +11,10 @@ import pytest
 
 from odeum.architectures import stack
 from odeum.errors import OdeumError
+from odeum.models.settings import Shape
 from odeum.registry.options import options
 from odeum.registry.spelling import from_record, parse, spell, split_spellings, to_record
 from odeum.settings.architecture import ARCHITECTURES, Continuous, Evolved, Layered, Mixed, Sandwich
-from odeum.settings.model import Shape
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS
 from odeum.lab.data.splits import mixed
 from odeum.lab.tasks import load_task, open_task, reopen_task
 from odeum.models import build
+from odeum.models.settings import PRESETS
 
 SMALL = {"width": 16, "heads": 2, "depth": 1}
 
@@ -103,15 +103,15 @@ def test_a_task_loaded_to_predict_has_no_data(tmp_path):
 
 def test_fit_puts_the_facts_in_and_refuses_conflicts():
     task = open_task("digits")
-    fitted = task.fit(MODELS["vit_8"])
+    fitted = task.fit(PRESETS["vit_8"])
     assert (fitted.image_size, fitted.channels, fitted.classes) == (8, 1, 10)
     with pytest.raises(OdeumError, match="patch_size 16 does not divide"):
-        task.fit(MODELS["deit_tiny"])
+        task.fit(PRESETS["deit_tiny"])
     with pytest.raises(OdeumError, match="needs a Vision model"):
-        task.fit(MODELS["language_small"])
+        task.fit(PRESETS["language_small"])
     big = open_task("digits", size=32)
     assert next(big.batches(0, 4, 0))["images"].shape == (4, 1, 32, 32)
-    assert big.fit(MODELS["deit_tiny"]).image_size == 32
+    assert big.fit(PRESETS["deit_tiny"]).image_size == 32
 
 
 def test_a_folder_of_images(photos, tmp_path):

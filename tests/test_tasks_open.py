@@ -9,13 +9,12 @@ import sys
 import pytest
 
 from odeum.errors import OdeumError
-from odeum.kinds import KINDS, NAMED
 from odeum.lab.data.sniffing import recognise
-from odeum.lab.tasks import load_task, make_options, open_task
+from odeum.lab.tasks import DATA_SETS, KINDS, load_task, make_options, open_task
 
 
 def test_every_named_set_has_a_kind_with_options():
-    assert set(NAMED.values()) <= set(KINDS)
+    assert set(DATA_SETS.values()) <= set(KINDS)
     assert recognise("multi30k-fr-en") == "translation"
 
 
@@ -28,15 +27,14 @@ def test_options_have_words_for_the_command_line():
     import ast
     import inspect
 
-    import odeum.settings.data as module
-
-    tree = ast.parse(inspect.getsource(module))
-    for cls in (n for n in tree.body if isinstance(n, ast.ClassDef)):
-        fields = [n for n in cls.body if isinstance(n, ast.AnnAssign)]
-        docstrings = [n for n in cls.body if isinstance(n, ast.Expr)]
-        assert len(docstrings) == len(fields) + 1, cls.name
     for kind in KINDS.values():
         assert dataclasses.is_dataclass(kind.options)
+        for settings in (kind.options, kind.settings):
+            (cls,) = ast.parse(inspect.getsource(settings)).body
+            assert isinstance(cls, ast.ClassDef)
+            fields = [n for n in cls.body if isinstance(n, ast.AnnAssign)]
+            docstrings = [n for n in cls.body if isinstance(n, ast.Expr)]
+            assert len(docstrings) == len(fields) + 1, cls.name
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 from odeum.errors import OdeumError
-from odeum.lab.data import listops, tables
+from odeum.lab.data import tables
 from odeum.lab.tasks import load_task, open_task, reopen_task
+from odeum.lab.tasks.classification import ClassificationData
+from odeum.lab.tasks.listops import ListOpsData, expressions
 from odeum.models import Output, build
-from odeum.settings.data import ClassificationData, ListOpsData
 
 SMALL = {"width": 16, "heads": 2, "depth": 1, "hidden": 32}
 WORDS = ["time", "flows", "through", "attention", "and", "the", "layer", "steps", "on", "while", "tokens", "drift"]
@@ -305,7 +306,7 @@ def value(tokens: list[str]) -> int:
 def test_listops_follow_the_rules(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     options = ListOpsData(count=500, min_length=20, max_length=60, max_depth=4)
-    parts = listops.load_listops(options)
+    parts = expressions.load_listops(options)
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 500, "valid": 50, "test": 50}
     texts = [text for rows in parts.values() for text, _ in rows]
     assert len(set(texts)) == len(texts)
@@ -319,10 +320,10 @@ def test_listops_follow_the_rules(tmp_path, monkeypatch):
                 depth += token.startswith("[") - (token == "]")
                 deepest = max(deepest, depth)
             assert deepest <= 3  # the fourth level holds digits only
-    assert listops.load_listops(options) == parts  # now from the cache
-    assert listops.Generator(options).examples(600)[:500] == parts["train"]
+    assert expressions.load_listops(options) == parts  # now from the cache
+    assert expressions.Generator(options).examples(600)[:500] == parts["train"]
     other = ListOpsData(count=500, min_length=20, max_length=60, max_depth=4, seed=1)
-    assert listops.load_listops(other)["train"] != parts["train"]
+    assert expressions.load_listops(other)["train"] != parts["train"]
 
 
 def test_listops_is_a_task(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from odeum.fields.transevolve.rotation import RotationFeedForward
 from odeum.flow import Flow, Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta, Solver
 from odeum.kernels.exponential import Ledger
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 WIDTH, HEADS, TAU = 24, 3, 10
 CASES = ("self", "causal", "padded", "both", "cross")

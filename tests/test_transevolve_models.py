@@ -20,7 +20,7 @@ from odeum.fields.cache import Cache
 from odeum.fields.transevolve.evolved_attention import EvolvedAttention
 from odeum.fields.transevolve.measure import Measure
 from odeum.models import build
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 WIDTH, HEADS = 24, 3
 MODELS = [

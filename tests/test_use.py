@@ -16,7 +16,7 @@ from PIL import Image
 import odeum
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
-from odeum.lab.tasks.language import settled
+from odeum.lab.tasks.language.task import settled
 from odeum.lab.terminal import LiveLine
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1", "--train.steps", "1"]

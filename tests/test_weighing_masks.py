@@ -16,7 +16,7 @@ from odeum import Encoder
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, SelfAttention, Source
-from odeum.settings.model import Shape
+from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -18,8 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Source
+from odeum.models.settings import Shape
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.model import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
 

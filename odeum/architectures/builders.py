@@ -15,9 +15,9 @@ from odeum.errors import OdeumError
 from odeum.fields import Field
 from odeum.fields.base import projects_anywhere
 from odeum.flow import Flow, Stack
+from odeum.models.settings import Shape
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import Architecture, Stepped
-from odeum.settings.model import Shape
 
 
 def stack(architecture: str | Architecture, shape: Shape, cross: bool = False) -> nn.Module:

@@ -12,8 +12,8 @@ from odeum.fields import Field
 from odeum.fields.algebra import by_name
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, AdaptivePerSample
+from odeum.models.settings import Shape
 from odeum.settings.architecture import Continuous
-from odeum.settings.model import Shape
 
 
 @build_stack.register(Continuous)

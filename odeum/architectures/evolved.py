@@ -17,8 +17,8 @@ from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import RotationFeedForward
 from odeum.flow import Flow, Stack
 from odeum.integrators import Strang
+from odeum.models.settings import Shape
 from odeum.settings.architecture import Evolved
-from odeum.settings.model import Shape
 
 
 @build_stack.register(Evolved)

@@ -12,8 +12,8 @@ from odeum.fields import Field, Scaled, Sum
 from odeum.fields.algebra import Paced, by_name
 from odeum.flow import Flow, Stack
 from odeum.integrators import Dense, Strang
+from odeum.models.settings import Shape
 from odeum.settings.architecture import Layered
-from odeum.settings.model import Shape
 
 
 @build_stack.register(Layered)

@@ -12,8 +12,8 @@ from odeum.architectures.over_time import check_options
 from odeum.architectures.solvers import schedule
 from odeum.errors import OdeumError, choose
 from odeum.looping import AddedInjection, ConcatInjection, Injection, Looped, StableInjection
+from odeum.models.settings import Shape
 from odeum.settings.looped import LoopedLayers
-from odeum.settings.model import Shape
 
 INJECTIONS: dict[str, Callable[[Shape], Injection]] = {
     "add": lambda shape: AddedInjection(),

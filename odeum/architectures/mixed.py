@@ -10,9 +10,9 @@ from odeum.errors import OdeumError
 from odeum.fields.bases import Basis
 from odeum.fields.hypernetwork import AdaptiveNorm
 from odeum.flow import Stack
+from odeum.models.settings import Segment, Shape
 from odeum.registry.spelling import label
 from odeum.settings.architecture import Mixed
-from odeum.settings.model import Segment, Shape
 
 
 @build_stack.register(Mixed)

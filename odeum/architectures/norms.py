@@ -9,7 +9,7 @@ from torch import nn
 from odeum.errors import choose
 from odeum.fields import Field, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
 from odeum.fields.algebra import by_name
-from odeum.settings.model import Segment, Shape
+from odeum.models.settings import Segment, Shape
 
 
 def make_norm(shape: Shape) -> nn.Module:

@@ -16,8 +16,8 @@ from odeum.fields import Increment
 from odeum.flow import Flow, Stack
 from odeum.integrators import Gated, Learned, LieTrotter, Method, Mix, RungeKutta
 from odeum.integrators.pcformer import AveragingCorrector
+from odeum.models.settings import Shape
 from odeum.settings.architecture import OdeTransformer, Stepped
-from odeum.settings.model import Shape
 from odeum.settings.remembering import AveragedCorrector
 from odeum.tableaux import Tableau
 

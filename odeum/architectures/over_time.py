@@ -12,8 +12,8 @@ from odeum.errors import OdeumError
 from odeum.fields import Field, PreNorm, StochasticDepth, Sum
 from odeum.fields.bases import Basis, HyperNetwork, Knots
 from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
+from odeum.models.settings import Shape
 from odeum.settings.architecture import OverTime
-from odeum.settings.model import Shape
 
 DEFAULT_KNOTS = 4
 DEFAULT_RANK = 4

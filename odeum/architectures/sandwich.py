@@ -10,8 +10,8 @@ from odeum.errors import OdeumError
 from odeum.fields import Field
 from odeum.flow import Flow, Stack
 from odeum.integrators import FixedSteps, LieTrotter, RungeKutta
+from odeum.models.settings import Shape
 from odeum.settings.architecture import Sandwich
-from odeum.settings.model import Shape
 from odeum.tableaux import EULER
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
 from odeum.errors import OdeumError
+from odeum.models.pretrained import details
+from odeum.models.settings import Shape
 from odeum.registry.options import check_type
-from odeum.settings.model import Shape
-from odeum.settings.pretrained import details
 
 
 def check_shape(shape: Shape) -> None:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from odeum.errors import OdeumError, choose
 from odeum.fields import Field
 from odeum.integrators import Adjoint, Checkpointed, FixedSteps, Method, Reversible, RungeKutta, Solver
+from odeum.models.settings import Shape
 from odeum.schedules import SCHEDULES, explicit
 from odeum.settings.architecture import METHODS, Stepped
-from odeum.settings.model import Shape
 from odeum.tableaux import Tableau
 
 GRADIENTS: dict[str, Callable[[Solver], Solver]] = {

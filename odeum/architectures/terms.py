@@ -10,9 +10,9 @@ from torch import nn
 from odeum.architectures.norms import place_norms
 from odeum.errors import OdeumError
 from odeum.fields import CrossAttention, FeedForward, Field, SelfAttention
+from odeum.models.pretrained import details
+from odeum.models.settings import Shape
 from odeum.settings.architecture import FIELDS
-from odeum.settings.model import Shape
-from odeum.settings.pretrained import details
 
 
 def attention(shape: Shape) -> Field:

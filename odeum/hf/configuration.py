@@ -14,9 +14,9 @@ from odeum.fields.cache import Cache
 from odeum.models import OdeumModel, assemble
 from odeum.models.language import LanguageModel
 from odeum.models.saved import settings_record, settings_recorded
+from odeum.models.settings import Model
 from odeum.models.translation import TranslationModel
 from odeum.registry.spelling import parse, spell
-from odeum.settings.model import Model
 
 SIZES = {"vocab_size": "vocabulary", "num_labels": "classes"}
 """what transformers may change (new tokens, another head), by our name for it"""

@@ -21,9 +21,9 @@ from odeum.interop.reading import (
     stacked,
     turning_of,
 )
+from odeum.models.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
+from odeum.models.settings import Language
 from odeum.settings.architecture import Layered
-from odeum.settings.model import Language
-from odeum.settings.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
 
 
 def _ends(config: Config, weights: NamedWeights, table: str, *heads: str, tied: bool) -> tuple[dict[str, Tensor], Any]:

@@ -17,9 +17,9 @@ from odeum.interop.reading import (
     norm,
     stacked,
 )
+from odeum.models.pretrained import Pretrained
+from odeum.models.settings import Vision
 from odeum.settings.architecture import Layered
-from odeum.settings.model import Vision
-from odeum.settings.pretrained import Pretrained
 
 NO_HEAD = "the source has no classifier: the head is new, and not trained"
 

@@ -18,9 +18,9 @@ from odeum.interop.reading import (
     norm,
     stacked,
 )
+from odeum.models.pretrained import EmbeddingSettings, Pretrained
+from odeum.models.settings import Classification, MaskedLanguage
 from odeum.settings.architecture import Layered
-from odeum.settings.model import Classification, MaskedLanguage
-from odeum.settings.pretrained import EmbeddingSettings, Pretrained
 
 HEADLESS = "the source has no head: the one that tells hidden tokens is new, and not trained"
 Names = dict[str, str]

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose
 from odeum.flow import Flow
 from odeum.integrators import Checkpointed
-from odeum.kinds import MODELS
+from odeum.models.settings import PRESETS, Vision
 from odeum.models.vision import VisionModel
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.model import Vision
 
 try:  # by name, since this module has the same
     _library: Any = import_module("timm")
@@ -57,7 +56,7 @@ class TimmVision(VisionModel):
         proj_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
     ) -> None:
-        base = MODELS[preset]
+        base = PRESETS[preset]
         assert isinstance(base, Vision)
         changes: dict[str, Any] = {"image_size": _side(img_size), "channels": in_chans, "classes": max(1, num_classes)}
         changes |= {"pooling": POOLS[choose(global_pool, POOLS, "global_pool")], "dropout": proj_drop_rate}

@@ -31,9 +31,9 @@ from odeum.fields.transevolve.measure import Measure
 from odeum.fields.transevolve.rotation import PublishedRotation, RotationFeedForward
 from odeum.flow import Flow, Stack
 from odeum.models.embedding import TiedEmbedding, sinusoid
+from odeum.models.settings import Shape, Translation
 from odeum.models.translation import TranslationModel
 from odeum.settings.architecture import Evolved
-from odeum.settings.model import Shape, Translation
 
 EPS = 1e-3  # of Keras's LayerNormalization
 PADDING = 0

@@ -17,7 +17,7 @@ from odeum.hf.seq2seq import OdeumForSeq2SeqLM
 from odeum.hf.tokenizer import make_tokenizer
 from odeum.lab.tasks import Task, load_task
 from odeum.lab.tasks.image_base import PictureTask
-from odeum.lab.tasks.language import LanguageTask
+from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
 from odeum.tokens import Tokens

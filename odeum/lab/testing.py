@@ -33,9 +33,9 @@ from odeum.lab.train.optimization import make_optimizer
 from odeum.lab.train.settings import Training
 from odeum.models import LanguageModel, OdeumModel, build
 from odeum.models.saved import load_model, save_model
+from odeum.models.settings import Shape
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Shape
 
 TINY: dict[str, Any] = {"width": 16, "heads": 2, "depth": 4, "hidden": 24}
 TEXT: dict[str, Any] = {**TINY, "vocabulary": 19, "length": 24}

@@ -11,8 +11,8 @@ from odeum.architectures import check_shape
 from odeum.errors import OdeumError
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import IGNORE, exact
+from odeum.models.settings import Model
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model
 
 
 class Output(NamedTuple):

@@ -11,8 +11,8 @@ from odeum.fields.base import Context, Source
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
+from odeum.models.settings import Classification, TextInput
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Classification, TextInput
 
 
 class TextModel(OdeumModel):

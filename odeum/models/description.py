@@ -25,11 +25,12 @@ from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, AdaptivePerSample, FixedSteps, Solver
 from odeum.looping import Looped
-from odeum.models import OdeumModel, assemble
+from odeum.models.base import OdeumModel
+from odeum.models.factory import assemble
 from odeum.models.operations import OperationCounter
+from odeum.models.settings import Model, Shape
 from odeum.registry.spelling import label, parse
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model, Shape
 
 SMALL = 2e9
 """parameters times particles of a model that is run on a CPU sooner than the meta device is ready"""

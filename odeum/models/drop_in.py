@@ -11,9 +11,9 @@ from odeum.architectures import make_stack
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import merge_masks
 from odeum.fields.base import Context, Source
+from odeum.models.settings import Shape
 from odeum.registry.spelling import label, parse
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Shape
 
 
 class Encoder(nn.Module):

@@ -16,7 +16,7 @@ from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import cross_entropy
 from odeum.kernels.linear import linear_map
 from odeum.models.base import IGNORE, check_labels, exact
-from odeum.settings.pretrained import details
+from odeum.models.pretrained import details
 
 
 class Positions(nn.Module):

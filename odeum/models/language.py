@@ -15,9 +15,9 @@ from odeum.fields.cache import Cache
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import AdaptiveEmbedding, OutputMatrix, TiedEmbedding, make_positions
+from odeum.models.pretrained import details
+from odeum.models.settings import Language
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Language
-from odeum.settings.pretrained import details
 
 
 def token_positions(ids: Tensor, attention_mask: Tensor | None, past: int = 0) -> Tensor:

@@ -16,9 +16,9 @@ from odeum.fields.feedforward import ACTIVATIONS
 from odeum.kernels.linear import linear, linear_map
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import OutputMatrix, lookup, make_positions
+from odeum.models.pretrained import details
+from odeum.models.settings import Classification, MaskedLanguage
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Classification, MaskedLanguage
-from odeum.settings.pretrained import details
 
 
 class BidirectionalModel(OdeumModel):

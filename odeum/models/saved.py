@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.roles import find, role_names
-from odeum.kinds import KINDS, kind_of_settings
-from odeum.models import OdeumModel, build
+from odeum.models.base import OdeumModel
+from odeum.models.factory import build
+from odeum.models.pretrained import pretrained_from
+from odeum.models.settings import MODEL_KINDS, Model, kind_of_settings
 from odeum.models.tensors import TensorFile, not_finite, write_tensors
 from odeum.registry.plugins import check_requirements, requirement, requirements
 from odeum.registry.spelling import from_record, parse, spell, to_record
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model
-from odeum.settings.pretrained import pretrained_from
 from odeum.storage import read_json, write_json
 
 
@@ -40,7 +40,7 @@ def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
     """The entry of a record that says which plugins it needs, if it needs any."""
     decoder, kind = getattr(settings, "decoder", None), kind_of_settings(type(settings))
     needed = [need for a in (architecture, *([parse(decoder)] if decoder else [])) for need in requirements(a)]
-    needed += [] if kind is None else requirement(KINDS, kind.name)
+    needed += [] if kind is None else requirement(MODEL_KINDS, kind.name)
     return {"plugins": needed} if needed else {}
 
 

@@ -16,9 +16,9 @@ from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_k
 from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
+from odeum.models.settings import Translation
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Translation
 
 
 class TranslationModel(OdeumModel):

@@ -12,8 +12,8 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.kernels.linear import linear_map
 from odeum.models.base import OdeumModel, Output
+from odeum.models.settings import ImageInput, Vision
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import ImageInput, Vision
 
 
 class ImageModel(OdeumModel):

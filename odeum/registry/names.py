@@ -54,6 +54,12 @@ class Registry(Mapping[str, T]):
         Arguments: the name as spelled on the command line; the item; a line about it; where the idea comes from; the
         module it is registered by (none: that of the caller); the heading it stands under.
         """
+        self.check(name, item)
+        self.entries[name] = Entry(item, about, source, module or caller(), group)
+        return item
+
+    def check(self, name: str, item: T) -> None:
+        """Raise OdeumError if the item cannot be added under that name."""
         what = f"a{'n' if self.what[0] in 'aeiou' else ''} {self.what}"
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise OdeumError(
@@ -63,8 +69,6 @@ class Registry(Mapping[str, T]):
         there = self.entries.get(name)
         if there is not None and not _same(there.item, item):
             raise OdeumError(f"there is {what} '{name}' already, from {there.module}; choose another name")
-        self.entries[name] = Entry(item, about, source, module or _caller(), group)
-        return item
 
     def groups(self) -> dict[str, list[str]]:
         """The names under their headings, both in the order of their arrival."""
@@ -93,6 +97,10 @@ class Registry(Mapping[str, T]):
         return f"{type(self).__name__}({self.what}: {', '.join(self)})"
 
 
+REGISTRIES: list[Registry[Any]] = []
+"""registries whose names a run may need; each is appended where it is made"""
+
+
 @dataclass(frozen=True)
 class Deferred:
     """What is imported when it is first called, so that its name is known without torch."""
@@ -104,9 +112,9 @@ class Deferred:
         return getattr(import_module(self.module), self.name)(*given)
 
 
-def _caller() -> str:
-    """The nearest module up the stack that does not belong to the registering itself."""
-    depth, ours = 1, ("odeum.registry.names", "odeum.registry.register", "odeum.kinds.base")
+def caller(*skipped: str) -> str:
+    """The nearest module up the stack that does not register on behalf of others, as those `skipped` do."""
+    depth, ours = 1, ("odeum.registry.names", "odeum.registry.register", *skipped)
     while (module := sys._getframe(depth).f_globals.get("__name__", "")) in ours:
         depth += 1
     return module

@@ -20,16 +20,14 @@ from types import ModuleType
 from typing import Any
 
 from odeum.errors import OdeumError, notice
-from odeum.kinds import KINDS
-from odeum.registry.names import Registry
+from odeum.registry.names import REGISTRIES, Registry
 from odeum.registry.options import options
 from odeum.registry.spelling import spell
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture, Mixed
 
 GROUP = "odeum.plugins"
 """of the entry points in a package's pyproject.toml"""
-REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS, KINDS]
-"""whose names a run may need"""
+REGISTRIES += [ARCHITECTURES, METHODS, FIELDS]
 
 _NAMED: list[str] = []
 _BROUGHT: dict[tuple[str, str], str] = {}
@@ -210,9 +208,9 @@ def requirements(architecture: Architecture) -> list[dict[str, str]]:
     return out
 
 
-def only_here(architectures: Iterable[Architecture], kind: str) -> list[str]:
+def only_here(architectures: Iterable[Architecture], kind: tuple[Registry[Any], str]) -> list[str]:
     """Which of the names that these need no other process would find: no plugin brings them, but this very program."""
-    needs = [need for architecture in architectures for need in requirements(architecture)] + requirement(KINDS, kind)
+    needs = [need for architecture in architectures for need in requirements(architecture)] + requirement(*kind)
     return list(dict.fromkeys(f"the {need['what']} '{need['name']}'" for need in needs if not _is_brought(need)))
 
 

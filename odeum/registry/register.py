@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from dataclasses import Field as DataField
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odeum.errors import OdeumError
-from odeum.kinds import KINDS, Kind
-from odeum.kinds import add_kind as add_kind
-from odeum.kinds import like as like_kind
 from odeum.registry.options import options
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
 from odeum.tableaux import Tableau
@@ -21,7 +19,8 @@ from odeum.tableaux import Tableau
 if TYPE_CHECKING:
     from odeum.fields.base import Field
     from odeum.integrators.base import Method
-    from odeum.settings.model import Shape
+    from odeum.lab.tasks.kind import Kind
+    from odeum.models.settings import Shape
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 Kept = TypeVar("Kept", bound=Architecture | type[Architecture])
@@ -93,15 +92,16 @@ def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
     >>> odeum.register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
     >>> odeum.register.kind(Kind("depth", …))
     """
-    if isinstance(name, Kind):
+    kinds = import_module("odeum.lab.tasks.kind")  # tasks belong to the lab, which is imported only where one is added
+    if not isinstance(name, str):
         if like is not None or parts:
             raise OdeumError(f"the kind '{name.name}' is whole; change it before it is registered")
-        return add_kind(name)
+        return kinds.add_kind(name)
     if like is None:
-        raise OdeumError(f"say which kind '{name}' is like, or give a whole Kind; known: {', '.join(KINDS)}")
+        raise OdeumError(f"say which kind '{name}' is like, or give a whole Kind; known: {', '.join(kinds.KINDS)}")
     if "about" not in parts and (line := _first_line(parts.get("task"))):
         parts["about"] = line
-    return add_kind(like_kind(KINDS[like], name, **parts))
+    return kinds.add_kind(kinds.like(kinds.KINDS[like], name, **parts))
 
 
 def _adding(registry: Any, name: str, make: Made | None, about: str, source: str) -> Any:

@@ -15,7 +15,7 @@ from odeum.registry.options import COUNT, NOT_NEGATIVE, Range
 if TYPE_CHECKING:
     from odeum.fields.base import Field
     from odeum.integrators.base import Method
-    from odeum.settings.model import Shape
+    from odeum.models.settings import Shape
     from odeum.tableaux import Tableau
 
 METHODS: Registry[Tableau | Callable[[], Method]] = Registry("method")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from corpus.case import Case, words
-from odeum.kinds import KINDS
+from odeum.lab.tasks import KINDS
 from odeum.lab.train.settings import Training
+from odeum.models.pretrained import NOT_OFFERED
 from odeum.registry.options import Option, options
 from odeum.settings.architecture import ARCHITECTURES
-from odeum.settings.pretrained import NOT_OFFERED
 
 OBJECT = {"compare": "digits", "train": "digits", "evaluate": "run", "predict": "run", "report": "dir"}
 OBJECT |= {"describe": "sequential", "list": "", "table": "", "export": "run out"}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from odeum.errors import choose
-from odeum.kinds import model_named
 from odeum.lab.commands.options import Parser, expand_shorthands, model_names, preset
 from odeum.lab.terminal import beneath, readable, to_json
+from odeum.models.settings import find_preset
 from odeum.registry.spelling import parse
 from odeum.settings.architecture import ARCHITECTURES
 
@@ -18,7 +18,7 @@ DESCRIPTION_FORMATS = ("text", "md", "json")
 
 def run(argv: list[str]) -> int:
     settings, argv = preset(argv)
-    settings = settings or model_named("deit_tiny")
+    settings = settings or find_preset("deit_tiny")
     parser = Parser(
         "describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}."
     )

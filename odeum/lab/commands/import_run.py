@@ -66,12 +66,15 @@ def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
 def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
     """A task that can predict: the tokens, the names of the classes, the looks of images."""
     from odeum.lab.data.pretrained_tokens import text_ends
-    from odeum.lab.tasks.classification import ClassificationTask
-    from odeum.lab.tasks.images import ImageTask
-    from odeum.lab.tasks.language import LanguageTask
-    from odeum.lab.tasks.masked import MaskedTask, Special
-    from odeum.settings.data import ClassificationData, ImageData, LanguageData, MaskedData
-    from odeum.settings.model import Classification, Language, Vision
+    from odeum.lab.tasks.classification import ClassificationData
+    from odeum.lab.tasks.classification.task import ClassificationTask
+    from odeum.lab.tasks.images import ImageData
+    from odeum.lab.tasks.images.task import ImageTask
+    from odeum.lab.tasks.language import LanguageData
+    from odeum.lab.tasks.language.task import LanguageTask
+    from odeum.lab.tasks.masked import MaskedData
+    from odeum.lab.tasks.masked.task import MaskedTask, Special
+    from odeum.models.settings import Classification, Language, Vision
     from odeum.tokens import Delimited, Framed
 
     settings: Any = found.model.settings

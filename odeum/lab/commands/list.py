@@ -9,12 +9,12 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from odeum.errors import choose
-from odeum.kinds import KINDS, MODELS, NAMED
 from odeum.lab.commands.options import Parser
+from odeum.lab.tasks import DATA_SETS, KINDS
 from odeum.lab.terminal import terminal_width
+from odeum.models.settings import PRESETS, Model
 from odeum.registry.names import Registry
 from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
-from odeum.settings.model import Model
 
 MIXED = "parallel*6+rk4*2"
 """how a stack of several architectures is spelled"""
@@ -33,11 +33,11 @@ def run(argv: list[str]) -> int:
             },
             "methods": _about(METHODS),
             "fields": _about(FIELDS),
-            "models": {name: {"kind": type(m).__name__.lower(), **asdict(m)} for name, m in MODELS.items()},
+            "models": {name: {"kind": type(m).__name__.lower(), **asdict(m)} for name, m in PRESETS.items()},
             "kinds": {
                 kind.name: {"about": kind.about, "input": kind.input, "target": kind.target} for kind in KINDS.values()
             },
-            "data": NAMED,
+            "data": DATA_SETS,
         }
         print(json.dumps(content, indent=1))
         return 0
@@ -54,9 +54,9 @@ def run(argv: list[str]) -> int:
     print()
     _print("method", list(_about(METHODS).items()), form)
     _print("field", list(_about(FIELDS).items()), form)
-    _print("model", [(name, _size(model)) for name, model in MODELS.items()], form)
+    _print("model", [(name, _size(model)) for name, model in PRESETS.items()], form)
     _print("kind of data", [(kind.name, kind.about) for kind in KINDS.values()], form)
-    _print("data", list(NAMED.items()), form)
+    _print("data", list(DATA_SETS.items()), form)
     return 0
 
 

@@ -19,9 +19,8 @@ import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS, model_named
-from odeum.settings.model import Model
-from odeum.settings.pretrained import NOT_OFFERED
+from odeum.models.pretrained import NOT_OFFERED
+from odeum.models.settings import PRESETS, Model, find_preset
 
 TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
@@ -172,7 +171,7 @@ def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:
 def preset(argv: list[str]) -> tuple[Model | None, list[str]]:
     """Take `--model NAME` out of the words."""
     name, rest = take(argv, "--model")
-    return (None if name is None else model_named(name)), rest
+    return (None if name is None else find_preset(name)), rest
 
 
 def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
@@ -213,4 +212,4 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_names() -> str:
-    return ", ".join(MODELS)
+    return ", ".join(PRESETS)

@@ -9,10 +9,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose
-from odeum.kinds import KINDS, Kind, PredictOption
 from odeum.lab.commands.answers import Printed, Tally, answers_are_seen, open_answers
 from odeum.lab.commands.options import Parser
 from odeum.lab.data.inputs import PredictInput, image_inputs, line_inputs, text_inputs, whole_file
+from odeum.lab.tasks import KINDS, Kind, PredictOption
 from odeum.lab.train.distributed.ranks import complain
 
 if TYPE_CHECKING:

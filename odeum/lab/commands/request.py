@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from odeum.errors import OdeumError, choose, notice
-from odeum.kinds import KINDS, Kind, model_named
 from odeum.lab.commands.options import Parser, asks_for_help, merge, preset, read_config, take
 from odeum.lab.data.sniffing import recognise
+from odeum.lab.tasks import KINDS, Kind
 from odeum.lab.train.distributed import ranks
 from odeum.lab.train.settings import MAY_CHANGE, Training
-from odeum.settings.model import Model
-from odeum.settings.pretrained import NOT_OFFERED
+from odeum.models.pretrained import NOT_OFFERED
+from odeum.models.settings import Model, find_preset
 from odeum.storage import slug
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     named, argv = take(argv, "--kind")
     chosen, argv = preset(argv)
     if chosen is None and isinstance(config.get("model"), str):
-        chosen = model_named(config.pop("model"))
+        chosen = find_preset(config.pop("model"))
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
     parser.add_argument("--kind", type=str, help=f"what the data is (none: recognised): {', '.join(KINDS)}")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import csv
 import itertools
-import math
-import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from odeum.errors import OdeumError
+from odeum.models.limits import available_memory
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 TABLE_SUFFIXES = {".csv", ".tsv", ".jsonl", ".json"}
@@ -127,15 +126,10 @@ def refuse_foreign(path: Path) -> None:
         _refuse(path, file.read(LOOK))
 
 
-def memory_here() -> float:
-    """Bytes of memory that the machine has; infinite where it does not say."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
-
-
 def read_whole(path: Path) -> bytes:
     """A whole regular file, unless it is larger than the memory."""
     size = regular(path).stat().st_size
-    memory = memory_here()
+    memory = available_memory()
     if 3 * size > memory:  # the bytes, the text, and what is made of it
         raise OdeumError(f"'{path}' has {size / 1e9:.3g} GB, too much for the {memory / 1e9:.3g} GB of memory here")
     with _opened(path) as file:

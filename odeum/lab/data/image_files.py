@@ -11,11 +11,12 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from odeum.errors import OdeumError
-from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below, half_characters, memory_here, regular
+from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below, half_characters, regular
 from odeum.lab.data.image_labels import labelled_groups
 from odeum.lab.data.pictures import ImageSplit, Pictures, cut_images
 from odeum.lab.data.split_names import SPLITS, whole_name
 from odeum.lab.data.splits import hold_out
+from odeum.models.limits import available_memory
 from odeum.models.pixels import Fit, squared
 
 TURNED = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
@@ -206,7 +207,7 @@ def load_readable(
 ) -> tuple[Tensor, list[int]]:
     """The same, and which of the files they are; the others are added to `lost`, if there is such a list."""
     need = len(files) * channels * size * size
-    memory = memory_here()
+    memory = available_memory()
     if 2 * need > memory:
         raise OdeumError(
             f"{len(files):,} images of {size}×{size} take {need / 1e9:.3g} GB, too much for the {memory / 1e9:.3g} GB "

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odeum.errors import OdeumError
+from odeum.lab.data.archive_limits import UnpackedSize
 from odeum.lab.data.unpacking import lines_within, open_zip
-from odeum.settings.limits import Unpacked
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
 _PARQUET = b"PAR1"
@@ -45,9 +45,9 @@ def unpack_parquet(path: Path, out: Path) -> None:
         with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             _check_columns(path, file.schema_arrow)
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-            Unpacked(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
+            UnpackedSize(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
             lines = _lines(file.iter_batches(batch_size=ROWS_AT_ONCE))
-            lines_within(lines, out / f"{path.stem}.jsonl", Unpacked(path))
+            lines_within(lines, out / f"{path.stem}.jsonl", UnpackedSize(path))
     except arrow.ArrowException as error:
         raise OdeumError(f"'{path}' is a Parquet table that cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -66,7 +66,7 @@ def unpack_saved_dataset(path: Path, out: Path) -> None:
         name = split.name if len(splits) > 1 or path != split else "rows"
         target = out / f"{'valid' if name == 'validation' else name}.jsonl"
         try:
-            lines_within(_lines(_batches(arrow, files), named), target, Unpacked(*files))
+            lines_within(_lines(_batches(arrow, files), named), target, UnpackedSize(*files))
         except arrow.ArrowException as error:
             raise OdeumError(f"'{split}' cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -139,7 +139,7 @@ def unpack_array_folder(path: Path, out: Path) -> None:
 def _write_images(path: Path, files: dict[str, ArrayFile], out: Path) -> None:
     from PIL import Image
 
-    room, found = Unpacked(path), _pairs(list(files))
+    room, found = UnpackedSize(path), _pairs(list(files))
     if not found:
         raise OdeumError(
             f"'{path}' holds the arrays {', '.join([*files][:8])}; expected images and labels: x_train, y_train"
@@ -169,7 +169,7 @@ def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
     return out
 
 
-def _array(array: ArrayFile, name: str, path: Path, room: Unpacked) -> np.ndarray:
+def _array(array: ArrayFile, name: str, path: Path, room: UnpackedSize) -> np.ndarray:
     """An array whose header was looked at before memory is taken for what it claims; never a pickle."""
     with array.open() as file:
         version = np.lib.format.read_magic(file)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odeum.errors import OdeumError, choose
-from odeum.kinds import KINDS, NAMED
 from odeum.lab.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, files_below, refuse_foreign, regular
 from odeum.lab.data.split_names import split_name
 from odeum.lab.data.unpacking import plain_files
+from odeum.lab.tasks.kind import DATA_SETS, KINDS
 
 MOST_FILES = 5000  # files of a folder that are looked at
 LONGEST_LINE = 1 << 20  # characters of a line that are looked at
@@ -55,8 +55,8 @@ class Sniffed:
 
 def recognise(data: str | Path, *more: str | Path) -> str:
     """The kind of a named set, or of the files at a path, by what they hold: the newest kind that claims them."""
-    if not more and str(data) in NAMED:
-        return NAMED[str(data)]
+    if not more and str(data) in DATA_SETS:
+        return DATA_SETS[str(data)]
     found = sniff(data, *more)
     if len(found.paths) > 1:
         _refuse_mixture(found)
@@ -86,7 +86,7 @@ def existing(item: str | Path) -> Path:
         raise OdeumError(f"'{word}' is a link to '{os.readlink(path)}', which is not there")
     if os.sep in word or "." in word:
         raise OdeumError(f"there is no file or folder '{word}'{_namesake(path)}")
-    choose(word, NAMED, "data set or path")
+    choose(word, DATA_SETS, "data set or path")
     raise OdeumError(f"'{word}' is a named set and stands alone; the others should be files")
 
 

@@ -12,7 +12,7 @@ from odeum.lab.data.files import TABLE_SUFFIXES, entries, read_lines, read_text
 from odeum.lab.data.homes import homes, locate
 from odeum.lab.data.split_names import split_name
 from odeum.lab.data.table_files import Columns, Table, Understood, choose_columns, open_table
-from odeum.settings.data import ClassificationData
+from odeum.lab.tasks.classification import ClassificationData
 
 Rows = list[tuple[str, str]]  # text, label
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from odeum.errors import OdeumError, call
+from odeum.lab.data.archive_limits import UnpackedSize
 from odeum.lab.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, regular
 from odeum.lab.data.homes import cache
-from odeum.settings.limits import Unpacked
 
 CHUNK = 1 << 20
 _ZIP = b"PK\x03\x04"
@@ -89,7 +89,7 @@ def _inside(home: Path) -> Path:
     return _inside(found[0]) if len(found) == 1 and found[0].is_dir() else found[0] if len(found) == 1 else home
 
 
-def _copy(source: BinaryIO, target: Path, room: Unpacked) -> None:
+def _copy(source: BinaryIO, target: Path, room: UnpackedSize) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "wb") as out:
         while chunk := source.read(CHUNK):
@@ -112,7 +112,7 @@ def _is_gzip(path: Path) -> bool:
 
 def _gunzip(path: Path, out: Path) -> None:
     with gzip.open(regular(path)) as source:
-        _copy(source, out / path.stem, Unpacked(path))  # ty: ignore[invalid-argument-type]
+        _copy(source, out / path.stem, UnpackedSize(path))  # ty: ignore[invalid-argument-type]
 
 
 # ZIP
@@ -141,7 +141,7 @@ def open_zip(path: Path) -> zipfile.ZipFile:
 
 
 def _unzip(path: Path, out: Path) -> None:
-    room = Unpacked(path)
+    room = UnpackedSize(path)
     with open_zip(path) as archive:
         room.count(len(archive.infolist()))
         names: set[str] = set()
@@ -229,7 +229,7 @@ PACKED_FORMS: tuple[Form, ...] = (
 """how each is known, unpacked and named"""
 
 
-def lines_within(lines: Iterator[str], path: Path, room: Unpacked) -> None:
+def lines_within(lines: Iterator[str], path: Path, room: UnpackedSize) -> None:
     """Write lines, and count them."""
     with open(path, "w", encoding="utf-8") as out:
         for line in lines:

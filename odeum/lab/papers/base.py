@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from odeum.errors import OdeumError, choose
-from odeum.kinds import NAMED
 from odeum.lab.study.metric import Margin, Metric, metric_named
 from odeum.lab.study.seeds import Seeds
+from odeum.lab.tasks import DATA_SETS
 from odeum.lab.train.settings import Training
 from odeum.lab.train.spec import RunSpec
+from odeum.models.settings import Model
 from odeum.registry.spelling import parse
-from odeum.settings.model import Model
 
 SCALES = ("laptop", "paper")
 THREE_LOOKS = Seeds(12, auto=True)
@@ -183,7 +183,7 @@ class PaperTable:
             model = replace(model, hidden=round(row.feedforward * (model.hidden or 4 * model.width)))
         return RunSpec(
             source=(setting.data,),
-            kind=NAMED[setting.data],
+            kind=DATA_SETS[setting.data],
             options=setting.options,
             model=replace(model, **row.model),
             architecture=parse(row.architecture),

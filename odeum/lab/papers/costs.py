@@ -15,7 +15,7 @@ from odeum.lab.study.prose import count, duration
 from odeum.lab.train.spec import RunSpec
 from odeum.models import OdeumModel, build
 from odeum.models.description import describe
-from odeum.settings.model import Translation
+from odeum.models.settings import Translation
 
 FLOPS_A_MAC = 2.0
 EXAMPLES_AT_ONCE = 16

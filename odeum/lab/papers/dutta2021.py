@@ -12,7 +12,7 @@ from odeum.lab.papers.base import Claim, CostClaim, PaperTable, Setting, TableRo
 from odeum.lab.papers.zhong2022_scales import PAIR_SCALES
 from odeum.lab.study.metric import POINT, Margin
 from odeum.lab.train.settings import Training
-from odeum.settings.model import Classification, Translation
+from odeum.models.settings import Classification, Translation
 
 VARIANTS = {
     "full-1": "transevolve:full-1",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from odeum.lab.papers.base import Setting
 from odeum.lab.train.settings import Training
-from odeum.settings.model import Language, Translation, Vision
+from odeum.models.settings import Language, Translation, Vision
 
 SMALL_IMAGES = Setting(
     data="cifar100-coarse",

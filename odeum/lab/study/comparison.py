@@ -20,16 +20,16 @@ from odeum.lab.study.matching import paces, recipes, sized_run
 from odeum.lab.study.metric import metric_named
 from odeum.lab.study.plan import Plan, check_plan, forget, make_plan
 from odeum.lab.study.seeds import Decision, Seeds, decide, going
-from odeum.lab.tasks import Task
+from odeum.lab.tasks import KINDS, Task
 from odeum.lab.train.distributed import ranks
 from odeum.lab.train.distributed.ranks import is_main
 from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.job import Job, refuse_another
 from odeum.lab.train.settings import Training
+from odeum.models.settings import Model
 from odeum.registry.plugins import only_here
 from odeum.registry.spelling import spell
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model
 from odeum.storage import alone_in, make_directory
 
 
@@ -142,7 +142,7 @@ def foresee(job: Comparison) -> Forecast:
 
 def _where_names_are_known(job: Comparison) -> Comparison:
     """Names that only this program registered are unknown to other processes: then the runs stay in this one."""
-    hidden = only_here(job.architectures, job.task.kind)
+    hidden = only_here(job.architectures, (KINDS, job.task.kind))
     if not hidden or (job.jobs == "1" and job.on is None) or ranks.size() > 1:
         return job
     known = f"{hidden[0]} is registered in this process alone, where other processes do not find it"

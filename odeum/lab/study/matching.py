@@ -12,8 +12,8 @@ from odeum.lab.train.distributed.world import join
 from odeum.lab.train.job import Job, facts_of, macs_per_step
 from odeum.lab.train.settings import Training, seconds_of
 from odeum.models.description import describe
+from odeum.models.settings import Model
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model
 from odeum.storage import slug
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from odeum.lab.study.pace import Pace
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.job import Job, facts_of, first_model, plan_run
 from odeum.lab.train.memory import memory_now, peak_memory, reset_peak_memory
-from odeum.settings.limits import machine_memory
+from odeum.models.limits import available_memory
 
 WARM_UP = 2
 """steps that are not counted: the first ones allocate"""
@@ -97,7 +97,7 @@ class _Turns:
         if len(names) == 1 or self.world.device.type == "cuda":
             return True
         facts = (facts_of(self.jobs[name]) for name in names)
-        return sum(BYTES_A_PARAMETER * each["parameters"] for each in facts) <= machine_memory() / 2
+        return sum(BYTES_A_PARAMETER * each["parameters"] for each in facts) <= available_memory() / 2
 
     def _interleaved(self, names: Sequence[str]) -> dict[str, list[float]]:
         device, empty = self.world.device, memory_now(self.world.device)

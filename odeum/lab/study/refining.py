@@ -16,8 +16,8 @@ from odeum.integrators import FixedSteps
 from odeum.lab.study.statistics import summarise, t_quantile
 from odeum.lab.tasks import Task
 from odeum.models.base import OdeumModel
+from odeum.models.settings import Model
 from odeum.settings.architecture import Architecture, Layered, Stepped
-from odeum.settings.model import Model
 
 METHOD_NAMES = ("lie-trotter", "strang", "strang-midpoint", "euler", "midpoint", "heun", "rk4")
 """what is tried, beside the model's own"""

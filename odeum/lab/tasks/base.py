@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from odeum.decode.common import Evaluation
 from odeum.errors import OdeumError, choose
-from odeum.kinds import NAMED, kind_of_task
 from odeum.lab.data.table_files import Columns
 from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.tasks.kind import DATA_SETS, Data, kind_of_task
 from odeum.lab.train.settings import Training
-from odeum.settings.data import Data
-from odeum.settings.model import Model
+from odeum.models.settings import Model
 from odeum.storage import checksum, make_directory, write_bytes, write_json
 
 Batch = dict[str, Tensor]
@@ -46,7 +45,7 @@ class Task(ABC):
         self.name = name
         self.options = options
         # absolute, so that a run finds its data again from any folder
-        self.source = tuple(s if s in NAMED else str(Path(s).expanduser().resolve()) for s in source)
+        self.source = tuple(s if s in DATA_SETS else str(Path(s).expanduser().resolve()) for s in source)
         self.notes: tuple[str, ...] = ()  # what a reader of the results should know
 
     @classmethod

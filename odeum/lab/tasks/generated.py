@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.kinds import NAMED, kind_of_task
 from odeum.lab.data.split_names import SPLITS
 from odeum.lab.data.tables import Rows
-from odeum.lab.tasks.classification import ClassificationTask, numbered
+from odeum.lab.tasks.classification.task import ClassificationTask, numbered
+from odeum.lab.tasks.kind import DATA_SETS, kind_of_task
 from odeum.tokens import PAD, UNKNOWN, Listed
 
 
@@ -39,7 +39,7 @@ class GeneratedTask(ClassificationTask):
     def refuse_files(cls, data: str | Path, *more: str | Path) -> None:
         """What is generated has a name and reads nothing."""
         kind = kind_of_task(cls)
-        if more or NAMED.get(str(data)) != kind.name:
+        if more or DATA_SETS.get(str(data)) != kind.name:
             wrong = more[0] if more else data
             raise OdeumError(
                 f"{kind.name} data is generated, not read from '{wrong}'; say {' or '.join(kind.sets)} alone"

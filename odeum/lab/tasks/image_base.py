@@ -16,9 +16,9 @@ from odeum.lab.data import augment, pictures
 from odeum.lab.data.image_inputs import image_input, refuse_one_picture
 from odeum.lab.data.splits import mixed
 from odeum.lab.tasks.base import Batch, Task, evaluating, even_batches, generator
-from odeum.settings.data import ImageData
-from odeum.settings.limits import check_images
-from odeum.settings.model import ImageInput, Model
+from odeum.lab.tasks.images import ImageData
+from odeum.models.limits import SWITCH, available_memory, limits_off, memory_size
+from odeum.models.settings import ImageInput, Model
 
 IMAGES_AT_ONCE = 256  # images of an evaluation at once
 
@@ -135,3 +135,13 @@ def one_folder(more: Sequence[str | Path], size: int | None) -> None:
         raise OdeumError(f"size of the images should be at least 4, not {size}")
     if size is not None:
         check_images(size)
+
+
+def check_images(size: int, channels: int = 3, batch: int = 64) -> None:
+    """Raise OdeumError, before images are read, if a batch of them does not fit into memory."""
+    needed, available = 4.0 * size * size * channels * batch, available_memory()
+    if needed > available and not limits_off():
+        raise OdeumError(
+            f"--data.size {size}: a batch of {batch} images takes about {memory_size(needed)}, and there are "
+            f"{memory_size(available)} here; give a smaller one, or insist by {SWITCH}=off"
+        )

@@ -13,12 +13,13 @@ from odeum.architectures import make_method
 from odeum.errors import OdeumError, choose
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
-from odeum.kinds import KINDS
-from odeum.lab.tasks import Task, load_task, reopen_task
+from odeum.lab.tasks.base import Task
 from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.tasks.kind import KINDS
+from odeum.lab.tasks.opening import load_task, reopen_task
 from odeum.looping import set_repeats
+from odeum.models.limits import check_steps
 from odeum.models.saved import load_model
-from odeum.settings.limits import check_steps
 from odeum.storage import read_json, remark_unsealed
 
 

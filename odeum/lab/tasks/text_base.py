@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from odeum.lab.data.ragged import Ragged, by_count, cut_by_tokens
 from odeum.lab.data.splits import mixed, shuffled
 from odeum.lab.tasks.base import Batch, Task, evaluating, generator, move
-from odeum.settings.data import ClassificationData, Data
+from odeum.lab.tasks.classification import ClassificationData
+from odeum.lab.tasks.kind import Data
 from odeum.tokens import PAD, UNKNOWN, Bpe, Bytes, Listed, Tokens
 
 LENGTH, BYTES_LENGTH = 256, 1024  # where a text is cut, unless the option says otherwise

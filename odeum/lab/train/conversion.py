@@ -16,9 +16,9 @@ from odeum.flow import Flow, Stack
 from odeum.models import assemble
 from odeum.models.base import OdeumModel
 from odeum.models.description import describe
+from odeum.models.limits import available_memory, check_memory
 from odeum.registry.spelling import spell
 from odeum.settings.architecture import Architecture
-from odeum.settings.limits import check_memory, machine_memory
 
 LAYER = re.compile(r"(stack|encoder|decoder)\.layers\.(\d+)\.(.+)")
 KNOT = re.compile(r"(.*?)knots\.(\d+)\.(.+)")
@@ -46,7 +46,7 @@ def convert(source: OdeumModel, architecture: Architecture, choice: str = "mean"
     """
     choose(choice, CHOICES, "choice of layers")
     needed = 4.0 * describe(architecture, source.settings, detail=False)["parameters"]
-    check_memory(needed, machine_memory(), source.settings, f"a model of {spell(architecture)}")
+    check_memory(needed, available_memory(), source.settings, f"a model of {spell(architecture)}")
     target = assemble(architecture, source.settings)
     assert isinstance(target, OdeumModel)
     theirs = {name: value.detach() for name, value in by_role(source).items()}

@@ -20,10 +20,10 @@ from odeum.lab.train.settings import MAY_CHANGE, Training
 from odeum.lab.train.spec import RunSpec
 from odeum.models import OdeumModel, build
 from odeum.models.description import describe
+from odeum.models.limits import available_memory, check_memory
+from odeum.models.settings import Model
 from odeum.registry.plugins import check_requirements
 from odeum.settings.architecture import Architecture
-from odeum.settings.limits import check_memory, machine_memory
-from odeum.settings.model import Model
 from odeum.storage import remark_unsealed, sweep
 
 THREADS = torch.get_num_threads()
@@ -110,7 +110,7 @@ def _check_memory(job: Job, world: World, parameters: int) -> None:
     side, channels = getattr(job.model, "image_size", 0), getattr(job.model, "channels", 0)
     images = 4.0 * job.training.batch_size * channels * side * side
     cuda = world.device.type == "cuda"
-    there = float(torch.cuda.mem_get_info(world.device)[1]) if cuda else machine_memory()
+    there = float(torch.cuda.mem_get_info(world.device)[1]) if cuda else available_memory()
     check_memory(4.0 * parameters * copies / shared + images, there, job.model, "training this model")
 
 

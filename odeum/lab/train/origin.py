@@ -18,9 +18,9 @@ from odeum.lab.train.spec import recorded
 from odeum.models.base import OdeumModel
 from odeum.models.description import describe
 from odeum.models.saved import load_model, plugins_of, save_model
+from odeum.models.settings import Model
 from odeum.registry.spelling import spell, to_record
 from odeum.settings.architecture import Architecture
-from odeum.settings.model import Model
 from odeum.storage import make_directory
 
 HEADS = ("head.", "output.", "bias")

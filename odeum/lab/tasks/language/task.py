@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS, NAMED
 from odeum.lab.data import corpora
 from odeum.lab.data.splits import refuse_fold
 from odeum.lab.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, move, perplexity
 from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.tasks.kind import DATA_SETS, SHORTEST_WINDOW, Data
+from odeum.lab.tasks.language import LanguageData
 from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
 from odeum.models.language import LanguageModel
-from odeum.settings.data import SHORTEST_WINDOW, Data, LanguageData
-from odeum.settings.model import Language
+from odeum.models.settings import PRESETS, Language
 from odeum.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
@@ -65,7 +65,7 @@ class LanguageTask(Task):
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: LanguageData, like: Any = None) -> LanguageTask:
-        known = str(data) in NAMED
+        known = str(data) in DATA_SETS
         paths = [Path(p).expanduser() for p in (data, *more)]
         if known:
             refuse_fold(options.fold)
@@ -109,7 +109,7 @@ class LanguageTask(Task):
         return {"vocabulary": self.tokens.size, "length": self.length}
 
     def model(self) -> Language:
-        base = MODELS["language_small"]
+        base = PRESETS["language_small"]
         assert isinstance(base, Language)
         embedding = "adaptive" if self.tokens.size > ADAPTIVE_FROM else "tied"
         return dataclasses.replace(base, embedding=embedding, **self.facts())

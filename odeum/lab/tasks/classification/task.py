@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS, NAMED
 from odeum.lab.data import tables
 from odeum.lab.data.split_names import SPLITS
 from odeum.lab.data.splits import hold_out, stratified
 from odeum.lab.tasks.classes import Classes, top_classes
+from odeum.lab.tasks.classification import ClassificationData
+from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
 from odeum.lab.train.settings import Training
-from odeum.settings.data import ClassificationData, Data
-from odeum.settings.model import Classification
+from odeum.models.settings import PRESETS, Classification
 from odeum.tokens import Tokens, load_tokens
 
 # sized for a laptop: a few minutes a run
@@ -56,7 +56,7 @@ class ClassificationTask(Classes, TextTask):
     def open(
         cls, data: str | Path, *more: str | Path, options: ClassificationData, like: Any = None
     ) -> ClassificationTask:
-        known = str(data) in NAMED
+        known = str(data) in DATA_SETS
         paths = [Path(p).expanduser() for p in (data, *more)]
         found = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
         if data == "imdb-bytes" and options.tokens == "auto":
@@ -80,7 +80,7 @@ class ClassificationTask(Classes, TextTask):
         return {**super().facts(), "classes": len(self.classes)}
 
     def model(self) -> Classification:
-        base = MODELS["classification_small"]
+        base = PRESETS["classification_small"]
         assert isinstance(base, Classification)
         return dataclasses.replace(base, **self.facts())
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS, NAMED
 from odeum.lab.data import augment, image_files, pictures
 from odeum.lab.tasks.base import Batch
 from odeum.lab.tasks.classes import Classes, top_classes
 from odeum.lab.tasks.image_base import PictureTask, one_folder, statistics
+from odeum.lab.tasks.images import ImageData
+from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.train.settings import Training
-from odeum.settings.data import Data, ImageData
-from odeum.settings.model import Vision
+from odeum.models.settings import PRESETS, Vision
 
 # sized for a laptop: digits in about 15 seconds a run, CIFAR-100 in about 20 minutes
 RECIPES: dict[str, Training] = {
@@ -56,7 +56,7 @@ class ImageTask(Classes, PictureTask):
         if like is not None:
             options = dataclasses.replace(options, size=like.size, fit=like.options.fit)
         one_folder(more, options.size)
-        known = str(data) in NAMED
+        known = str(data) in DATA_SETS
         folder = Path(data).expanduser()
         if known:
             found = pictures.named_images(str(data), options.fold)
@@ -76,7 +76,7 @@ class ImageTask(Classes, PictureTask):
         return {**super().facts(), "classes": len(self.classes)}
 
     def model(self) -> Vision:
-        base = MODELS["vit_8" if self.size <= 12 else "vit_32"]
+        base = PRESETS["vit_8" if self.size <= 12 else "vit_32"]
         assert isinstance(base, Vision)
         return self.sized(base)
 

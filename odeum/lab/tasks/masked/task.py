@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS
 from odeum.lab.data import corpora
 from odeum.lab.data.ragged import Ragged, by_count, cut_by_tokens
 from odeum.lab.data.splits import shuffled
 from odeum.lab.tasks.base import Batch, Task, evaluating, generator, move, perplexity
 from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.tasks.kind import Data
+from odeum.lab.tasks.masked import MaskedData
 from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
-from odeum.settings.data import Data, MaskedData
-from odeum.settings.model import MaskedLanguage
+from odeum.models.settings import PRESETS, MaskedLanguage
 from odeum.tokens import PAD, UNKNOWN, Bpe, Listed, Tokens, load_tokens
 
 RECIPES = {"other": Training(epochs=20, batch_size=32, learning_rate=1e-3, weight_decay=0.05)}
@@ -114,7 +114,7 @@ class MaskedTask(Task):
         return {"vocabulary": self.tokens.size, "length": self.length}
 
     def model(self) -> MaskedLanguage:
-        base = MODELS["masked_small"]
+        base = PRESETS["masked_small"]
         assert isinstance(base, MaskedLanguage)
         return dataclasses.replace(base, **self.facts())
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from odeum.errors import OdeumError
 from odeum.lab.data.homes import cache, write_atomically
-from odeum.settings.data import ListOpsData
+from odeum.lab.tasks.listops import ListOpsData
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,

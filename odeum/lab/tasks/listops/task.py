@@ -6,11 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from odeum.lab.data import listops
 from odeum.lab.data.tables import Rows
-from odeum.lab.tasks.classification import numbered
+from odeum.lab.tasks.classification.task import numbered
 from odeum.lab.tasks.generated import GeneratedTask
-from odeum.settings.data import ListOpsData
+from odeum.lab.tasks.listops import ListOpsData, expressions
 from odeum.tokens import PAD, UNKNOWN, Listed
 
 
@@ -19,16 +18,15 @@ class ListOpsTask(GeneratedTask):
 
     @classmethod
     def generate(cls, options: ListOpsData) -> dict[str, Rows]:
-        return {
-            part: [(text, str(value)) for text, value in rows] for part, rows in listops.load_listops(options).items()
-        }
+        parts = expressions.load_listops(options)
+        return {part: [(text, str(value)) for text, value in rows] for part, rows in parts.items()}
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: Any, like: Any = None) -> ListOpsTask:
         """As any generated task, but with all symbols, classes and room for the longest, whether they occur or not."""
         cls.refuse_files(data, *more)
         sizes = dataclasses.replace(options, min_length=500, max_length=2000, count=96_000) if options.long else options
-        tokens = Listed("symbols", [PAD, UNKNOWN, *listops.SYMBOLS])
+        tokens = Listed("symbols", [PAD, UNKNOWN, *expressions.SYMBOLS])
         classes = [str(i) for i in range(10)]
         rows = cls.generate(sizes)
         parts = {k: numbered(part, tokens, classes, sizes.max_length) for k, part in rows.items()}

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.kinds import MODELS
-from odeum.kinds.regression import ImageRegression, ImageRegressionData, Regression, RegressionData
 from odeum.lab.data import image_files, numbers, tables
 from odeum.lab.data.splits import hold_out, shuffled
 from odeum.lab.tasks.base import Batch, Task
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.image_base import PictureTask, one_folder, statistics
+from odeum.lab.tasks.kind import Data
+from odeum.lab.tasks.regression import ImageRegressionData, RegressionData
 from odeum.lab.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
 from odeum.lab.train.settings import Training
-from odeum.settings.data import Data
+from odeum.models.settings import PRESETS, ImageRegression, Regression
 from odeum.tokens import Tokens, load_tokens
 
 TEXT_RECIPE = Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05)
@@ -151,7 +151,7 @@ class RegressionTask(NumberTask, TextTask):
         return task
 
     def model(self) -> Regression:
-        base = MODELS["regression_small"]
+        base = PRESETS["regression_small"]
         assert isinstance(base, Regression)
         return dataclasses.replace(base, **self.facts())
 
@@ -202,7 +202,7 @@ class ImageRegressionTask(NumberTask, PictureTask):
         return task
 
     def model(self) -> ImageRegression:
-        base = MODELS["image_regression_8" if self.size <= 12 else "image_regression_32"]
+        base = PRESETS["image_regression_8" if self.size <= 12 else "image_regression_32"]
         assert isinstance(base, ImageRegression)
         return self.sized(base)
 

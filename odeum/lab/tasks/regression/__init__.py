@@ -1,13 +1,15 @@
-"""Texts or images with a number each."""
+"""Texts or images with one number each: two kinds that share their metrics and units."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from odeum.kinds.base import Kind
-from odeum.settings.data import ClassificationData, ImageData
-from odeum.settings.model import ImageInput, TextInput
+from odeum.lab.tasks.classification import ClassificationData
+from odeum.lab.tasks.images import ImageData
+from odeum.lab.tasks.kind import Kind
+from odeum.models.settings import IMAGE_REGRESSION as IMAGE_REGRESSION_MODEL
+from odeum.models.settings import REGRESSION as REGRESSION_MODEL
 
 
 @dataclass(frozen=True)
@@ -28,27 +30,15 @@ class ImageRegressionData(ImageData):
     """column of the number in labels.csv (none: recognised)"""
 
 
-@dataclass(frozen=True)
-class Regression(TextInput):
-    """A sequence and its number."""
-
-
-@dataclass(frozen=True)
-class ImageRegression(ImageInput):
-    """An image and its number."""
-
-
 REGRESSION = Kind(
     name="regression",
     about="texts, one number each",
     input="text",
     target="number",
     options=RegressionData,
-    settings=Regression,
-    model="odeum.models.regression:RegressionModel",
-    task="odeum.lab.tasks.regression:RegressionTask",
+    model=REGRESSION_MODEL,
+    task="odeum.lab.tasks.regression.task:RegressionTask",
     decided=("vocabulary", "length"),
-    presets={"regression_small": Regression(width=64, heads=4, depth=4, activation="relu")},
     recognises="odeum.lab.data.numbers:holds_numbered_texts",
 )
 
@@ -58,17 +48,8 @@ IMAGE_REGRESSION = Kind(
     input="image",
     target="number",
     options=ImageRegressionData,
-    settings=ImageRegression,
-    model="odeum.models.regression:ImageRegressionModel",
-    task="odeum.lab.tasks.regression:ImageRegressionTask",
+    model=IMAGE_REGRESSION_MODEL,
+    task="odeum.lab.tasks.regression.task:ImageRegressionTask",
     decided=("image_size", "channels"),
-    presets={
-        "image_regression_32": ImageRegression(
-            width=96, heads=3, depth=6, image_size=32, patch_size=4, pooling="mean", stem="convolution"
-        ),
-        "image_regression_8": ImageRegression(
-            width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, pooling="mean"
-        ),
-    },
     recognises="odeum.lab.data.numbers:holds_numbered_images",
 )

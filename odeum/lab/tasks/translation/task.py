@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, notice
-from odeum.kinds import MODELS, NAMED
 from odeum.lab.data import pairs
 from odeum.lab.data.ragged import Ragged, by_tokens, cut_by_tokens
 from odeum.lab.data.splits import refuse_fold
 from odeum.lab.data.table_files import Columns
 from odeum.lab.tasks.base import Batch, Task, evaluating, generator, move, perplexity
 from odeum.lab.tasks.evidence import Evidence
+from odeum.lab.tasks.kind import DATA_SETS, Data
+from odeum.lab.tasks.translation import TranslationData
 from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
-from odeum.settings.data import Data, TranslationData
-from odeum.settings.model import Model, Translation
+from odeum.models.settings import PRESETS, Model, Translation
 from odeum.tokens import Bpe, Tokens, load_tokens
 
 # sized for a laptop: Multi30k above 20 BLEU in 20 minutes
@@ -74,7 +74,7 @@ class TranslationTask(Task):
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
-        known = str(data) in NAMED
+        known = str(data) in DATA_SETS
         paths = [Path(p).expanduser() for p in (data, *more)]
         if known:
             refuse_fold(options.fold)
@@ -116,7 +116,7 @@ class TranslationTask(Task):
         return {"vocabulary": self.tokens.size, "length": self.length}
 
     def model(self) -> Translation:
-        base = MODELS["translation_small"]
+        base = PRESETS["translation_small"]
         assert isinstance(base, Translation)
         return dataclasses.replace(base, depth=3, dropout=0.1, **self.facts())
 

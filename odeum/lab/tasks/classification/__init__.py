@@ -1,0 +1,49 @@
+"""Texts with one class each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from odeum.lab.tasks.kind import BYTES, TOP, Kind, at_least
+from odeum.models.settings import CLASSIFICATION as CLASSIFICATION_MODEL
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """Texts, one class each."""
+
+    tokens: Literal["auto", "words", "bpe", "bytes"] = "auto"
+    """what a token is (auto: words)"""
+    vocabulary: int = 20_000
+    """most tokens told apart"""
+    length: int | None = None
+    """tokens at which a text is cut (none: 256; bytes: 1024)"""
+    text_column: str | None = None
+    """column of the text, or several joined by + (none: recognised)"""
+    label_column: str | None = None
+    """column of the class (none: recognised)"""
+    test_examples: int | None = None
+    """how many of the test examples are used, always the same (none: all; imdb-bytes: 5000)"""
+    fold: int = field(default=0, repr=False)
+    """of data without a test part of its own: another number holds other examples out"""
+    encoding: str | None = field(default=None, repr=False)
+    """of the files, such as latin-1 (none: UTF-8)"""
+
+    def __post_init__(self) -> None:
+        at_least(1 + BYTES if self.tokens == "bpe" else 4, self.vocabulary, f"vocabulary of {self.tokens}")
+
+
+CLASSIFICATION = Kind(
+    name="classification",
+    about="texts, one class each",
+    input="text",
+    target="class",
+    options=ClassificationData,
+    model=CLASSIFICATION_MODEL,
+    task="odeum.lab.tasks.classification.task:ClassificationTask",
+    decided=("classes", "vocabulary", "length"),
+    sets=("imdb", "imdb-bytes", "ag_news"),
+    predict_options=(TOP,),
+    recognises="odeum.lab.data.sniffing:holds_labelled_texts",
+)

@@ -1,0 +1,41 @@
+"""Images with one class each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from odeum.lab.tasks.kind import TOP, Kind
+from odeum.models.settings import VISION
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Pictures, one class each."""
+
+    augment: Literal["none", "light", "deit"] = "light"
+    """light: shifted crops and flips (digits: small turns and moves); deit: also RandAugment, mixup, cutmix, erasing"""
+    size: int | None = None
+    """height and width given to the model (none: the pictures' own, at most 64)"""
+    # what it does is in the pixels, by which runs are told apart, so it is no part of the name of the options
+    fit: Literal["crop", "squash"] = field(default="crop", repr=False)
+    """of images that are not square: crop (the middle square) or squash (all of it, deformed)"""
+    fold: int = field(default=0, repr=False)
+    """of data without a test part of its own: another number holds other examples out"""
+    strict: bool = field(default=False, repr=False)
+    """refuse images that cannot be read, instead of leaving them out"""
+
+
+IMAGES = Kind(
+    name="images",
+    about="images, one class each",
+    input="image",
+    target="class",
+    options=ImageData,
+    model=VISION,
+    task="odeum.lab.tasks.images.task:ImageTask",
+    decided=("classes", "image_size", "channels"),
+    sets=("digits", "cifar10", "cifar100", "cifar100-coarse", "fashion-mnist"),
+    predict_options=(TOP,),
+    recognises="odeum.lab.data.sniffing:holds_images",
+)

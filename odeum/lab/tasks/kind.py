@@ -1,0 +1,146 @@
+"""What a kind of task is: options, model, task class and recognition of files in one declaration; no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import Field, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+
+from odeum.errors import OdeumError, choose
+from odeum.models.settings import MODEL_KINDS, Model, ModelKind, Reference, add_model_kind, resolve
+from odeum.registry.names import REGISTRIES, Registry, caller
+
+if TYPE_CHECKING:
+    from odeum.lab.data.sniffing import Sniffed
+    from odeum.lab.tasks.base import Task
+    from odeum.models.base import OdeumModel
+
+
+class Data(Protocol):
+    """The options of a kind of data: any frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    """what makes it one"""
+
+
+SHORTEST_WINDOW = 8
+"""fewest tokens in a window"""
+BYTES = 256
+"""tokens that every byte-level BPE has"""
+
+
+def at_least(least: int, value: int | None, what: str, unit: str = "") -> None:
+    """Raise OdeumError if an option is below its smallest value."""
+    if value is not None and value < least:
+        raise OdeumError(f"{what} should be at least {least}{unit}, not {value}")
+
+
+class PredictOption(NamedTuple):
+    """An option of `odeum predict`."""
+
+    name: str
+    type: type
+    about: str
+    default: Any = None
+    """of the command line (none: the task's own)"""
+    repeated: bool = False
+    """whether it may be given several times, for a list"""
+
+
+TOP = PredictOption("top", int, "classes shown (none: 3)", 3)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of task: an input with a target. Declared without torch; classes are imported when a task is opened."""
+
+    name: str
+    """the word of `--kind`"""
+    about: str
+    """one line for `odeum list`"""
+    input: Literal["image", "text", "pair of texts"]
+    """what an example is; decides what `predict` reads: image files, or lines of text"""
+    target: Literal["class", "number", "next token", "hidden token", "translation"]
+    """what is predicted for an example"""
+    options: type[Data]
+    """dataclass of the options `--data.…`"""
+    model: ModelKind
+    """the kind of model: its settings, its class and its presets"""
+    task: Reference
+    """the class that opens, batches, evaluates and predicts, a Task"""
+    decided: tuple[str, ...] = ()
+    """settings of the model that the data decides (`Task.facts`), and no option of a command"""
+    sets: tuple[str, ...] = ()
+    """data sets by name"""
+    predict_options: tuple[PredictOption, ...] = ()
+    """options of `odeum predict`"""
+    recognises: Callable[[Sniffed], bool] | str | None = None
+    """whether the files at a path are of this kind (none: only where it is named, by --kind or a set's name); the kind
+    that was added last is asked first"""
+
+    @property
+    def settings(self) -> type[Model]:
+        """Dataclass of the options `--model.…`."""
+        return self.model.settings
+
+    @property
+    def model_class(self) -> type[OdeumModel]:
+        return self.model.model_class
+
+    @property
+    def task_class(self) -> type[Task]:
+        return resolve(self.task)
+
+    def is_task(self, task: type) -> bool:
+        """Whether the class is this kind's task class; a class that is not imported yet is compared by name."""
+        return self.task in (task, f"{task.__module__}:{task.__qualname__}")
+
+    def claims(self, sniffed: Sniffed) -> bool:
+        """Whether the files at a path are of this kind."""
+        return self.recognises is not None and resolve(self.recognises)(sniffed)
+
+
+KINDS: Registry[Kind] = Registry("kind of data")
+REGISTRIES.append(KINDS)
+DATA_SETS: dict[str, str] = {}
+"""every named data set and its kind"""
+
+
+def add_kind(kind: Kind) -> Kind:
+    """Register a kind with its model and data sets; raises OdeumError, before anything is added, if a name is taken."""
+    if not (isinstance(kind.options, type) and dataclasses.is_dataclass(kind.options)):
+        raise OdeumError(f"the data options of the kind '{kind.name}' should be a dataclass, not {kind.options!r}")
+    for other in KINDS.values():
+        if other.name == kind.name:
+            continue
+        if taken := set(kind.sets) & set(other.sets):
+            raise OdeumError(f"the data set '{min(taken)}' of the kind '{kind.name}' is one of {other.name} already")
+        if kind.options is not other.options and kind.options.__name__ == other.options.__name__:  # task.json names it
+            raise OdeumError(f"'{kind.options.__name__}' of the kind '{kind.name}' is a name of {other.name} already")
+    KINDS.check(kind.name, kind)
+    if MODEL_KINDS.get(kind.model.name) != kind.model:
+        add_model_kind(kind.model)
+    KINDS.add(kind.name, kind, about=kind.about, module=caller(__name__))
+    DATA_SETS.update(dict.fromkeys(kind.sets, kind.name))
+    return kind
+
+
+def like(kind: Kind, name: str, /, **changes: Any) -> Kind:
+    """A kind that is another one but for what is changed; named sets and recognition of files are not taken over.
+
+    Arguments: the kind to start from; the new one's name; fields of `Kind`.
+    """
+    known = [field.name for field in dataclasses.fields(Kind)]
+    for key in changes:
+        choose(key, known, f"part of the kind '{name}'")
+    return dataclasses.replace(kind, name=name, **{"sets": (), "recognises": None, **changes})
+
+
+def kind_of_task(task: type) -> Kind:
+    """The kind that a task's class, or one that it extends, belongs to."""
+    for cls in task.__mro__:
+        for kind in KINDS.values():
+            if kind.is_task(cls):
+                return kind
+    raise OdeumError(f"{task.__name__} belongs to no kind; register one with odeum.register.kind")

@@ -1,0 +1,328 @@
+"""Settings of models: the shape of a stack and, for each kind of model, what surrounds it; nothing here imports torch.
+
+A kind of model is a dataclass of settings, the class that they build and named presets. The model class is in a file of
+its own, which also names the class of `odeum.hf` that wraps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from odeum.errors import OdeumError, choose
+from odeum.models.pretrained import Pretrained
+from odeum.registry.names import REGISTRIES, Registry
+
+if TYPE_CHECKING:
+    from odeum.models.base import OdeumModel
+
+Reference = str | type
+"""a class, or "module:name" of a class that is imported on first use"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a stack and what its fields are made of."""
+
+    width: int = 192
+    """width of the residual stream"""
+    heads: int = 3
+    """attention heads"""
+    depth: int = 12
+    """layers, or the length of the time interval"""
+    hidden: int | None = None
+    """width of the feed-forward (none: 4 × width)"""
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    """of the feed-forward"""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """which norm"""
+    norm_eps: float = 1e-6
+    """added to the variance in a norm"""
+    bias: bool = True
+    """biases in the projections"""
+    dropout: float = 0.0
+    """on the output of attention and feed-forward"""
+    stochastic_depth: float = 0.0
+    """probability of dropping a branch, for each sample; grows linearly with depth up to this"""
+
+
+@dataclass(frozen=True)
+class Segment(Shape):
+    """The shape of some layers of a deeper stack, which begin and end at these shares of its depth."""
+
+    begin: float = 0.0
+    """of the first layer: 0 in the first of all"""
+    end: float = 1.0
+    """of the last layer: 1 in the last of all"""
+
+
+@dataclass(frozen=True)
+class Model(Shape):
+    """Base of the settings of whole models: a shape, and what an imported model has besides."""
+
+    pretrained: Pretrained | None = None
+    """features that only imported models have (none: not imported)"""
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of model: settings, the class that they build, and named presets."""
+
+    name: str
+    """name of the kind, lower case"""
+    settings: type[Model]
+    """dataclass of the options `--model.…`"""
+    model: Reference
+    """the class that the settings build, an OdeumModel"""
+    presets: Mapping[str, Model] = field(default_factory=dict)
+    """settings by name, as in `odeum.build("rk4", "deit_tiny")`"""
+
+    @property
+    def model_class(self) -> type[OdeumModel]:
+        """The class that the settings build; imports torch."""
+        return resolve(self.model)
+
+
+def resolve(reference: Any) -> Any:
+    """Import what a reference "module:name" names; anything else is returned as it is."""
+    if not isinstance(reference, str):
+        return reference
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+MODEL_KINDS: Registry[ModelKind] = Registry("kind of model")
+"""every kind of model, by name"""
+PRESETS: dict[str, Model] = {}
+"""every named preset"""
+REGISTRIES.append(MODEL_KINDS)
+
+
+def add_model_kind(kind: ModelKind) -> ModelKind:
+    """Register a kind of model and its presets; raises OdeumError, before anything is added, if a name is taken."""
+    if not (isinstance(kind.settings, type) and is_dataclass(kind.settings) and issubclass(kind.settings, Model)):
+        raise OdeumError(
+            f"the model settings of the kind '{kind.name}' should be a dataclass that extends "
+            f"odeum.models.settings.Model, not {kind.settings!r}"
+        )
+    MODEL_KINDS.check(kind.name, kind)
+    for other in MODEL_KINDS.values():
+        if other.name == kind.name:
+            continue
+        if taken := {name for name, preset in kind.presets.items() if other.presets.get(name, preset) != preset}:
+            raise OdeumError(f"the model '{min(taken)}' of the kind '{kind.name}' is one of {other.name} already")
+        if kind.settings.__name__ == other.settings.__name__:  # config.json names them so
+            raise OdeumError(f"'{kind.settings.__name__}' of the kind '{kind.name}' is a name of {other.name} already")
+    MODEL_KINDS.add(kind.name, kind, module=kind.settings.__module__)
+    PRESETS.update(kind.presets)
+    return kind
+
+
+def kind_of_settings(settings: type | str) -> ModelKind | None:
+    """The kind of model with these settings, given as a class or as its name; None if there is none."""
+    return next((kind for kind in MODEL_KINDS.values() if settings in (kind.settings, kind.settings.__name__)), None)
+
+
+def find_preset(name: str) -> Model:
+    """The preset of that name; raises OdeumError with the known names if there is none."""
+    return PRESETS[choose(name, PRESETS, "model")]
+
+
+@dataclass(frozen=True)
+class ImageInput(Model):
+    """What reads images, whatever is told of them."""
+
+    image_size: int = 224
+    """height and width of the images"""
+    patch_size: int = 16
+    """height and width of a patch"""
+    channels: int = 3
+    """of the images"""
+    pooling: Literal["token", "mean"] = "token"
+    """class token, or mean over the patches"""
+    stem: Literal["patch", "convolution"] = "patch"
+    """how patches become tokens: one linear map, or small convolutions (Xiao et al. 2021), which learn sooner"""
+
+
+@dataclass(frozen=True)
+class Vision(ImageInput):
+    """A ViT in the manner of DeiT."""
+
+    classes: int = 1000
+    """to tell apart"""
+
+
+VISION = add_model_kind(
+    ModelKind(
+        "vision",
+        Vision,
+        "odeum.models.vision:VisionModel",
+        presets={
+            "deit_tiny": Vision(width=192, heads=3),
+            "deit_small": Vision(width=384, heads=6),
+            "deit_base": Vision(width=768, heads=12),
+            "vit_32": Vision(
+                width=96, heads=3, depth=6, image_size=32, patch_size=4, classes=100, pooling="mean", stem="convolution"
+            ),
+            "vit_8": Vision(
+                width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, classes=10, pooling="mean"
+            ),
+        },
+    )
+)
+
+
+@dataclass(frozen=True)
+class Language(Model):
+    """A causal language model."""
+
+    vocabulary: int = 10_000
+    """number of tokens"""
+    length: int = 256
+    """longest context"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are told"""
+    embedding: Literal["tied", "adaptive"] = "tied"
+    """one matrix for input and output, or adaptive input and softmax (Baevski & Auli 2019)"""
+    cutoffs: tuple[int, ...] = ()
+    """ends of the frequency bands of the adaptive embedding (empty: chosen from the vocabulary)"""
+
+
+LANGUAGE = add_model_kind(
+    ModelKind(
+        "language",
+        Language,
+        "odeum.models.language:LanguageModel",
+        presets={
+            "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
+            "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
+        },
+    )
+)
+
+
+@dataclass(frozen=True)
+class MaskedLanguage(Model):
+    """A model that reads from both sides and tells hidden tokens."""
+
+    vocabulary: int = 10_000
+    """number of tokens"""
+    length: int = 256
+    """longest sequence"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "learned"
+    """how positions are told"""
+
+
+MASKED = add_model_kind(
+    ModelKind(
+        "masked",
+        MaskedLanguage,
+        "odeum.models.masked:MaskedLanguageModel",
+        presets={
+            "masked_small": MaskedLanguage(width=128, heads=4, depth=4),
+        },
+    )
+)
+
+
+@dataclass(frozen=True)
+class TextInput(Model):
+    """What reads a whole text, whatever is told of it."""
+
+    vocabulary: int = 20_000
+    """number of tokens"""
+    length: int = 512
+    """longest sequence"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are told"""
+    pooling: Literal["mean", "token"] = "mean"
+    """mean over the unpadded positions, or class token"""
+
+
+@dataclass(frozen=True)
+class Classification(TextInput):
+    """A sequence classifier."""
+
+    classes: int = 2
+    """to tell apart"""
+
+
+CLASSIFICATION = add_model_kind(
+    ModelKind(
+        "classification",
+        Classification,
+        "odeum.models.classification:ClassificationModel",
+        presets={
+            "classification_small": Classification(width=64, heads=4, depth=4, activation="relu"),
+            "classification_base": Classification(width=256, heads=8, depth=6, activation="relu", dropout=0.1),
+        },
+    )
+)
+
+
+@dataclass(frozen=True)
+class Translation(Model):
+    """An encoder–decoder with one tied embedding."""
+
+    vocabulary: int = 10_000
+    """tokens of the joint vocabulary"""
+    length: int = 256
+    """longest source or target"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are told"""
+    decoder: str | None = None
+    """architecture of the decoder (none: that of the encoder)"""
+    decoder_depth: int | None = None
+    """layers of the decoder (none: as many as the encoder's)"""
+
+
+TRANSLATION = add_model_kind(
+    ModelKind(
+        "translation",
+        Translation,
+        "odeum.models.translation:TranslationModel",
+        presets={
+            "translation_small": Translation(width=128, heads=2, depth=6, hidden=512, activation="relu"),
+            "translation_base": Translation(width=512, heads=8, depth=6, hidden=2048, activation="relu"),
+        },
+    )
+)
+
+
+@dataclass(frozen=True)
+class Regression(TextInput):
+    """A sequence and its number."""
+
+
+REGRESSION = add_model_kind(
+    ModelKind(
+        "regression",
+        Regression,
+        "odeum.models.regression:RegressionModel",
+        presets={"regression_small": Regression(width=64, heads=4, depth=4, activation="relu")},
+    )
+)
+
+
+@dataclass(frozen=True)
+class ImageRegression(ImageInput):
+    """An image and its number."""
+
+
+IMAGE_REGRESSION = add_model_kind(
+    ModelKind(
+        "image-regression",
+        ImageRegression,
+        "odeum.models.regression:ImageRegressionModel",
+        presets={
+            "image_regression_32": ImageRegression(
+                width=96, heads=3, depth=6, image_size=32, patch_size=4, pooling="mean", stem="convolution"
+            ),
+            "image_regression_8": ImageRegression(
+                width=64, heads=4, depth=2, image_size=8, patch_size=2, channels=1, pooling="mean"
+            ),
+        },
+    )
+)
