@@ -2,6 +2,10 @@
 
 A sealed file carries the checksum of its own bytes, taken with zeros in the checksum's place, so that a file and its
 checksum can never be of two minds, however a writer was interrupted.
+
+A directory that a process holds is written through its descriptor: a folder that is moved away takes its files along,
+and one that was put in its place gets none of them. Files of a run carry the id of the run, so that a file of another
+run is noticed.
 """
 
 from __future__ import annotations
@@ -13,11 +17,11 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from odeum.errors import OdeumError, notice
+from odeum.errors import OdeumError
 
 UNSEALED = "0" * 32
 """what stands in a checksum's place while the checksum is taken"""
@@ -45,8 +49,9 @@ def out_directory(given: str | None, default: Path) -> Path:
 
 def make_directory(path: Path) -> None:
     """A directory to write into, with those above it."""
+    place = place_of(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         there = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
         what = "a link to nowhere" if there.is_symlink() and not there.exists() else "a file"
@@ -65,20 +70,23 @@ def new_directory(given: str | Path) -> Generator[Path]:
     """
     if not str(given).strip() or "\0" in str(given):
         raise OdeumError(f"{str(given)!r} names no directory; give a path")
-    place = Path(given).expanduser().absolute()
-    if os.path.exists(place) and not (os.path.isdir(place) and not any(place.iterdir())):
+    target = Path(given).expanduser().absolute()
+    if os.path.exists(target) and not (os.path.isdir(target) and not any(target.iterdir())):
         raise OdeumError(f"'{given}' is there already; name a new or an empty directory")
-    missing = [path for path in (place, *place.parents) if not os.path.lexists(path)]
-    make_directory(place)
-    part = place.parent / f".{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}"
+    missing = [path for path in (target, *target.parents) if not os.path.lexists(path)]
+    make_directory(target)
+    part = _part_name(target)
     try:
-        with alone_in(place):
+        with alone_in(target) as held:
+            sweep_abandoned(target.parent)
             part.mkdir()
-            yield part
-            if any(place.iterdir()):
+            with _locked(part):
+                yield part
+            if any(held.place.iterdir()):
                 raise OdeumError(f"another process has filled '{given}' meanwhile; name another directory")
-            part.rename(place.resolve())  # an empty directory gives way to it, at once
-        sync(place.parent)
+            held.check()
+            part.rename(target.resolve())  # an empty directory gives way to it, at once
+        sync(target.parent)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -87,36 +95,159 @@ def new_directory(given: str | Path) -> Generator[Path]:
         raise
 
 
+# directories that this process holds
+
+
+class HeldDirectory:
+    """A directory that this process writes to through its descriptor, whatever becomes of its name."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.number = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise OdeumError(f"cannot open the directory '{path}': {error.strerror}; give another --out") from None
+        self.name, self.path = path, path.absolute()
+        self.run_id: str | None = None
+        self.bound = False
+        """whether every record that is written here carries the id of the run, and every one that is read must"""
+        link = Path(f"/proc/self/fd/{self.number}")
+        self.place = link if link.is_dir() else self.path
+        """the directory itself on Linux; elsewhere its name, which is checked before every write"""
+
+    def bind(self, run_id: str | None) -> None:
+        """From now on records that are written here are of this run (None: of one that has no id)."""
+        self.run_id, self.bound = run_id, True
+
+    def check(self) -> None:
+        """Raise `OdeumError` if another directory, or none, has the name by now."""
+        mine = os.fstat(self.number)
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            there = None
+        if there is not None and os.path.samestat(there, mine):
+            return
+        where = ""
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{self.number}")
+            where = "" if target.endswith(" (deleted)") or not os.path.isdir(target) else f" to '{target}'"
+        fate = f"moved away{where}" if where or mine.st_nlink else "removed"
+        now = "" if there is None else ", and another directory is in its place"
+        todo = "continue the run there with --out" if where else "give another --out, or begin again"
+        raise Moved(f"'{self.name}' was {fate} while this process wrote to it{now}; nothing more is written: {todo}")
+
+
+class Moved(OdeumError):
+    """A directory was moved, removed or replaced while it was written to."""
+
+
+_held: list[HeldDirectory] = []
+
+
+def holder(path: Path) -> HeldDirectory | None:
+    """The innermost held directory that a path lies in."""
+    if not _held:
+        return None
+    path = path.absolute()
+    inside = [held for held in _held if path.is_relative_to(held.path)]
+    return max(inside, key=lambda held: len(held.path.parts), default=None)
+
+
+def place_of(path: Path) -> Path:
+    """The path to use for a file operation: through the descriptor where this process holds the directory.
+
+    Raises `OdeumError` if that directory was moved, removed or replaced.
+    """
+    held = holder(path)
+    if held is None:
+        return path
+    held.check()
+    return held.place / path.absolute().relative_to(held.path)
+
+
 @contextlib.contextmanager
-def alone_in(directory: Path) -> Generator[None]:
-    """Two trainings must not write the same states: the second is refused. Where there are no locks, nothing is."""
+def held_directory(directory: Path) -> Generator[HeldDirectory]:
+    """Hold a directory without locking it, as the other processes of a run do."""
+    held = HeldDirectory(directory)
+    _held.append(held)
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    try:
-        number = os.open(directory, os.O_RDONLY)
-    except OSError as error:
-        raise OdeumError(f"cannot open the directory '{directory}': {error.strerror}; give another --out") from None
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(number)
-        raise OdeumError(f"another process is writing to '{directory}'; wait for it, or give another --out") from None
-    except OSError:  # a file system without locks
-        pass
-    try:
-        yield
+        yield held
     finally:
-        os.close(number)
+        _held.remove(held)
+        os.close(held.number)
+
+
+@contextlib.contextmanager
+def alone_in(directory: Path) -> Generator[HeldDirectory]:
+    """Hold and lock a directory: a second process is refused. On file systems without locks none is."""
+    with held_directory(directory) as held:
+        try:
+            import fcntl
+
+            fcntl.flock(held.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OdeumError(
+                f"another process is writing to '{directory}'; wait for it, or give another --out"
+            ) from None
+        except (ImportError, OSError):  # a system, or a file system, without locks
+            pass
+        yield held
 
 
 def sweep(directory: Path) -> None:
     """Remove what a killed writer left half done; only for whoever is alone in the directory."""
-    for path in directory.glob(f".*{PART_SUFFIX}"):
+    for path in place_of(directory).glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def sweep_abandoned(directory: Path) -> None:
+    """Remove files and directories whose writer was killed: no process here has its number, and it has no lock."""
+    for path in directory.glob(f".*{PART_SUFFIX}"):
+        match = re.fullmatch(rf"\.(\d+)-[0-9a-f]{{8}}{re.escape(PART_SUFFIX)}", path.name)
+        if match is None or _is_running(int(match[1])):
+            continue
+        with contextlib.suppress(OSError, ImportError), _locked(path, must=True):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's process
+        return True
+    return True
+
+
+def _part_name(path: Path) -> Path:
+    return path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}")
+
+
+@contextlib.contextmanager
+def _locked(path: Path, must: bool = False) -> Generator[None]:
+    """Lock a file or directory by its own descriptor; `must`: raise `OSError` where that cannot be."""
+    try:
+        import fcntl
+    except ImportError:
+        if must:
+            raise
+        yield
+        return
+    number = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if must:
+                raise
+        yield
+    finally:
+        os.close(number)
 
 
 # writing
@@ -125,18 +256,22 @@ def sweep(directory: Path) -> None:
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[IO[bytes]]:
     """A file that takes its name when all of it is on the disk; its writer's name for it is nobody else's."""
-    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}")
+    target = place_of(path)
+    part = _part_name(target)
     try:
-        with open(part, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        sync(path.parent)
+        with contextlib.ExitStack() as lock:
+            with open(part, "xb") as file:
+                lock.enter_context(_locked(part))
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            place_of(path)  # writing may have taken long
+            os.replace(part, target)
+        sync(target.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):  # a disk that takes no file may not give one up either
             part.unlink(missing_ok=True)
-        if isinstance(error, OSError | ValueError):
+        if isinstance(error, OSError | ValueError) and not isinstance(error, OdeumError):
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise OdeumError(f"cannot write '{path}': {reason}") from None
         raise
@@ -149,8 +284,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """A sealed object."""
-    text = json.dumps({**content, "checksum": UNSEALED}, indent=1, ensure_ascii=False) + "\n"
+    """Write a sealed object; in the directory of a run it carries the run's id."""
+    text = json.dumps({**content, **run_mark(path), "checksum": UNSEALED}, indent=1, ensure_ascii=False) + "\n"
     # Bytes of a file's name that are no UTF-8 become what JSON escapes them as.
     write_sealed(path, text.encode(errors="backslashreplace"))
 
@@ -168,6 +303,19 @@ def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = (
         file.write(taken.hexdigest().encode())
 
 
+def run_mark(path: Path) -> dict[str, str]:
+    """The entry by which a file of a run names its run; empty outside of a run that this process writes."""
+    held = holder(path)
+    return {} if held is None or held.run_id is None else {"run_id": held.run_id}
+
+
+def begin_run(directory: Path) -> None:
+    """From now on what this process writes into a directory that it holds is of a new run."""
+    held = holder(directory)
+    assert held is not None
+    held.bind(secrets.token_hex(8))
+
+
 def sealed_line(content: dict[str, Any]) -> bytes:
     """Return a sealed object as one line of a .jsonl file."""
     text = json.dumps({**content, "checksum": UNSEALED}, ensure_ascii=False).encode(errors="backslashreplace")
@@ -181,7 +329,7 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
     A line that a killed writer left unfinished stays behind as a damaged line, and the next one begins after it.
     """
     try:
-        with open(path, "ab+") as file:
+        with open(place_of(path), "ab+") as file:
             with contextlib.suppress(ImportError, OSError):  # a system, or a file system, without locks
                 import fcntl
 
@@ -217,36 +365,47 @@ def checksum(content: bytes) -> str:
     return _hash(content).hexdigest()
 
 
-def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = ()) -> None:
-    """See that a file is what was written; of one that carries no checksum it is remembered."""
-    if seal is None:
-        _unsealed.add(path.parent)
+def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = (), run_id: object = None) -> None:
+    """Raise `Damaged` if a file is not what was written, or is of another run than the directory that is held.
+
+    Files of other libraries have no checksum; those with the id of a run have one.
+    """
+    held = holder(path)
+    if held is not None and held.bound and run_id != held.run_id:
+        raise Damaged(f"'{path}' {_of_another(run_id)} than run.json beside it")
+    if seal is None and run_id is None:
         return
     if isinstance(seal, str) and re.fullmatch(rf"[0-9a-f]{{{len(UNSEALED)}}}", seal):
-        before, found, after = head.rpartition(seal.encode())
-        taken = _hash(before + UNSEALED.encode() + after)
+        before, match, after = head.rpartition(seal.encode())
+        digest = _hash(before + UNSEALED.encode() + after)
         for part in body:
-            taken.update(part)
-        if found and taken.hexdigest() == seal:
+            digest.update(part)
+        if match and digest.hexdigest() == seal:
             return
     raise Damaged(f"'{path}' is damaged: its content does not match its checksum, so it is not what was written")
 
 
-_unsealed: set[Path] = set()
+def _of_another(run_id: object) -> str:
+    return "names no run, so it is of another run" if run_id is None else f"is of another run ({run_id})"
 
 
-def remark_unsealed(directory: Path) -> None:
-    """Say it if files were read from there that carry no checksum, as earlier versions wrote them."""
-    if directory in _unsealed:
-        _unsealed.remove(directory)
-        notice(f"'{directory}' was written without checksums, so damage to its files would not be noticed")
+def check_one_run(run_ids: Mapping[Path, object]) -> None:
+    """Raise `Damaged` if files that lie beside each other are of several runs; earlier runs have no ids at all."""
+    (first, run_id), *others = run_ids.items()
+    for path, other in others:
+        if other != run_id:
+            named = "which names none" if run_id is None else run_id
+            raise Damaged(
+                f"'{path}' {_of_another(other)} than {first.name} beside it ({named}): files of two runs were mixed; "
+                "copy one run whole"
+            )
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a sealed file."""
-    raw, found = _parsed(path)
-    check_seal(path, found.pop("checksum", None), raw)
-    return found
+    raw, content = _parsed(path)
+    check_seal(path, content.pop("checksum", None), raw, run_id=content.get("run_id"))
+    return content
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | Damaged]]:
@@ -264,7 +423,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | Damaged]]:
 
 
 def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
-    if not os.path.lexists(path):
+    if not os.path.lexists(place_of(path)):
         raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}")
     raw = read_bytes(path)
     return raw, _object(path, raw)
@@ -284,9 +443,10 @@ def _object(path: Path, raw: bytes) -> dict[str, Any]:
 
 def read_bytes(path: Path) -> bytes:
     """All of a file; what has no end (a pipe, a device) is no file of a run."""
+    place = place_of(path)
     try:
-        if path.exists() and not path.is_file():
-            raise Damaged(f"cannot read '{path}': it is {'a directory' if path.is_dir() else 'no regular file'}")
-        return path.read_bytes()
+        if place.exists() and not place.is_file():
+            raise Damaged(f"cannot read '{path}': it is {'a directory' if place.is_dir() else 'no regular file'}")
+        return place.read_bytes()
     except OSError as error:
         raise Damaged(f"cannot read '{path}': {error.strerror}") from None

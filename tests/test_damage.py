@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_runs import job, run
+from small_runs import Stopping, job, run
 
 from odeum.errors import Notice, OdeumError
 from odeum.interop.transevolve import load as load_published
+from odeum.lab.study.records import _run
 from odeum.lab.tasks.run import load
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.run import train
-from odeum.storage import Damaged, read_json, write_json
+from odeum.models.tensors import write_tensors
+from odeum.storage import Damaged, Moved, alone_in, make_directory, read_json, write_bytes, write_json
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +91,154 @@ def test_a_tokenizer_of_another_run_is_noticed(tmp_path: Path) -> None:
             load_task(tmp_path / "run")
 
 
-def test_runs_without_checksums_load_with_a_notice(copy: Path) -> None:
-    for name in ("config.json", "task.json"):
-        content = read_json(copy / name)
-        (copy / name).write_text(json.dumps(content))
-    save_file(load_file(copy / "model.safetensors"), copy / "model.safetensors")
-    with pytest.warns(Notice, match="written without checksums") as seen:
+def strip_run_ids(directory: Path) -> None:
+    """Make it a run of an earlier version: no ids, no checksums."""
+    for path in directory.rglob("*.json"):
+        content = {key: value for key, value in read_json(path).items() if key not in ("run_id", "weights", "files")}
+        path.write_text(json.dumps(content))
+    for path in directory.rglob("*.safetensors"):
+        save_file(load_file(path), path)
+    for path in directory.rglob("metrics.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({**line, "run_id": None}) + "\n" for line in lines))
+
+
+def test_runs_without_ids_and_checksums_load_and_go_on(copy: Path, tmp_path: Path) -> None:
+    strip_run_ids(copy)
+    load(copy)
+    run(tmp_path / "half", stop=3, steps=6, checkpoint_every=2)
+    strip_run_ids(tmp_path / "half")
+    assert run(tmp_path / "half", steps=6, checkpoint_every=2)["steps"] == 6
+    assert not any("run_id" in read_json(path) for path in (tmp_path / "half").glob("*.json"))
+    load(tmp_path / "half")
+
+
+MIXTURES = ("run.json", "config.json", "task.json", "model.safetensors", "result.json", "metrics.jsonl")
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_files_of_two_runs_are_not_mixed(copy: Path, tmp_path: Path, name: str) -> None:
+    """As a backup that is restored in part, or a copy that was cut off, would leave them."""
+    other = replace(job(tmp_path / "other", steps=3), seed=1)
+    train(other, Progress("", quiet=True))
+    plain = shutil.copytree(other.directory, tmp_path / "plain")
+    strip_run_ids(plain)
+    for source in (other.directory, plain):  # of another seed; of one that names no run
+        mixed = shutil.copytree(copy, tmp_path / f"mixed-{source.name}")
+        shutil.copyfile(source / name, mixed / name)
+        before = {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()}
+        if name != "metrics.jsonl":
+            with pytest.raises(OdeumError, match="another run"):
+                load(mixed)
+            refused = "another run|other settings" if name == "run.json" else "another run"
+            with pytest.raises(OdeumError, match=refused):
+                run(mixed, steps=3)
+        assert {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()} == before
+        if name in ("run.json", "result.json", "metrics.jsonl"):
+            left_out: list[str] = []
+            _run(mixed, [mixed], {}, [], left_out)
+            assert any("another run" in sentence for sentence in left_out)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "state.json", "tensors.safetensors", "older", "metrics.jsonl"])
+def test_states_of_two_runs_are_not_mixed(tmp_path: Path, name: str) -> None:
+    settings: dict[str, Any] = {"steps": 9, "checkpoint_every": 2}
+    run(tmp_path / "run", stop=6, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        train(replace(job(tmp_path / "other", **settings), seed=1), Stopping(6, signal.SIGINT))
+    mine, theirs = (sorted((tmp_path / out / "checkpoint").iterdir()) for out in ("run", "other"))
+    if name == "checkpoint":
+        shutil.rmtree(tmp_path / "run" / name)
+        shutil.copytree(tmp_path / "other" / name, tmp_path / "run" / name)
+    elif name == "metrics.jsonl":
+        shutil.copyfile(tmp_path / "other" / name, tmp_path / "run" / name)
+    else:
+        for last, source in zip(mine, theirs, strict=True):
+            file = "tensors.safetensors" if name == "older" else name
+            if name != "older" or last != mine[0]:
+                shutil.copyfile((mine[0] if name == "older" else source) / file, last / file)
+    if name == "older":  # falls back to the state whose tensors they are
+        with pytest.warns(Notice, match=r"are not those that its state\.json was written with.*of step"):
+            run(tmp_path / "run", **settings)
+        run(tmp_path / "whole", **settings)
+        a, b = (load_file(tmp_path / out / "model.safetensors") for out in ("run", "whole"))
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    else:
+        with pytest.raises(OdeumError, match="another run"):
+            run(tmp_path / "run", **settings)
+
+
+def test_weights_of_an_earlier_training_are_not_those_of_the_result(copy: Path) -> None:
+    """A run by the clock that was begun again has the same words and other weights."""
+    weights = load_file(copy / "model.safetensors")
+    weights["head.bias"] += 1.0
+    write_tensors(copy / "model.safetensors", weights, run_id=read_json(copy / "run.json")["run_id"])
+    with pytest.raises(Damaged, match=r"is not what 'result\.json' beside it was measured with"):
         load(copy)
-    assert len(seen) == 1
+
+
+# folders that move
+
+
+@pytest.mark.parametrize("fate", ["moved", "removed", "replaced", "relinked"])
+@pytest.mark.parametrize("at", [1, 4, 6])
+def test_a_run_whose_folder_is_taken_away_writes_nowhere_else(tmp_path: Path, fate: str, at: int) -> None:
+    """Another run may have begun in its place: neither gets a file of the other."""
+    out, away, other = tmp_path / "out", tmp_path / "away", tmp_path / "other"
+    (tmp_path / "folder").mkdir()
+    if fate == "relinked":
+        out.symlink_to("folder")
+    run(other, "parallel", stop=2, steps=6, checkpoint_every=2)
+    seen: list[dict[Path, bytes]] = []
+
+    def happens() -> None:
+        if fate == "removed":
+            shutil.rmtree(out)
+        elif fate == "relinked":
+            out.unlink()
+        else:
+            out.rename(away)
+        if fate in ("replaced", "relinked"):
+            out.symlink_to("other") if fate == "relinked" else other.rename(out)
+            seen.append({path: path.read_bytes() for path in out.rglob("*") if path.is_file()})
+
+    class Taking(Progress):
+        def update(self, *, step: int, **values: Any) -> None:
+            if step == at:
+                happens()
+
+    with pytest.raises(OdeumError, match=r"was (moved away|removed) .*while this process wrote to it"):
+        train(job(out, steps=6, checkpoint_every=2), Taking("", quiet=True))
+    if seen:
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == seen[0]
+    else:
+        assert not out.exists()
+    if fate in ("moved", "replaced"):
+        assert run(away, steps=6, checkpoint_every=2)["steps"] == 6
+
+
+def test_without_descriptors_of_folders_the_name_is_checked(tmp_path: Path) -> None:
+    """As on systems without /proc."""
+    with alone_in(make(tmp_path / "a")) as held:
+        held.place = held.path
+        write_json(tmp_path / "a" / "x.json", {})
+        (tmp_path / "a").rename(tmp_path / "b")
+        (tmp_path / "a").mkdir()
+        for write in (lambda path: write_json(path, {}), lambda path: write_bytes(path, b""), make_directory):
+            with pytest.raises(Moved, match="another directory is in its place"):
+                write(tmp_path / "a" / "y.json")
+    assert not list((tmp_path / "a").iterdir())
+
+
+def make(path: Path) -> Path:
+    path.mkdir()
+    return path
 
 
 def test_weights_that_are_not_finite_do_not_answer(copy: Path) -> None:
     weights = load_file(copy / "model.safetensors")
     weights["head.weight"][0, 0] = torch.nan
+    strip_run_ids(copy)
     save_file(weights, copy / "model.safetensors")
     with pytest.raises(OdeumError, match=r"head\.weight holds values that are not finite"):
         load(copy)

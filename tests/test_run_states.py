@@ -95,6 +95,19 @@ def test_shards_of_any_size_make_the_whole(tmp_path: Path) -> None:
         StoredTensors(tmp_path)
 
 
+def test_more_states_are_kept_on_request(tmp_path: Path) -> None:
+    run(tmp_path, steps=9, checkpoint_every=2, keep=3)
+    assert states(tmp_path) == [6, 8, 9]
+    run(tmp_path, steps=9, checkpoint_every=2, keep=3)  # it is done
+    assert states(tmp_path) == [6, 8, 9]
+    changed = replace(
+        job(tmp_path / "b", steps=9, learning_rate=1e-4), resume_from=find_state(str(tmp_path)).parent / "step-00000006"
+    )
+    assert train(changed, Progress("", quiet=True))["steps"] == 9
+    with pytest.raises(OdeumError, match="keep of the training should be positive, not 0"):
+        run(tmp_path, keep=0)
+
+
 # two at once, and ends
 
 
@@ -118,7 +131,7 @@ def test_overwriting_leaves_what_is_not_of_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine" and len(lines(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("where", ["result", "clear"])
+@pytest.mark.parametrize("where", ["result", "finish"])
 def test_a_kill_at_the_very_end(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
@@ -127,8 +140,8 @@ def test_a_kill_at_the_very_end(tmp_path: Path, where: str, monkeypatch: pytest.
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        if where == "clear":
-            patch.setattr(Checkpoints, "clear", kill)
+        if where == "finish":
+            patch.setattr(Checkpoints, "finish", kill)
         else:
             patch.setattr("odeum.lab.train.loop.save_model", kill)
         run(tmp_path, steps=3)

@@ -20,7 +20,11 @@ from odeum.models.tensors import TensorFile, not_finite, write_tensors
 from odeum.registry.plugins import check_requirements, requirement, requirements
 from odeum.registry.spelling import from_record, parse, spell, to_record
 from odeum.settings.architecture import Architecture
-from odeum.storage import read_json, write_json
+from odeum.storage import Damaged, check_one_run, place_of, read_json, write_json
+
+WEIGHTS = "model.safetensors"
+RECORDS = ("run.json", "config.json", WEIGHTS, "task.json", "result.json")
+"""the files of a run that name their run"""
 
 
 def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | None = None) -> None:
@@ -33,7 +37,33 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
         **plugins_of(model.architecture, model.settings),
     }
     write_json(directory / "config.json", config)
-    write_tensors(directory / "model.safetensors", _by_role(model, weights))
+    write_tensors(directory / WEIGHTS, _by_role(model, weights))
+
+
+def weights_mark(directory: Path) -> dict[str, Any]:
+    """The entry of result.json that says which weights it is the result of."""
+    return {"weights": TensorFile.open(directory / WEIGHTS).seal}
+
+
+def check_run_files(directory: Path) -> None:
+    """Raise `Damaged` if files of several runs, or of several trainings, lie in the directory of a run."""
+    run_ids: dict[Path, object] = {}
+    weights = result = None
+    for name in RECORDS:
+        path = directory / name
+        if not place_of(path).exists():
+            continue
+        if name == WEIGHTS:
+            weights = TensorFile.open(path)
+            run_ids[path] = weights.run_id
+        else:
+            record = read_json(path)
+            run_ids[path] = record.get("run_id")
+            result = record.get("weights") if name == "result.json" else None
+    if run_ids:
+        check_one_run(run_ids)
+    if result is not None and weights is not None and result != weights.seal:
+        raise Damaged(f"'{weights.path}' is not what 'result.json' beside it was measured with: one of them is older")
 
 
 def plugins_of(architecture: Architecture, settings: Model) -> dict[str, Any]:
@@ -85,9 +115,10 @@ def load_model(directory: str | Path) -> nn.Module:
     directory = Path(directory)
     if not directory.is_dir():
         raise OdeumError(f"there is no run '{directory}'")
-    path = directory / "model.safetensors"
+    path = directory / WEIGHTS
     if not path.exists():
         raise OdeumError(_why_no_model(directory))
+    check_run_files(directory)
     settings, architecture = read_settings(directory)
     file = TensorFile.open(path)
     file.check()

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from odeum.storage import UNSEALED, Damaged, check_seal, write_sealed
+from odeum.storage import UNSEALED, Damaged, check_seal, place_of, run_mark, write_sealed
 
 TYPES = {
     torch.float64: "F64",
@@ -31,9 +31,12 @@ BYTES_AT_ONCE = 1 << 22
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: str) -> None:
-    """Any tensors under any names, and a few texts about them; moved to the CPU one after another."""
+    """Any tensors under any names, and a few texts about them; moved to the CPU one after another.
+
+    In the directory of a run the file carries the run's id.
+    """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all lie aligned
-    header: dict[str, object] = {"__metadata__": {**about, "checksum": UNSEALED}}
+    header: dict[str, object] = {"__metadata__": {**about, **run_mark(path), "checksum": UNSEALED}}
     end = 0
     for name in order:
         tensor = tensors[name]
@@ -61,11 +64,12 @@ class TensorFile:
     @classmethod
     def open(cls, path: Path) -> TensorFile:
         """Read the header alone: as much memory as the names take, whatever shapes it claims."""
+        place = place_of(path)
         try:
-            if path.exists() and not path.is_file():
-                raise Damaged(f"cannot read '{path}': it is {'a directory' if path.is_dir() else 'no regular file'}")
-            size = path.stat().st_size
-            with open(path, "rb") as file:
+            if place.exists() and not place.is_file():
+                raise Damaged(f"cannot read '{path}': it is {'a directory' if place.is_dir() else 'no regular file'}")
+            size = place.stat().st_size
+            with open(place, "rb") as file:
                 first = file.read(8)
                 length = int.from_bytes(first, "little")
                 if len(first) < 8 or length > min(LARGEST_HEADER, size - 8):
@@ -85,12 +89,22 @@ class TensorFile:
             raise Damaged(f"'{path}' is damaged: it has {size:,} bytes and should have {8 + length + end:,}")
         return cls(path, first + text, shapes, about if isinstance(about, dict) else {})
 
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run that wrote it, if one did."""
+        return self.about.get("run_id")
+
+    @property
+    def seal(self) -> str | None:
+        """The checksum that it carries."""
+        return self.about.get("checksum")
+
     def check(self) -> None:
         """Read all of it once and compare with the checksum."""
-        check_seal(self.path, self.about.get("checksum"), self.head, self._chunks())
+        check_seal(self.path, self.seal, self.head, self._chunks(), self.run_id)
 
     def _chunks(self) -> Iterator[bytes]:
-        with open(self.path, "rb") as file:
+        with open(place_of(self.path), "rb") as file:
             file.seek(len(self.head))
             while part := file.read(BYTES_AT_ONCE):
                 yield part
@@ -98,7 +112,7 @@ class TensorFile:
     def read(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Tensor]]:
         """Name and value, one after another; all, or those of these names."""
         try:
-            with safe_open(self.path, "pt") as file:
+            with safe_open(place_of(self.path), "pt") as file:
                 for name in self.shapes if names is None else names:
                     yield name, file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:

@@ -116,19 +116,15 @@ def finish(job: Callable[[], Job], listen: Listen) -> Event:
 def attempt(job: Job, listen: Listen) -> Event:
     """Train, or continue, or find it done. A run that diverged is a result, and would diverge again."""
     from odeum.errors import CutOff, Diverged
-    from odeum.lab.train.distributed.ranks import is_main
     from odeum.lab.train.run import train
 
     lost = {job.task.metric: math.nan, "loss": math.nan}
     try:
-        return Event("done", train(job, Reporting(listen)))
+        return Event("done", train(job, Reporting(listen), record_divergence=True))
     except CutOff as error:
         return Event("cut off", {"sentence": str(error), "valid": lost, "test": lost})
     except Diverged as error:
-        result = {"failed": str(error), "valid": lost, "test": lost}
-        if is_main():
-            job.folder.write_result(result)
-        return Event("diverged", {"sentence": str(error), **result})
+        return Event("diverged", {"sentence": str(error), "failed": str(error), "valid": lost, "test": lost})
 
 
 def serve(connection: Connection, environment: dict[str, str]) -> None:

@@ -218,11 +218,17 @@ def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], left_
     if info is None and result is not None:
         left_out.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
         result = None
+    if info is not None and result is not None and info.get("run_id") != result.get("run_id"):
+        left_out.append(f"'{folder / 'result.json'}' is of another run than run.json beside it; it is left out")
+        result = None
     if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
         left_out.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
         result = None
     seed = whole((info or {}).get("seed"))
     curve = RunDir(folder).curve()
+    if any(line.get("run_id") != (info or {}).get("run_id") for line in curve):
+        left_out.append(f"'{folder / 'metrics.jsonl'}' is of another run than run.json beside it; it is left out")
+        curve = ()
     return RunRecord(
         architecture=_name(folder, info, folders, kept, wanted, left_out),
         seed=_seed(folder) if seed is None else seed,

@@ -20,7 +20,7 @@ from odeum.lab.tasks.opening import load_task, reopen_task
 from odeum.looping import set_repeats
 from odeum.models.limits import check_steps
 from odeum.models.saved import load_model
-from odeum.storage import read_json, remark_unsealed
+from odeum.storage import read_json
 
 
 class Run:
@@ -32,7 +32,6 @@ class Run:
         self.task: Task = load_task(self.directory)
         self._with_data: Task | None = None
         self._refuse_strange_task()
-        remark_unsealed(self.directory)
 
     def _refuse_strange_task(self) -> None:
         """Classes and tokens are numbers to a model: a task.json of another run would give them other names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.lab.train.distributed.ranks import Lost
-from odeum.storage import sync, write_json
+from odeum.lab.train.distributed.shards import StoredTensors
+from odeum.storage import Moved, place_of, sync, write_json
 
 KEPT = 2
-"""states that stay: the last, and one to fall back on"""
+"""the default number of states: the last, and one to fall back on"""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Writer(Protocol):
@@ -37,13 +40,13 @@ class Writer(Protocol):
 class Checkpoints:
     """States to go on from: `checkpoint/step-N/` with tensors and a small JSON; the last complete, sound one counts."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory / "checkpoint"
+    def __init__(self, directory: Path, keep: int = KEPT) -> None:
+        self.directory, self.keep = directory / "checkpoint", keep
 
     def steps(self) -> list[int]:
         """Of the complete states, the earliest first."""
-        found = [p for p in self.directory.glob("step-*") if p.name[5:].isdigit() and (p / "state.json").exists()]
-        return sorted(int(p.name[5:]) for p in found)
+        folders = place_of(self.directory).glob("step-*")
+        return sorted(int(p.name[5:]) for p in folders if p.name[5:].isdigit() and (p / "state.json").exists())
 
     def at(self, step: int) -> Path:
         """Where the state of that step is."""
@@ -60,9 +63,9 @@ class Checkpoints:
         failure: Exception | None = None
         try:
             if world.main:
-                shutil.rmtree(part, ignore_errors=True)
-                part.mkdir(parents=True)
-        except OSError as error:
+                shutil.rmtree(place_of(part), ignore_errors=True)
+                place_of(part).mkdir(parents=True)
+        except (OSError, OdeumError) as error:
             failure = error
         world.wait()
         try:
@@ -74,34 +77,41 @@ class Checkpoints:
         failed = world.add([failure is not None])[0]
         try:
             if world.main and not failed:
-                write_json(part / "state.json", state)
-                sync(part)
-                if target.exists():
-                    shutil.rmtree(target)
-                os.rename(part, target)
-                sync(self.directory)
-                sync(self.directory.parent)
+                write_json(part / "state.json", {**state, "files": StoredTensors(part).seals})
+                sync(place_of(part))
+                if place_of(target).exists():
+                    shutil.rmtree(place_of(target))
+                os.rename(place_of(part), place_of(target))
+                sync(place_of(self.directory))
+                sync(place_of(self.directory.parent))
         except (OSError, OdeumError) as error:
             failure = error
         if failure is not None or failed:
-            if world.main:
-                shutil.rmtree(part, ignore_errors=True)
+            if world.main and not isinstance(failure, Moved):
+                shutil.rmtree(place_of(part), ignore_errors=True)
             raise self._unsaved(failure)
         if world.main:
-            for old in self.steps()[:-KEPT]:
-                shutil.rmtree(self.at(old), ignore_errors=True)
+            for old in self.steps()[: -self.keep]:
+                shutil.rmtree(place_of(self.at(old)), ignore_errors=True)
         world.wait()
 
     def _unsaved(self, failure: Exception | None) -> OdeumError:
         if failure is None:
             return Lost(f"another process could not write its part of the state; {self.kept()}")
-        return OdeumError(f"{failure}; {self.kept()}, the same command continues when there is space")
+        if isinstance(failure, Moved):
+            return failure
+        cause = failure if isinstance(failure, OSError) else failure.__context__
+        full = isinstance(cause, OSError) and cause.errno in NO_SPACE
+        return OdeumError(
+            f"{failure}; {self.kept()}, the same command continues{' when there is space' if full else ''}"
+        )
 
-    def clear(self) -> None:
-        """Forget all: the run is done."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def finish(self) -> None:
+        """Remove the states of a run that is done, unless more than the default number was asked for."""
+        if self.keep <= KEPT:
+            shutil.rmtree(place_of(self.directory), ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove states that were not finished when their writer was killed."""
-        for path in self.directory.glob("part-*"):
+        for path in place_of(self.directory).glob("part-*"):
             shutil.rmtree(path, ignore_errors=True)

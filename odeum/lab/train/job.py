@@ -24,7 +24,7 @@ from odeum.models.limits import available_memory, check_memory
 from odeum.models.settings import Model
 from odeum.registry.plugins import check_requirements
 from odeum.settings.architecture import Architecture
-from odeum.storage import remark_unsealed, sweep
+from odeum.storage import begin_run, sweep
 
 THREADS = torch.get_num_threads()
 SMALL_STEP = 1e9
@@ -122,10 +122,10 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
         sweep(job.directory)
         if refuse_another(job):
             _remark_rounding(run, job.directory)
-            remark_unsealed(job.directory)
         else:
             if job.resume_from is not None:
                 check_origin(job.resume_from, job.identity(job.task.fingerprint()))
+            begin_run(job.directory)
             job.task.save(job.directory)
             job.folder.write_run(run)
     world.wait()

@@ -32,7 +32,7 @@ from odeum.lab.train.resume import sound_state, take_over, unreadable
 from odeum.lab.train.settings import seconds_of
 from odeum.lab.train.state import collect, restore
 from odeum.lab.train.tracking import trackers_of
-from odeum.models.saved import save_model
+from odeum.models.saved import save_model, weights_mark
 from odeum.models.tensors import not_finite
 from odeum.registry.spelling import spell
 from odeum.storage import read_json
@@ -50,7 +50,7 @@ class Trainer:
         self.macs_per_step = macs_per_step(job, run["macs"])
         self.plan = TrainingEnd(self.training, self.per_epoch, self.macs_per_step)
         self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
-        self.checkpoints = Checkpoints(job.directory)
+        self.checkpoints = Checkpoints(job.directory, self.training.keep)
         self.clock = clock_of(world.device)
         be_deterministic(self.training.deterministic)
         self.model = first_model(job).to(world.device)
@@ -340,5 +340,6 @@ class Trainer:
             save_model(self.job.directory, self.model, weights)
             if kept is not None:
                 kept.save(self.job.directory)
-            self.job.folder.write_result(result)  # and its name is on the disk before states go
-            self.checkpoints.clear()
+            # and its name is on the disk before states go
+            self.job.folder.write_result({**result, **weights_mark(self.job.directory)})
+            self.checkpoints.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.lab.train.tracking import Careful
-from odeum.storage import write_bytes
+from odeum.storage import Damaged, place_of, read_bytes, run_mark, write_bytes
 
 
 class Metrics:
@@ -22,8 +21,8 @@ class Metrics:
 
     def write(self, line: dict[str, Any]) -> None:
         try:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            with open(place_of(self.path), "a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, **run_mark(self.path)}) + "\n")
         except OSError as error:
             raise OdeumError(f"cannot write '{self.path}': {error.strerror}; the same command continues") from None
         self.track(line)
@@ -40,12 +39,12 @@ class Metrics:
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the state that a run continues from, and half a line of a power cut."""
-        if self.path.exists():
+        if place_of(self.path).exists():
             self._keep(self.path, lambda line: line["step"] <= step)
 
     def forget(self, step: int, split: str) -> None:
         """Drop what was logged of this part of the data at this step."""
-        if self.path.exists():
+        if place_of(self.path).exists():
             self._keep(self.path, lambda line: (line["step"], line["split"]) != (step, split))
 
     def copy_from(self, directory: Path) -> None:
@@ -54,14 +53,19 @@ class Metrics:
             self._keep(directory / "metrics.jsonl", lambda line: True)
 
     def _keep(self, source: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        try:
-            lines = source.read_bytes().split(b"\n")
-        except OSError as error:
-            raise OdeumError(f"cannot read '{source}': {error.strerror}") from None
+        """Write the wanted lines of a file again as lines of this run."""
+        mine = run_mark(self.path)
+        lines = read_bytes(source).split(b"\n")
         kept = []
         for line in lines:
+            try:
+                content = json.loads(line)
+                chosen = wanted(content)
             # no JSON, nested too deeply, no step, or a step that is no number: nothing that was logged
-            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-                if wanted(json.loads(line)):
-                    kept.append(line + b"\n")
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+            if source == self.path and content.get("run_id") != mine.get("run_id"):
+                raise Damaged(f"'{source}' is of another run than run.json beside it; copy one run whole")
+            if chosen:
+                kept.append(json.dumps({**content, **mine}).encode() + b"\n")
         write_bytes(self.path, b"".join(kept))

@@ -21,7 +21,7 @@ from odeum.models.saved import load_model, plugins_of, save_model
 from odeum.models.settings import Model
 from odeum.registry.spelling import spell, to_record
 from odeum.settings.architecture import Architecture
-from odeum.storage import make_directory
+from odeum.storage import begin_run, held_directory, make_directory
 
 HEADS = ("head.", "output.", "bias")
 """how the names of weights begin that belong to what is told apart, which another task may have more or fewer of"""
@@ -31,13 +31,15 @@ def write_run(directory: Path, model: OdeumModel, task: Task, origin: dict[str, 
     """All that `odeum.load`, `predict` and `train --from` read; `origin` says where the weights come from."""
     make_directory(directory)
     facts = describe(model.architecture, model.settings, detail=False)
-    task.save(directory)
-    save_model(directory, model)
     mark = task.fingerprint() if task.has_data else None
     identity: dict[str, Any] = {"architecture": spell(model.architecture), "seed": 0, "model": recorded(model.settings)}
     identity |= {"training": {}, "fingerprint": mark}
     content = run_record(task, identity, model.architecture, model.settings, facts, command)
-    RunDir(directory).write_run(content | {"origin": origin})
+    with held_directory(directory):
+        begin_run(directory)
+        task.save(directory)
+        save_model(directory, model)
+        RunDir(directory).write_run(content | {"origin": origin})
 
 
 def run_record(

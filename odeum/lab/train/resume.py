@@ -12,7 +12,7 @@ from odeum.lab.train.distributed.shards import StoredTensors
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.metrics import Metrics
 from odeum.lab.train.rundir import RunDir
-from odeum.storage import read_json
+from odeum.storage import Damaged, check_one_run, place_of, read_json
 
 SAME = ("architecture", "model", "fingerprint")
 """what two runs must share for the one to go on from a state of the other"""
@@ -29,7 +29,7 @@ def sound_state(checkpoints: Checkpoints, world: World) -> Path | None:
         if reason is None:
             for wrong, why in damaged if world.main else ():
                 notice(f"{why}; the run goes on from the state before, of step {step}")
-                shutil.rmtree(wrong, ignore_errors=True)
+                shutil.rmtree(place_of(wrong), ignore_errors=True)
             world.wait()
             return path
         damaged.append((path, reason))
@@ -47,9 +47,9 @@ def check_state(directory: Path, world: World) -> str | None:
     """Why a state cannot be gone on from, if so: each process looks at its share of the files, all know the answer."""
     reason: str | None = None
     try:
-        if world.main:
-            read_json(directory / "state.json")
-        for file in StoredTensors(directory).files[world.rank :: world.size]:
+        state, stored = read_json(directory / "state.json"), StoredTensors(directory)
+        _check_bonds(directory, state, stored)
+        for file in stored.files[world.rank :: world.size]:
             file.check()
     except OdeumError as error:
         reason = str(error)
@@ -57,6 +57,17 @@ def check_state(directory: Path, world: World) -> str | None:
     if not world.add([reason is not None])[0]:
         return None
     return reason or "another process found it damaged"
+
+
+def _check_bonds(directory: Path, state: dict[str, Any], stored: StoredTensors) -> None:
+    """Raise `Damaged` if the files of a state are of several states or of several runs."""
+    check_one_run({directory / "state.json": state.get("run_id"), **{f.path: f.run_id for f in stored.files}})
+    if state.get("run_id") is None:
+        return
+    if state.get("step") != int(directory.name.removeprefix("step-")):
+        raise Damaged(f"'{directory / 'state.json'}' is of step {state.get('step')}, so it is of another state")
+    if state.get("files") != stored.seals:
+        raise Damaged(f"the tensors in '{directory}' are not those that its state.json was written with")
 
 
 def find_state(given: str) -> Path:
@@ -74,7 +85,10 @@ def find_state(given: str) -> Path:
 
 def check_origin(state: Path, identity: dict[str, Any]) -> None:
     """Refuse to go on from a run of another model or other data."""
-    origin = RunDir(state.parent.parent).run()
+    folder = RunDir(state.parent.parent)
+    origin = folder.run()
+    run_ids = {folder.path / "run.json": origin.get("run_id")}
+    check_one_run(run_ids | {state / "state.json": read_json(state / "state.json").get("run_id")})
     for key in SAME:
         if origin.get(key) != identity[key]:
             raise OdeumError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.storage import Damaged, read_json, write_json
+from odeum.storage import Damaged, place_of, read_json, write_json
 
 RUN, RESULT, METRICS, CHECKPOINT = "run.json", "result.json", "metrics.jsonl", "checkpoint"
 PROGRESS = (METRICS, CHECKPOINT, RESULT)
@@ -35,20 +35,20 @@ class RunDir:
 
     @property
     def is_run(self) -> bool:
-        return (self.path / RUN).exists()
+        return place_of(self.path / RUN).exists()
 
     @property
     def finished(self) -> bool:
-        return (self.path / RESULT).exists()
+        return place_of(self.path / RESULT).exists()
 
     @property
     def begun(self) -> bool:
         """Whether there is training progress to lose."""
-        return any((self.path / name).exists() for name in PROGRESS)
+        return any(place_of(self.path / name).exists() for name in PROGRESS)
 
     def check_ours(self) -> None:
         """Raises `OdeumError` if the folder holds files that a run would overwrite and is not a run."""
-        there = [name for name in (*PROGRESS, *PRODUCTS) if (self.path / name).exists()]
+        there = [name for name in (*PROGRESS, *PRODUCTS) if place_of(self.path / name).exists()]
         if there and not self.is_run:
             raise OdeumError(
                 f"'{self.path}' holds {there[0]} but no run.json, so it is no run of Odeum, and a run would overwrite "
@@ -121,14 +121,14 @@ class RunDir:
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else; run.json stays, to be replaced by the new one."""
         for name in (*PROGRESS, *PRODUCTS) if self.is_run else ():
-            path = self.path / name
+            path = place_of(self.path / name)
             try:
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
             except OSError as error:
-                raise OdeumError(f"cannot remove '{path}': {error.strerror}") from None
+                raise OdeumError(f"cannot remove '{self.path / name}': {error.strerror}") from None
 
 
 def cut_off(curve: Sequence[Mapping[str, Any]]) -> str | None:

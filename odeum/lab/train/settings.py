@@ -10,9 +10,9 @@ from typing import Literal
 
 from odeum.errors import OdeumError
 
-_POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate")
+_POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate", "keep")
 _FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience", "kinetic")
-MAY_CHANGE = ("device", "strategy", "tensorboard", "track", "checkpoint_every", "limit")
+MAY_CHANGE = ("device", "strategy", "tensorboard", "track", "checkpoint_every", "keep", "limit")
 """settings that say how, not what: a run may be continued with others"""
 _SHARES = ("beta2", "ema", "label_smoothing")
 
@@ -77,6 +77,8 @@ class Training:
     """steps between evaluations (0: ten times a run)"""
     checkpoint_every: int = 0
     """steps between checkpoints (0: every few seconds, for at most 2 % of the time)"""
+    keep: int = 2
+    """checkpoints to keep; with more than 2 they stay when the run is done"""
     patience: int = 0
     """evaluations without progress before stopping early (0: never)"""
     tensorboard: bool = False

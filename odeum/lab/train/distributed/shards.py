@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from odeum.models.tensors import TensorFile, write_tensors
-from odeum.storage import Damaged, make_directory
+from odeum.storage import Damaged, make_directory, place_of
 
 FILE = "tensors.safetensors"
 SHARDS = "shards"
@@ -32,11 +32,12 @@ class StoredTensors:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.pieces: dict[str, list[tuple[TensorFile, Piece]]] = {}
-        if (directory / FILE).exists():
+        if place_of(directory / FILE).exists():
             self.files = [TensorFile.open(directory / FILE)]
             self.pieces = {name: [(self.files[0], _all_of(shape))] for name, shape in self.files[0].shapes.items()}
             return
-        self.files = [TensorFile.open(path) for path in sorted((directory / SHARDS).glob("*.safetensors"))]
+        shards = sorted(path.name for path in place_of(directory / SHARDS).glob("*.safetensors"))
+        self.files = [TensorFile.open(directory / SHARDS / name) for name in shards]
         if not self.files:
             raise Damaged(f"the state '{directory}' is damaged: it holds no tensors")
         for file in self.files:
@@ -45,6 +46,11 @@ class StoredTensors:
                 raise Damaged(f"'{directory / SHARDS}' is damaged: it holds {len(self.files)} of {size} shards")
             for name, shape in file.shapes.items():
                 self.pieces.setdefault(name, []).append((file, pieces.get(name) or _all_of(shape)))
+
+    @property
+    def seals(self) -> dict[str, str | None]:
+        """The checksum that each file carries, by its path in the state."""
+        return {str(file.path.relative_to(self.directory)): file.seal for file in self.files}
 
     @property
     def names(self) -> list[str]:
