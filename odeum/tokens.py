@@ -25,7 +25,8 @@ UNKNOWN, END, PAD = "<unk>", "<eos>", "<pad>"
 LONGEST_PIECE = 1 << 16  # characters that are tokenised at once, so that a file of one long line fits
 BATCH = 1 << 20  # characters of many lines that are tokenised at once
 _BLANK = re.compile(r"(?<=[^\s]) (?=[^\s/])")  # between two words, but not within <br />
-_PIECES = re.compile(r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_")
+PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
+"""words and punctuation, as a regular expression"""
 
 
 def _lines(text: str) -> list[str]:
@@ -68,7 +69,7 @@ def batched(texts: Iterable[str]) -> Iterator[list[str]]:
 SPLITTERS: dict[str, Callable[[str], list[str]]] = {
     "words": _lines,
     "characters": list,
-    "pieces": lambda text: _PIECES.findall(text.lower()),  # words and punctuation, for classification
+    "pieces": lambda text: re.findall(PIECES, text.lower()),  # words and punctuation, for classification
     "symbols": str.split,
 }
 JOINERS = {"words": " ", "characters": "", "pieces": " ", "symbols": " "}

@@ -17,10 +17,12 @@ import odeum.models.settings
 from odeum import OdeumError, build, hf, load
 from odeum.decode import beam_search, generate
 from odeum.hf.base import OdeumPreTrainedModel
+from odeum.hf.configuration import class_of
 from odeum.lab.tasks import open_task
 from odeum.lab.train.job import Job
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.run import train, with_changes
+from odeum.models.settings import MODEL_KINDS, ModelKind
 from odeum.registry.spelling import parse
 from odeum.tokens import Bpe, Bytes, Listed
 
@@ -272,7 +274,7 @@ def test_tokenizers_give_the_same_numbers(kind: str, tmp_path: Path) -> None:
         tokens = Bpe.learn(texts, 300)
     elif tokens is None:
         tokens = Listed.learn(kind, texts, None, first=("<pad>", "<unk>") if kind == "pieces" else ())
-    made = hf.make_tokenizer(tokens, "classification", 16)
+    made = hf.make_tokenizer(tokens, "class", 16)
     made.save_pretrained(tmp_path)
     again = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for line in LINES:
@@ -283,7 +285,7 @@ def test_tokenizers_give_the_same_numbers(kind: str, tmp_path: Path) -> None:
         ):  # elsewhere we show what is unknown otherwise
             assert again.decode(ids, skip_special_tokens=False) == tokens.decode(ids)
     if kind in ("words", "characters", "bpe"):
-        prompt = hf.make_tokenizer(tokens, "language", 16)("the cat")["input_ids"]
+        prompt = hf.make_tokenizer(tokens, "next token", 16)("the cat")["input_ids"]
         assert prompt == [tokens.start, *tokens.encode("the cat")]
 
 
@@ -309,7 +311,7 @@ def test_batches_of_one_step_add_up(kind: str) -> None:
     settings = getattr(odeum.models.settings, kind)(
         **SMALL, **(image if kind == "Vision" else {"vocabulary": 23, "length": 40})
     )
-    wrapped = next(c for c in vars(hf).values() if kind in getattr(c, "kinds", ()))
+    wrapped = class_of(kind)
     special = {"decoder_start_token_id": 1, "pad_token_id": 0} if kind == "Translation" else {}
     model = wrapped.wrap(scrambled(build("parallel", settings)), **special)
     labels = torch.randint(2, (6, 9)) if kind in ("Language", "MaskedLanguage", "Translation") else torch.arange(6) % 2
@@ -338,7 +340,7 @@ def test_lora_trains_adapters_alone(tmp_path: Path) -> None:
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
     hf.OdeumForCausalLM.wrap(language("sequential")).save_pretrained(tmp_path)
-    with pytest.raises(OdeumError, match="is for models of the kind Translation"):
+    with pytest.raises(OdeumError, match="OdeumForSeq2SeqLM cannot wrap a Language model; use OdeumForCausalLM"):
         transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
 
 
@@ -379,3 +381,11 @@ def test_a_pass_with_gradients_makes_no_cache_unless_asked(kind: str, mode: str)
     assert model(**given, use_cache=True).past_key_values is not None
     with torch.no_grad():
         assert model(**given).past_key_values is not None
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS.values(), ids=lambda kind: kind.name)
+def test_every_kind_of_model_names_its_class(kind: ModelKind) -> None:
+    wrapper = class_of(kind.settings.__name__)
+    assert wrapper is getattr(hf, wrapper.__name__)
+    assert transformers.AutoConfig.for_model("odeum", kind=kind.settings.__name__).model_type == "odeum"
+    assert getattr(transformers, wrapper.auto_model)._model_mapping[hf.OdeumConfig] is wrapper

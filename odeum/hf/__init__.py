@@ -54,14 +54,14 @@ __all__ = [
 ]
 
 transformers.AutoConfig.register("odeum", OdeumConfig, exist_ok=True)
-for _auto, _model in (
-    (transformers.AutoModelForCausalLM, OdeumForCausalLM),
-    (transformers.AutoModelForMaskedLM, OdeumForMaskedLM),
-    (transformers.AutoModelForSeq2SeqLM, OdeumForSeq2SeqLM),
-    (transformers.AutoModelForSequenceClassification, OdeumForSequenceClassification),
-    (transformers.AutoModelForImageClassification, OdeumForImageClassification),
+for _class in (
+    OdeumForCausalLM,
+    OdeumForImageClassification,
+    OdeumForMaskedLM,
+    OdeumForSeq2SeqLM,
+    OdeumForSequenceClassification,
 ):
-    _auto.register(OdeumConfig, _model, exist_ok=True)
+    getattr(transformers, _class.auto_model).register(OdeumConfig, _class, exist_ok=True)
 transformers.AutoImageProcessor.register(OdeumConfig, image_processor_classes={"pil": OdeumImageProcessor})
 
 

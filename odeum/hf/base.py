@@ -17,7 +17,7 @@ from odeum.fields.base import Context
 from odeum.fields.transevolve.linear import LinearFeatures
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import Stack
-from odeum.hf.configuration import OdeumConfig, refuse_kind
+from odeum.hf.configuration import OdeumConfig, class_of
 from odeum.models import OdeumModel, assemble
 from odeum.models.base import IGNORE
 from odeum.registry.spelling import parse
@@ -34,12 +34,15 @@ class OdeumPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _supports_attention_backend = False
     _no_split_modules = ["Flow", "Anchored"]  # noqa: RUF012 (declared so by transformers)
-    kinds: ClassVar[tuple[str, ...]] = ()
-    """names of the settings of the models that it takes"""
+    auto_model: ClassVar[str] = "AutoModel"
+    """the class of transformers that loads it"""
+    pipeline: ClassVar[str] = ""
+    """the task of its model card"""
 
     def __init__(self, config: OdeumConfig) -> None:
         super().__init__(config)
-        refuse_kind(config, self.kinds, type(self).__name__)
+        if not isinstance(self, wrapper := class_of(config.kind)):
+            raise OdeumError(f"{type(self).__name__} cannot wrap a {config.kind} model; use {wrapper.__name__}")
         self.odeum: Any = assemble(parse(config.architecture), config.model_settings())
         self.gradient_checkpointing = False
         self.card: str | None = None

@@ -7,25 +7,9 @@ from typing import Any
 
 from odeum import __version__
 from odeum.errors import OdeumError
+from odeum.hf.configuration import class_of
 from odeum.storage import read_json
 
-PIPELINES = {
-    "language": "text-generation",
-    "translation": "translation",
-    "classification": "text-classification",
-    "listops": "text-classification",
-    "regression": "text-classification",
-    "images": "image-classification",
-    "image-regression": "image-classification",
-    "masked": "fill-mask",
-}
-AUTO = {
-    "text-generation": "AutoModelForCausalLM",
-    "translation": "AutoModelForSeq2SeqLM",
-    "text-classification": "AutoModelForSequenceClassification",
-    "image-classification": "AutoModelForImageClassification",
-    "fill-mask": "AutoModelForMaskedLM",
-}
 SIBLINGS = ("architecture", "fingerprint", "model", "training")
 """what runs of other seeds share with this one"""
 
@@ -34,9 +18,9 @@ def model_card(run: str | Path) -> str:
     """Markdown for README.md: equation, command, a table by seed of the runs beside this one, and how to load it."""
     directory = Path(run)
     about = read_json(directory / "run.json")
-    pipeline = PIPELINES.get(about.get("kind", ""), "")
+    wrapper = class_of(str(about["model"]["kind"]))
     head = ["---", "library_name: transformers", "tags:", "- odeum"]
-    head += [f"pipeline_tag: {pipeline}"] if pipeline else []
+    head += [f"pipeline_tag: {wrapper.pipeline}"] if wrapper.pipeline else []
     scheme = about.get("scheme") or []
     steps = [line for row in scheme for line in str(row).split("; ")]
     lines = [
@@ -64,9 +48,9 @@ def model_card(run: str | Path) -> str:
         "",
         "```python",
         "import odeum.hf  # registers the Auto classes; pip install odeum[hf]",
-        f"from transformers import {AUTO.get(pipeline, 'AutoModel')}",
+        f"from transformers import {wrapper.auto_model}",
         "",
-        f"model = {AUTO.get(pipeline, 'AutoModel')}.from_pretrained(DIRECTORY)",
+        f"model = {wrapper.auto_model}.from_pretrained(DIRECTORY)",
         "```",
         "",
     ]

@@ -34,7 +34,8 @@ class OdeumGenerationMixin(GenerationMixin):
 class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
     """Tokens in, the next token out."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("Language",)
+    auto_model: ClassVar[str] = "AutoModelForCausalLM"
+    pipeline: ClassVar[str] = "text-generation"
 
     @can_return_tuple
     def forward(

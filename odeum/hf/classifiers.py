@@ -14,7 +14,8 @@ from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
 class OdeumForSequenceClassification(OdeumPreTrainedModel):
     """A text in, a class (or a number) out."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("Classification", "Regression")
+    auto_model: ClassVar[str] = "AutoModelForSequenceClassification"
+    pipeline: ClassVar[str] = "text-classification"
 
     @can_return_tuple
     def forward(
@@ -42,7 +43,8 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
 class OdeumForMaskedLM(OdeumPreTrainedModel):
     """A text with hidden tokens in, the tokens out."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("MaskedLanguage",)
+    auto_model: ClassVar[str] = "AutoModelForMaskedLM"
+    pipeline: ClassVar[str] = "fill-mask"
 
     @can_return_tuple
     def forward(
@@ -79,7 +81,8 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
 class OdeumForImageClassification(OdeumPreTrainedModel):
     """An image in, a class (or a number) out."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("Vision", "ImageRegression")
+    auto_model: ClassVar[str] = "AutoModelForImageClassification"
+    pipeline: ClassVar[str] = "image-classification"
     main_input_name = "pixel_values"
     input_modalities = "image"
 

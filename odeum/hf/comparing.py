@@ -9,15 +9,10 @@ from typing import Any
 import torch
 import transformers
 
+from odeum.hf.configuration import class_of
 from odeum.interop.loading import Imported
 from odeum.models.vision import ImageModel
 
-AUTOS = {
-    "Language": transformers.AutoModelForCausalLM,
-    "MaskedLanguage": transformers.AutoModelForMaskedLM,
-    "Classification": transformers.AutoModelForSequenceClassification,
-    "Vision": transformers.AutoModelForImageClassification,
-}
 LENGTH = 24
 
 
@@ -54,7 +49,7 @@ def difference(found: Imported) -> float | None:
         with quietly():
             called = config if own else config | {"model_type": found.family}
             made = transformers.AutoConfig.for_model(**called, **named)
-            auto = AUTOS[type(model.settings).__name__]
+            auto = getattr(transformers, class_of(type(model.settings).__name__).auto_model)
             theirs = auto.from_pretrained(folder, config=made, dtype=torch.float32).eval()
     except Exception:  # a source that transformers cannot read is no mistake of the user
         return None

@@ -14,7 +14,7 @@ from odeum.fields.cache import Cache
 from odeum.models import OdeumModel, assemble
 from odeum.models.language import LanguageModel
 from odeum.models.saved import settings_record, settings_recorded
-from odeum.models.settings import Model
+from odeum.models.settings import Model, kind_of_settings, resolve
 from odeum.models.translation import TranslationModel
 from odeum.registry.spelling import parse, spell
 
@@ -106,7 +106,13 @@ class Counted(Cache):
         self.length += positions
 
 
-def refuse_kind(config: OdeumConfig, kinds: tuple[str, ...], who: str) -> None:
-    """A model of another kind has another input or another head."""
-    if config.kind not in kinds:
-        raise OdeumError(f"{who} is for models of the kind {' or '.join(kinds)}, and this one is a {config.kind}")
+def class_of(kind: str) -> Any:
+    """The class of `odeum.hf` that wraps models with these settings, given by the settings' name.
+
+    Raises OdeumError if the settings are not known, or their model names no such class.
+    """
+    known = kind_of_settings(kind)
+    wrapper = None if known is None else resolve(known.model_class.hf_class)
+    if wrapper is None:
+        raise OdeumError(f"no class of odeum.hf wraps {kind} models; name one in `hf_class` of the model's class")
+    return wrapper

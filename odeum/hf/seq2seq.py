@@ -51,7 +51,8 @@ class EncoderView(nn.Module):
 class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
     """A sentence in, its translation out."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("Translation",)
+    auto_model: ClassVar[str] = "AutoModelForSeq2SeqLM"
+    pipeline: ClassVar[str] = "translation"
 
     def get_encoder(self, *_: Any, **__: Any) -> nn.Module:
         return EncoderView(self).to(self.device)

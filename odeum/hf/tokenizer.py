@@ -8,26 +8,26 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 
 from odeum.errors import OdeumError
-from odeum.tokens import END, PAD, Bpe, Bytes, Delimited, Framed, Listed, Tokens
+from odeum.tokens import END, PAD, PIECES, Bpe, Bytes, Delimited, Framed, Listed, Tokens
 
-PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
 FRAME_WORDS = {"first": "cls_token", "last": "sep_token"}
 PAD_NAMES = ("<pad>", "[PAD]")
 LINE_ENDS = Regex(" ?<eos> ?")
 
 
-def make_tokenizer(tokens: Tokens, kind: str, length: int, special_ids: Any = None) -> PreTrainedTokenizerFast:
-    """A fast tokenizer with the special tokens that the kind of model reads: `kind` as in `odeum list`.
+def make_tokenizer(tokens: Tokens, target: str, length: int, special_ids: Any = None) -> PreTrainedTokenizerFast:
+    """A fast tokenizer with the special tokens that a model of this target reads.
 
-    A language model is told the end of a line before a prompt, as `odeum predict` does; a translation model the end of
-    a sentence after it.
+    `target` is that of the kind of task: "next token", "translation", "hidden token", "class" or "number". A language
+    model reads the end of a line before a prompt, as in `odeum predict`; a translation model the end of a sentence
+    after it.
     """
     made = _core(tokens)
     special: dict[str, Any] = {}
-    if kind == "translation":
+    if target == "translation":
         special = {"pad_token": "<pad>", "bos_token": "<start>", "eos_token": "<end>", "unk_token": "<unk>"}
         made.post_processor = processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 2)])
-    elif kind == "language":
+    elif target == "next token":
         made.post_processor = _frame(made, tokens.prefix, [])
         special = {"padding_side": "left"}  # without a pad token: every token of the vocabulary means something
         special |= {key: name for key, name in _named_ends(made, tokens).items() if name is not None}

@@ -8,27 +8,16 @@ from typing import Any
 from transformers import GenerationConfig
 
 from odeum.errors import OdeumError
-from odeum.hf.base import OdeumPreTrainedModel
 from odeum.hf.card import model_card
-from odeum.hf.causal import OdeumForCausalLM
-from odeum.hf.classifiers import OdeumForImageClassification, OdeumForMaskedLM, OdeumForSequenceClassification
+from odeum.hf.configuration import class_of
 from odeum.hf.image_processor import OdeumImageProcessor
-from odeum.hf.seq2seq import OdeumForSeq2SeqLM
 from odeum.hf.tokenizer import make_tokenizer
-from odeum.lab.tasks import Task, load_task
+from odeum.lab.tasks import KINDS, Task, load_task
 from odeum.lab.tasks.image_base import PictureTask
 from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
 from odeum.tokens import Tokens
-
-CLASSES: tuple[type[OdeumPreTrainedModel], ...] = (
-    OdeumForCausalLM,
-    OdeumForSeq2SeqLM,
-    OdeumForSequenceClassification,
-    OdeumForImageClassification,
-    OdeumForMaskedLM,
-)
 
 
 def from_run(run: str | Path) -> Any:
@@ -36,11 +25,7 @@ def from_run(run: str | Path) -> Any:
     directory = Path(run)
     model, task = load_model(directory), load_task(directory)
     assert isinstance(model, OdeumModel)
-    kind = type(model.settings).__name__
-    found = next((cls for cls in CLASSES if kind in cls.kinds), None)
-    if found is None:
-        raise OdeumError(f"transformers has no Auto class for {kind} models, which '{run}' holds")
-    out = found.wrap(model, **_config(task))
+    out = class_of(type(model.settings).__name__).wrap(model, **_config(task))
     if out.can_generate():
         out.generation_config = _generation(out, task)
     out.card = model_card(directory)
@@ -60,10 +45,15 @@ def save(run: str | Path, directory: str | Path, **options: Any) -> Path:
     tokens = getattr(task, "tokens", None)
     if isinstance(tokens, Tokens):
         special = getattr(task, "special", None)
-        make_tokenizer(tokens, task.kind, model.odeum.settings.length, special).save_pretrained(out)
+        make_tokenizer(tokens, _target(task), model.odeum.settings.length, special).save_pretrained(out)
     if isinstance(task, PictureTask):
         OdeumImageProcessor(task.size, task.mean, task.std, task.options.fit).save_pretrained(out)
     return out
+
+
+def _target(task: Task) -> str:
+    """What the task predicts: kinds that are like another one share it."""
+    return KINDS[task.kind].target
 
 
 def _config(task: Task) -> dict[str, Any]:
@@ -71,9 +61,9 @@ def _config(task: Task) -> dict[str, Any]:
     if classes := getattr(task, "classes", None):
         names = {i: str(name) for i, name in enumerate(classes)}
         return {"id2label": names, "label2id": {name: i for i, name in names.items()}}
-    if task.kind == "translation":
+    if _target(task) == "translation":
         return {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    if task.kind in ("regression", "image-regression"):
+    if _target(task) == "number":
         return {"num_labels": 1, "problem_type": "regression"}
     if isinstance(task, LanguageTask):
         return {"bos_token_id": task.tokens.start, "eos_token_id": task.tokens.ends or None}
@@ -83,9 +73,9 @@ def _config(task: Task) -> dict[str, Any]:
 def _generation(model: Any, task: Task) -> GenerationConfig:
     """Greedy unless asked otherwise; a translation never holds padding or a start, as in `odeum.decode`."""
     settings: dict[str, Any] = {"use_cache": model.config.use_cache}
-    if task.kind == "language":
+    if _target(task) == "next token":
         settings |= {key: getattr(model.config, key) for key in ("bos_token_id", "eos_token_id")}
-    if task.kind == "translation":
+    if _target(task) == "translation":
         special = {key: getattr(model.config, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
         settings |= {**special, "decoder_start_token_id": 1, "suppress_tokens": [0, 1]}
         # what beams alone read is left out: transformers saves no such flags without a number of beams

@@ -29,7 +29,9 @@ class OdeumModel(nn.Module):
     """
 
     in_training: ClassVar[dict[str, Any]] = {}
-    """what a forward pass for the loss alone is told besides the batch"""
+    """arguments of a forward pass that needs the loss alone, besides the batch"""
+    hf_class: ClassVar[str | type | None] = None
+    """the class of `odeum.hf` that wraps this model, as "module:name" (none: transformers has no task like it)"""
 
     def __init__(self, settings: Model, architecture: Architecture) -> None:
         super().__init__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,7 @@ from odeum.settings.architecture import Architecture
 class TextModel(OdeumModel):
     """Tokens in, a few numbers out: the mean over the kept positions, or a class token, is read off at the end."""
 
+    hf_class: ClassVar[str | type | None] = "odeum.hf.classifiers:OdeumForSequenceClassification"
     settings: TextInput
 
     def __init__(self, settings: TextInput, architecture: Architecture) -> None:

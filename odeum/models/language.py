@@ -30,6 +30,7 @@ def token_positions(ids: Tensor, attention_mask: Tensor | None, past: int = 0) -
 class LanguageModel(OdeumModel):
     """`labels[i]` is the token that follows `input_ids[i]`; the caller shifts, −100 is ignored."""
 
+    hf_class: ClassVar[str | type | None] = "odeum.hf.causal:OdeumForCausalLM"
     settings: Language
     in_training: ClassVar[dict[str, Any]] = {"only_loss": True}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,7 @@ class BidirectionalModel(OdeumModel):
 class MaskedLanguageModel(BidirectionalModel):
     """`labels` are the tokens where one was hidden, −100 elsewhere."""
 
+    hf_class: ClassVar[str | type | None] = "odeum.hf.classifiers:OdeumForMaskedLM"
     settings: MaskedLanguage  # ty: ignore[incompatible-mutable-override]
 
     def __init__(self, settings: MaskedLanguage, architecture: Architecture) -> None:
@@ -109,6 +110,7 @@ class MaskedLanguageModel(BidirectionalModel):
 class PretrainedClassifier(BidirectionalModel):
     """One class from the first position, through the pooler that BERT was pretrained with."""
 
+    hf_class: ClassVar[str | type | None] = "odeum.hf.classifiers:OdeumForSequenceClassification"
     settings: Classification  # ty: ignore[incompatible-mutable-override]
 
     def __init__(self, settings: Classification, architecture: Architecture) -> None:

@@ -24,6 +24,7 @@ from odeum.settings.architecture import Architecture
 class TranslationModel(OdeumModel):
     """The decoder's field is self-attention + cross-attention + feed-forward, split or not as the words say."""
 
+    hf_class: ClassVar[str | type | None] = "odeum.hf.seq2seq:OdeumForSeq2SeqLM"
     settings: Translation
     in_training: ClassVar[dict[str, Any]] = {"only_loss": True}
 

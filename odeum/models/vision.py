@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from odeum.settings.architecture import Architecture
 class ImageModel(OdeumModel):
     """Patches are the particles; a class token or their mean is read off at the end."""
 
+    hf_class: ClassVar[str | type | None] = "odeum.hf.classifiers:OdeumForImageClassification"
     settings: ImageInput
 
     def __init__(self, settings: ImageInput, architecture: Architecture) -> None:
