@@ -143,14 +143,20 @@ class Task(ABC):
                 yield self.collate(rows, generator(seed, epoch, index))
 
     @abstractmethod
+    def examine(
+        self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
+    ) -> tuple[dict[str, float], Evidence | None]:
+        """Loss and metrics on a part of the data, and the losses of single examples.
+
+        `limit` caps the number of examples. A task for which losses of single examples cost extra computes them only if
+        `single` is true; a task without them returns None in their place.
+        """
+
     def evaluate(
         self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
     ) -> dict[str, float]:
-        """Loss and metrics on a part of the data; `limit` caps the number of examples."""
-
-    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
-        """`evaluate`, and what is kept of single examples (none: a task that keeps nothing)."""
-        return self.evaluate(model, split, device), None
+        """Loss and metrics of `examine` alone."""
+        return self.examine(model, split, device, limit, single=False)[0]
 
     def as_one(self) -> None:  # noqa: B027 (a task may have nothing to put in one)
         """Make everything the test part, where a model that was trained on none of it is looked at (none: it stays)."""

@@ -31,18 +31,10 @@ class Classes:
         share = majority(self.parts["train"][1], self.parts["test"][1])
         return [f"{len(self.classes)} classes", f"majority {100 * share:.0f} %"]
 
-    def evaluate(
-        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
-    ) -> dict[str, float]:
-        """Loss, accuracy, macro-F1, balanced accuracy, and the accuracy of always saying the most frequent class."""
-        return self._examine(model, split, device, limit)[0]
-
-    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
-        return self._examine(model, split, device, None)
-
-    def _examine(
-        self, model: nn.Module, split: str, device: Any, limit: int | None
-    ) -> tuple[dict[str, float], Evidence]:
+    def examine(
+        self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
+    ) -> tuple[dict[str, float], Evidence | None]:
+        """Loss, accuracy, macro-F1, balanced accuracy, and the accuracy of predicting the most frequent class."""
         size = len(self.classes)
         loss = right5 = 0.0
         losses, targets, answers = [], [], []

@@ -152,29 +152,21 @@ class LanguageTask(Task):
             target[torch.tensor(group) > 0, : self.context] = IGNORE
             yield {"input_ids": inputs[places], "labels": target}
 
-    def evaluate(
-        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
-    ) -> dict[str, float]:
-        """Mean loss a token; perplexity a token and a word. `limit` caps the number of windows."""
-        return self._examine(model, split, device, limit, None)
+    def examine(
+        self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
+    ) -> tuple[dict[str, float], Evidence | None]:
+        """Mean loss per token, perplexity per token and per word, and the mean loss per token of each window.
 
-    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
-        """`evaluate`, and the mean loss a token of each window."""
-        each: list[Tensor] = []
-        scores = self._examine(model, split, device, None, each)
-        return scores, Evidence(torch.cat(each)) if each else None
-
-    def _examine(
-        self, model: nn.Module, split: str, device: Any, limit: int | None, each: list[Tensor] | None
-    ) -> dict[str, float]:
-        """Scores; where they are asked for, the losses of single windows are added to `each`."""
+        `limit` caps the number of windows.
+        """
         self.need_data(split)
+        each: list[Tensor] = []
         total, count = 0.0, 0
         with evaluating(model, device) as place:
             for batch in self.windows(split, limit):
                 scored = int((batch["labels"] != IGNORE).sum())
                 batch = move(batch, place)
-                if each is None or not isinstance(model, LanguageModel):
+                if not single or not isinstance(model, LanguageModel):
                     loss = model(**batch, only_loss=True).loss
                 else:
                     x, labels = model.hidden(batch["input_ids"]), batch["labels"]
@@ -185,7 +177,8 @@ class LanguageTask(Task):
                 count += scored
         loss = total / count
         words_per_token = self.words[split] / len(self.streams[split])
-        return {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
+        scores = {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
+        return scores, Evidence(torch.cat(each)) if each else None
 
     def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
         """A text at a time: padding would be read."""

@@ -158,19 +158,10 @@ class MaskedTask(Task):
                     hidden = torch.where(chosen, self.special.mask, ids)
                     yield looked_at[rows], {"input_ids": hidden, "attention_mask": mask, "labels": labels}
 
-    def evaluate(
-        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
-    ) -> dict[str, float]:
-        """Mean loss of a hidden token, its exponential, and how many are told right."""
-        return self._examine(model, split, device, limit)[0]
-
-    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
-        return self._examine(model, split, device, None)
-
-    def _examine(
-        self, model: nn.Module, split: str, device: Any, limit: int | None
-    ) -> tuple[dict[str, float], Evidence]:
-        """The scores, and the mean loss of the hidden tokens of each line."""
+    def examine(
+        self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
+    ) -> tuple[dict[str, float], Evidence | None]:
+        """Mean loss per hidden token, perplexity and accuracy, and the mean loss per hidden token of each line."""
         self.need_data(split)
         losses, counts = (torch.zeros(len(self.parts[split]), dtype=torch.float64) for _ in range(2))
         right = 0.0

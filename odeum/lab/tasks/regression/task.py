@@ -78,31 +78,23 @@ class NumberTask(Task):
         """What a model says [batch, 1], in the units of the data."""
         return outputs[:, 0].double().cpu() * self.spread + self.centre
 
-    def evaluate(
-        self, model: nn.Module, split: str = "valid", device: Any = None, limit: int | None = None
-    ) -> dict[str, float]:
+    def examine(
+        self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
+    ) -> tuple[dict[str, float], Evidence | None]:
         """RMSE, MAE and R² (left out where the numbers do not differ), and the RMSE of the training mean."""
-        return self._examine(model, split, device, limit)[0]
-
-    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
-        return self._examine(model, split, device, None)
-
-    def _examine(
-        self, model: nn.Module, split: str, device: Any, limit: int | None
-    ) -> tuple[dict[str, float], Evidence]:
         scored = list(self.scored(model, split, device, limit))
-        found = torch.cat([self.restored(output) for output, _ in scored])
+        outputs = torch.cat([self.restored(output) for output, _ in scored])
         targets = torch.cat([target.cpu() for _, target in scored])
-        error = _root(found - targets)
+        error = _root(outputs - targets)
         scores = {
             "loss": (error / self.spread) ** 2,
             "rmse": error,
-            "mae": float((found - targets).abs().mean()),
+            "mae": float((outputs - targets).abs().mean()),
             "rmse_of_mean": _root(targets - self.centre),
         }
         if not _is_constant(targets):
             scores["r2"] = 1 - (error / _root(targets - targets.mean())) ** 2
-        return scores, Evidence(((found - targets) / self.spread).square())
+        return scores, Evidence(((outputs - targets) / self.spread).square())
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], **_: Any) -> list[float]:
         """A number for each input."""

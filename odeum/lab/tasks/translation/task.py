@@ -152,28 +152,11 @@ class TranslationTask(Task):
             "labels": torch.where(kept.bool(), target, IGNORE),
         }
 
-    def evaluate(
-        self,
-        model: nn.Module,
-        split: str = "valid",
-        device: Any = None,
-        limit: int | None = None,
-        decode: bool | None = None,
-    ) -> dict[str, float]:
-        """Label-smoothed and plain loss a token; with `decode` (none: on the test part) also BLEU and chrF."""
+    def examine(
+        self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
+    ) -> tuple[dict[str, float], Evidence | None]:
+        """Label-smoothed and plain loss per token, BLEU and chrF of the test part, and each sentence's plain loss."""
         self.need_data(split)
-        scores, _ = self._losses(model, split, device, limit)
-        if split == "test" if decode is None else decode:
-            scores |= self._bleu(model, split, device, limit)
-        return scores
-
-    def examine(self, model: nn.Module, split: str, device: Any = None) -> tuple[dict[str, float], Evidence | None]:
-        """`evaluate`, and the mean plain loss a token of each sentence."""
-        self.need_data(split)
-        scores, each = self._losses(model, split, device, None)
-        return scores | (self._bleu(model, split, device, None) if split == "test" else {}), Evidence(each)
-
-    def _losses(self, model: nn.Module, split: str, device: Any, limit: int | None) -> tuple[dict[str, float], Tensor]:
         part = self.parts[split]
         lengths = part[1].lengths[:limit]
         each = torch.zeros(len(lengths))
@@ -183,14 +166,16 @@ class TranslationTask(Task):
                 batch = move(self._batch(part, rows), place)
                 labels = batch.pop("labels")
                 chances = model(**batch).logits.float().log_softmax(-1)[labels != IGNORE]
-                own = chances.gather(1, labels[labels != IGNORE][:, None])
-                plain -= own.sum().item()
+                chosen = chances.gather(1, labels[labels != IGNORE][:, None])
+                plain -= chosen.sum().item()
                 flat -= chances.mean(-1).sum().item()
-                sums = [-row.sum() for row in own[:, 0].split(lengths[rows].tolist())]
+                sums = [-row.sum() for row in chosen[:, 0].split(lengths[rows].tolist())]
                 each[rows] = torch.stack(sums).cpu() / lengths[rows]
         count = int(lengths.sum())
         smoothed = ((1 - SMOOTHING) * plain + SMOOTHING * flat) / count
-        return {"loss": smoothed, "plain_loss": plain / count, "perplexity": perplexity(plain / count)}, each
+        scores = {"loss": smoothed, "plain_loss": plain / count, "perplexity": perplexity(plain / count)}
+        scores |= self._bleu(model, split, device, limit) if split == "test" else {}
+        return scores, Evidence(each)
 
     def _bleu(self, model: nn.Module, split: str, device: Any, limit: int | None) -> dict[str, float]:
         from sacrebleu.metrics import BLEU, CHRF
