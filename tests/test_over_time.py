@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import prune
 
 from odeum import Encoder, build, set_solver, set_steps
 from odeum.architectures import stack
@@ -269,24 +273,111 @@ def test_autocast_and_low_precision(spelling: str) -> None:
     assert model.bfloat16()(x.bfloat16()).isfinite().all()
 
 
-def test_two_threads_do_not_meet() -> None:
-    """Weights are put in for a call; another thread must not see them."""
-    model = stack("rk4:weights=hyper", SHAPE)
+# ------------------------------------------------------------------------------ what others do to the modules of knots
+
+INTERPOLATED = ["parallel:weights=knots,knots=3", "sequential:weights=knots,knots=3,between=cubic", "rk4:weights=hyper"]
+
+
+def linears(model: nn.Module) -> list[Any]:
+    """The linear maps of all knots."""
+    return [part for timed in pieces(model) for part in timed.knots.modules() if type(part).__name__.endswith("Linear")]
+
+
+@pytest.mark.parametrize("spelling", INTERPOLATED)
+def test_pruned_knots_are_the_model_with_pruned_weights(spelling: str) -> None:
+    """As hooks make them before each call, after `prune.remove`, and with one knot alone pruned."""
+    model, x = stirred(stack(spelling, SHAPE)), state()
+    for choose in (linears, lambda model: linears(model)[-1:]):
+        pruned, expected = copy.deepcopy(model), copy.deepcopy(model)
+        for part, other in zip(choose(pruned), choose(expected), strict=True):
+            prune.l1_unstructured(part, "weight", amount=0.3)
+            other.weight.data.mul_(part.weight_mask)
+        right = expected(x)
+        assert not torch.allclose(right, model(x))
+        torch.testing.assert_close(pruned(x), right)
+        for part in choose(pruned):
+            prune.remove(part, "weight")
+        torch.testing.assert_close(pruned(x), right)
+
+
+@pytest.mark.parametrize("spelling", INTERPOLATED)
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
+def test_normed_weights_are_those_that_their_modules_compute_with(spelling: str, norm: Callable[..., Any]) -> None:
+    model, x = stirred(stack(spelling, SHAPE)), state()
+    expected = model(x)
+    for part in linears(model):
+        norm(part)
+    found = model(x)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert all(p.grad is not None for name, p in model.named_parameters() if "knots.0" in name)
+
+
+@pytest.mark.parametrize("spelling", INTERPOLATED)
+def test_quantized_knots_are_refused(spelling: str) -> None:
+    model = stack(spelling, SHAPE).float()
+    quantized = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    with pytest.raises(OdeumError, match=r"field.qkv.weight is hidden in a torch.ao.nn.quantized.*odeum convert"):
+        quantized(torch.randn(2, 5, 8, dtype=torch.float32))
+
+
+def test_knots_of_different_kinds_and_foreign_tensors_are_refused() -> None:
+    model, x = stack(INTERPOLATED[0], SHAPE), state()
+    part = linears(model)[-1]
+    weight = part._parameters.pop("weight")
+    part.other = weight
+    with pytest.raises(OdeumError, match=r"field.down.other is in knots.0 or knots.2 alone; change all of them"):
+        model(x)
+
+    class Packed(torch.Tensor):
+        """As torchao's quantized weights, a tensor of another kind."""
+
+    model = stack(INTERPOLATED[0], SHAPE)
+    first = linears(model)[0]
+    first.weight = nn.Parameter(first.weight.data.as_subclass(Packed), requires_grad=False)
+    with pytest.raises(OdeumError, match=r"field.qkv.weight is a Packed, so weights that depend on time"):
+        model(x)
+
+
+def test_hooks_of_the_nearest_knot_are_called_once_an_evaluation() -> None:
+    model, x, seen = stack("parallel:weights=knots,knots=3", SHAPE), state(), []
+    timed = pieces(model)[0]
+    for number, knot in enumerate(timed.knots):
+        up = knot.field.qkv
+        up.register_forward_pre_hook(lambda module, _, up=up, n=number: seen.append((n, module is up)))
+        up.register_forward_hook(lambda module, _, out: 0.0 * out)
     set_steps(model, 2)
+    model(x)
+    assert [n for n, _ in seen] == [0, 0, 0, 1, 1, 1, 1, 2] and all(same for _, same in seen)
+    silent = stack("parallel:weights=knots,knots=3", SHAPE)
+    silent.load_state_dict(model.state_dict())
+    set_steps(silent, 2)
+    assert not torch.allclose(silent(x), model(x)), "what a hook returns counts"
+
+
+@pytest.mark.parametrize("spelling", INTERPOLATED)
+def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> None:
+    """Nothing is written into a module: weights that are read during a forward pass are those that are stored."""
+    model = stirred(stack(spelling, SHAPE))
     inputs = [state() for _ in range(3)]
+    stored = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
         expected, found = [model(x) for x in inputs], {}
 
         def work(i: int) -> None:
             with torch.no_grad():
-                found[i] = [model(inputs[i]) for _ in range(5)]
+                found[i] = [model(inputs[i]) for _ in range(8)]
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
         for thread in threads:
             thread.start()
+        reads = 0
+        while any(thread.is_alive() for thread in threads):
+            assert all(torch.equal(value, stored[name]) for name, value in model.state_dict().items())
+            reads += 1
         for thread in threads:
             thread.join()
-    assert all(torch.equal(out, expected[i]) for i in range(3) for out in found[i])
+    assert reads and all(torch.equal(out, expected[i]) for i in range(3) for out in found[i])
 
 
 @pytest.mark.parametrize(

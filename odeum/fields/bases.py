@@ -35,6 +35,10 @@ class Basis(nn.Module):
     def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         raise TypeError(f"{type(self).__name__} must define forward(t, versions)")
 
+    def nearest(self, t: float) -> int:
+        """The version with the largest share at time t."""
+        return 0
+
     def layers(self, version: int, count: int) -> list[int]:
         """Which of `count` layers of equal length over the interval a version would be made of."""
         return list(range(count)) if version == 0 else []
@@ -92,6 +96,10 @@ class Knots(Basis):
                 out[after] = out.get(after, 0.0) + slope
                 out[before] = out.get(before, 0.0) - slope
         return {knot: number for knot, number in out.items() if number}
+
+    def nearest(self, t: float) -> int:
+        numbers = self.numbers(t)
+        return max(numbers, key=lambda knot: numbers[knot])
 
     def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         numbers = self.numbers(t)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import threading
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from odeum.errors import OdeumError
 from odeum.fields.algebra import Wrapper
 from odeum.fields.base import Context, Field, projects_anywhere
 from odeum.fields.bases import Basis, Knots
+from odeum.fields.substituted import effective_weights, substituted
 from odeum.fields.time_features import COUNT_OF_FEATURES, time_features
-
-_SWAPPING = threading.RLock()  # weights are put in for a call: two threads would meet there
 
 
 class TimedField(Field):
     """A field with the weights θ(t) = Σ φₖ(t) θₖ; the θₖ are the weights of as many fields of one kind.
 
-    The first of the fields is evaluated with θ(t) in the place of its weights. Constant pieces are evaluated as they
-    are; which one acts is decided by the middle of the step, not by the time of a stage, which may lie on its edge.
+    The θₖ are weights as their modules compute with them, so pruning and parametrizations count. An evaluation at time
+    t runs a copy of one field, with θ(t) as its weights: the field that has the largest share at t, whose hooks are
+    called. Nothing is written into the fields. Constant pieces are evaluated as they are; which one acts is decided by
+    the middle of the step, not by the time of a stage, which may lie on its edge.
     """
 
     def __init__(self, versions: Sequence[Field], basis: Basis) -> None:
@@ -35,6 +33,7 @@ class TimedField(Field):
         if any(projects_anywhere(field) for field in versions):
             raise OdeumError("weights over time have no norm after the step, which knows no time; use norm=pre")
         self.knots = nn.ModuleList(versions)
+        self.names = tuple(names[0])
         self.basis = basis
         self.timed = basis.count > 1
 
@@ -52,14 +51,41 @@ class TimedField(Field):
         if isinstance(basis, Knots) and (basis.stepwise or basis.count == 1):
             step = context.step
             return self.knots[basis.piece(t if step is None else step.middle)](t, x, context)
-        with _alone():  # also while the weights are read, which are those of the first field too
-            return functional_call(self.knots[0], self.weights(t), (t, x, context))
+        weights = self.weights(t)
+        return substituted(self.knots[basis.nearest(t)], weights, self.knots[0])(t, x, context)
 
     def weights(self, t: float) -> dict[str, Tensor]:
         """θ(t) by name."""
-        versions = [dict(field.named_parameters()) for field in self.knots]
-        rows = [[version[name] for version in versions] for name in versions[0]]
-        return dict(zip(versions[0], self.basis(t, rows), strict=True))
+        versions = [effective_weights(field) for field in self.knots]
+        first = versions[0]
+        names = dict.fromkeys((*(name for name in self.names if name in first), *first))
+        for number, version in enumerate(versions):
+            if differing := version.keys() ^ names.keys():
+                raise OdeumError(
+                    f"weights that depend on time are combined from {len(versions)} fields of one kind, but "
+                    f"{min(differing)} is in knots.0 or knots.{number} alone; change all of them in the same way"
+                )
+        self._check(first)
+        rows = [[version[name] for version in versions] for name in names]
+        return dict(zip(names, self.basis(t, rows), strict=True))
+
+    def _check(self, weights: dict[str, Tensor]) -> None:
+        """Refuse weights that cannot be combined: quantized ones, and those that a module no longer shows."""
+        use = "convert the model to one whose weights do not depend on time first (odeum convert)"
+        for name in self.names:
+            path, _, leaf = name.rpartition(".")
+            if name not in weights and not any(n.startswith(f"{path}.") and n.endswith(f".{leaf}") for n in weights):
+                part = type(self.knots[0].get_submodule(path))
+                raise OdeumError(
+                    f"{name} is hidden in a {part.__module__}.{part.__qualname__}, so weights that depend on time "
+                    f"cannot be combined; {use}"
+                )
+        for name, weight in weights.items():
+            # A compiler does not show the type of a weight.
+            if not torch.compiler.is_compiling() and type(weight).__module__.partition(".")[0] != "torch":
+                raise OdeumError(
+                    f"{name} is a {type(weight).__name__}, so weights that depend on time cannot be combined; {use}"
+                )
 
     def formula(self, x: str) -> str:
         inner: Field = self.knots[0]  # ty: ignore[invalid-assignment]
@@ -100,7 +126,3 @@ class AdaptiveNorm(Wrapper):
 
     def formula(self, x: str) -> str:
         return self.field.formula(f"Nₜ({x})")
-
-
-def _alone() -> contextlib.AbstractContextManager[object]:
-    return contextlib.nullcontext() if torch.compiler.is_compiling() else _SWAPPING

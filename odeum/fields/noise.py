@@ -74,6 +74,7 @@ class Noise:
 
     def known(self, module: Hashable) -> list[Tensor]:
         """What the module's next draws in this evaluation will find."""
+        module = _identity(module)
         turn, masks = self._turns.get(module, 0), []
         while (place := self._places.get((*self._path, module, turn))) is not None:
             masks.append(self.masks[place])
@@ -85,13 +86,14 @@ class Noise:
         if self.watch is not None:  # since the last evaluation nothing else has acted
             self.watch.look()
             self.watch.note()
-        return self._within((*self._path, field))
+        return self._within((*self._path, _identity(field)))
 
     def step(self, field: Hashable) -> Noise:
         """The masks as the next step of this field sees them."""
         return self._within(self._turn(field))
 
     def _turn(self, who: Hashable) -> tuple[Hashable, ...]:
+        who = _identity(who)
         turn = self._turns.get(who, 0)
         self._turns[who] = turn + 1
         return (*self._path, who, turn)
@@ -100,6 +102,11 @@ class Noise:
         inner = Noise(watch=self.watch)
         inner.masks, inner._places, inner._path = self.masks, self._places, path
         return inner
+
+
+def _identity(module: Any) -> Hashable:
+    """The module itself, or the one that a copy of it stands for."""
+    return getattr(module, "__dict__", {}).get("stands_for", module)
 
 
 class ReplayedNoise(Noise):
