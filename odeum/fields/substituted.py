@@ -18,10 +18,11 @@ REWEIGHTING = (BasePruningMethod, SpectralNorm, WeightNorm)
 
 def effective_weights(module: nn.Module, prefix: str = "") -> dict[str, Tensor]:
     """Return the weights by name as the modules inside compute with them: pruned, normed or parametrized ones too."""
-    weights = {name: weight for name, weight in module._parameters.items() if weight is not None}
+    weights: dict[str, Tensor] = {name: weight for name, weight in module._parameters.items() if weight is not None}
     parametrized = parametrize.is_parametrized(module)
     if parametrized:
-        weights |= {name: getattr(module, name) for name in module.parametrizations}  # ty: ignore[not-iterable]
+        made: Any = module.parametrizations
+        weights |= {name: getattr(module, name) for name in made}
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, REWEIGHTING):
             name: str = hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name
@@ -40,7 +41,7 @@ def substituted(module: nn.Module, weights: Mapping[str, Tensor], identity: nn.M
     Buffers, settings and hooks are those of the module. Dropout masks are drawn in the name of `identity`, a tree of
     the same structure, so that every copy finds the masks that another one drew.
     """
-    plain = type(module)
+    plain: Any = type(module)
     hidden: set[str] = set()
     if parametrize.is_parametrized(module):
         plain, hidden = plain.__bases__[0], {"parametrizations"}
