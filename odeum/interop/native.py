@@ -28,7 +28,6 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.roles import by_role
-from odeum.flow import Stack
 from odeum.models.base import OdeumModel
 from odeum.models.language import LanguageModel
 from odeum.models.translation import TranslationModel
@@ -56,11 +55,7 @@ class Native:
 
 def to_native(model: OdeumModel) -> Native:
     """The equal of a model among the classes of transformers; raises `OdeumError` if there is none."""
-    if model.settings.pretrained is not None:
-        raise OdeumError(
-            f"this model was imported from {model.settings.pretrained.family}, which has parts of its own; export the "
-            f"source, or {ELSEWHERE}"
-        )
+    refuse_imported(model)
     for kind, convert in CONVERTERS.items():
         if isinstance(model, kind):
             return convert(model)
@@ -70,7 +65,16 @@ def to_native(model: OdeumModel) -> Native:
     )
 
 
-def _form(architecture: Any, what: str = "architecture") -> str:
+def refuse_imported(model: OdeumModel) -> None:
+    """Raise `OdeumError` for a model that came from another library and has parts that ours lack."""
+    if model.settings.pretrained is not None:
+        raise OdeumError(
+            f"this model was imported from {model.settings.pretrained.family}, which has parts of its own; export the "
+            f"source, or {ELSEWHERE}"
+        )
+
+
+def layer_form(architecture: Any, what: str = "architecture") -> str:
     """`sequential`, `parallel` or `shared` for the layers that others have too; raises `OdeumError` for the rest."""
     forms = {
         "sequential": ("lie-trotter", "pre"),
@@ -100,16 +104,23 @@ def _need(model: OdeumModel, option: str, *allowed: Any) -> None:
         )
 
 
-def _layers(stack: Stack, prefix: str) -> tuple[list[Weights], int]:
-    """The weights of each layer in the order in which layers act, by role; and the numbers written more than once."""
+def acting_layers(stack: Any) -> list[Weights]:
+    """The weights of each layer by role, in the order in which layers act; a shared layer is there several times."""
     stored = by_role(stack)
     flows = [
         {name.removeprefix(f"layers.{i}."): w for name, w in stored.items() if name.startswith(f"layers.{i}.")}
         for i in range(len(stack.flows))
     ]
-    layers = [flows[i] for i in stack.schedule]
-    copies = sum(w.numel() for layer in layers for w in layer.values())
-    return layers, copies - sum(w.numel() for flow in flows for w in flow.values())
+    return [flows[i] for i in stack.schedule]
+
+
+def _copies(*stacks: Any) -> int:
+    """Numbers that are written more than once, because layers share them."""
+    return sum(
+        sum(w.numel() for layer in acting_layers(stack) for w in layer.values())
+        - sum(w.numel() for name, w in by_role(stack).items() if name.startswith("layers."))
+        for stack in stacks
+    )
 
 
 def _copy(layer: Weights, ours: str, theirs: str, out: Weights, transpose: bool = False, bias: bool = True) -> None:
@@ -136,7 +147,7 @@ def _shape(model: OdeumModel) -> dict[str, Any]:
 
 def _language(model: LanguageModel) -> Native:
     _need(model, "embedding", "tied")
-    form, s = _form(model.architecture), model.settings
+    form, s = layer_form(model.architecture), model.settings
     if s.positions != "rotary":
         if form != "sequential":
             raise OdeumError(
@@ -169,7 +180,7 @@ def _rope(partial: float = 1.0) -> dict[str, Any]:
 
 
 def _neox(model: LanguageModel, parallel: bool) -> Native:
-    s, (layers, copies) = model.settings, _layers(model.stack, "stack")  # ty: ignore[invalid-argument-type]
+    s, layers = model.settings, acting_layers(model.stack)
     out: Weights = {}
     out["gpt_neox.embed_in.weight"], out["embed_out.weight"] = _ends(model)
     for i, layer in enumerate(layers):
@@ -195,11 +206,11 @@ def _neox(model: LanguageModel, parallel: bool) -> Native:
         "tie_word_embeddings": False,
         "hidden_dropout": s.dropout,
     }
-    return Native("GPTNeoXForCausalLM", config, out, copies)
+    return Native("GPTNeoXForCausalLM", config, out, _copies(model.stack))
 
 
 def _phi(model: LanguageModel) -> Native:
-    s, (layers, copies) = model.settings, _layers(model.stack, "stack")  # ty: ignore[invalid-argument-type]
+    s, layers = model.settings, acting_layers(model.stack)
     out: Weights = {}
     out["model.embed_tokens.weight"], out["lm_head.weight"] = _ends(model)
     out["lm_head.bias"] = out["lm_head.weight"].new_zeros(s.vocabulary)
@@ -220,11 +231,11 @@ def _phi(model: LanguageModel) -> Native:
         "tie_word_embeddings": False,
         "resid_pdrop": s.dropout,
     }
-    return Native("PhiForCausalLM", config, out, copies)
+    return Native("PhiForCausalLM", config, out, _copies(model.stack))
 
 
 def _llama(model: LanguageModel) -> Native:
-    s, (layers, copies) = model.settings, _layers(model.stack, "stack")  # ty: ignore[invalid-argument-type]
+    s, layers = model.settings, acting_layers(model.stack)
     out: Weights = {}
     out["model.embed_tokens.weight"], out["lm_head.weight"] = _ends(model)
     for i, layer in enumerate(layers):
@@ -247,16 +258,16 @@ def _llama(model: LanguageModel) -> Native:
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
         "tie_word_embeddings": False,
     }
-    return Native("LlamaForCausalLM", config, out, copies)
+    return Native("LlamaForCausalLM", config, out, _copies(model.stack))
 
 
 def _gpt2(model: LanguageModel) -> Native:
-    s, (layers, copies) = model.settings, _layers(model.stack, "stack")  # ty: ignore[invalid-argument-type]
+    s, layers = model.settings, acting_layers(model.stack)
     _need(model, "norm_kind", "layer")
     _need(model, "activation", "gelu", "relu")
     out: Weights = {}
     out["transformer.wte.weight"], out["lm_head.weight"] = _ends(model)
-    out["transformer.wpe.weight"] = _positions(model, out["lm_head.weight"])
+    out["transformer.wpe.weight"] = position_table(model, out["lm_head.weight"])
     for i, layer in enumerate(layers):
         at = f"transformer.h.{i}"
         _copy(layer, "attention.norm", f"{at}.ln_1", out)
@@ -280,10 +291,10 @@ def _gpt2(model: LanguageModel) -> Native:
         "embd_pdrop": s.dropout,
         "attn_pdrop": 0.0,
     }
-    return Native("GPT2LMHeadModel", config, out, copies)
+    return Native("GPT2LMHeadModel", config, out, _copies(model.stack))
 
 
-def _positions(model: Any, like: Tensor) -> Tensor:
+def position_table(model: Any, like: Tensor) -> Tensor:
     """The table that is added, one row per position."""
     table = model.positions.added(like)
     assert table is not None
@@ -300,13 +311,15 @@ def _split(layer: Weights, ours: str, theirs: list[str], out: Weights, bias: boo
 
 
 def _vision(model: VisionModel) -> Native:
-    if _form(model.architecture) != "sequential":
-        raise OdeumError(f"{spell(model.architecture)} has no equal among the image classes of transformers; {ELSEWHERE}")
+    if layer_form(model.architecture) != "sequential":
+        raise OdeumError(
+            f"{spell(model.architecture)} has no equal among the image classes of transformers; {ELSEWHERE}"
+        )
     _need(model, "pooling", "token")
     _need(model, "stem", "patch")
     _need(model, "norm_kind", "layer")
     _need(model, "activation", "gelu", "relu")
-    s, (layers, copies) = model.settings, _layers(model.stack, "stack")
+    s, layers = model.settings, acting_layers(model.stack)
     stored, out = by_role(model), {}
     out["vit.embeddings.cls_token"] = stored["token"]
     out["vit.embeddings.position_embeddings"] = stored["position"]
@@ -331,7 +344,7 @@ def _vision(model: VisionModel) -> Native:
         "hidden_dropout_prob": s.dropout,
         "num_labels": s.classes,
     }
-    return Native("ViTForImageClassification", config, out, copies)
+    return Native("ViTForImageClassification", config, out, _copies(model.stack))
 
 
 def _translation(model: TranslationModel) -> Native:
@@ -342,17 +355,15 @@ def _translation(model: TranslationModel) -> Native:
     _need(model, "activation", "gelu", "relu")
     decoder = model.architecture if s.decoder is None else parse(s.decoder)
     for what, architecture in (("architecture", model.architecture), ("decoder", decoder)):
-        if _form(architecture, what) != "sequential":
+        if layer_form(architecture, what) != "sequential":
             raise OdeumError(f"the {what} '{spell(architecture)}' has no equal in transformers; {ELSEWHERE}")
-    weight, out, copies = model.embedding.weight, {}, 0
-    table = _positions(model, weight)
+    weight, out = model.embedding.weight, {}
+    table = position_table(model, weight)
     out["model.shared.weight"] = weight
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        layers, more = _layers(stack, side)  # ty: ignore[invalid-argument-type]
-        copies += more
         out[f"model.{side}.embed_tokens.weight"] = weight
         out[f"model.{side}.embed_positions.weight"] = table
-        for i, layer in enumerate(layers):
+        for i, layer in enumerate(acting_layers(stack)):
             at = f"model.{side}.layers.{i}"
             _split(layer, "attention.qkv", [f"{at}.self_attn.{name}_proj" for name in "qkv"], out)
             _copy(layer, "attention.out", f"{at}.self_attn.out_proj", out)
@@ -391,7 +402,7 @@ def _translation(model: TranslationModel) -> Native:
         "num_beams": 1,
     }
     notes = () if s.norm_eps == 1e-5 else (f"Pegasus norms with epsilon 1e-5, this model with {s.norm_eps:g}",)
-    return Native("PegasusForConditionalGeneration", config, out, copies, notes)
+    return Native("PegasusForConditionalGeneration", config, out, _copies(model.encoder, model.decoder), notes)
 
 
 CONVERTERS: dict[type[OdeumModel], Callable[[Any], Native]] = {

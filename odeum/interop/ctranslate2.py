@@ -1,0 +1,167 @@
+"""A trained language or translation model for the CTranslate2 engine, written with its own specification classes.
+
+It takes sequential and parallel layers with pre-norm, rotary, learned or sinusoidal positions, LayerNorm or RMSNorm.
+The engine needs neither torch nor Odeum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.roles import by_role
+from odeum.interop.native import ELSEWHERE, acting_layers, layer_form, position_table, refuse_imported
+from odeum.models.base import OdeumModel
+from odeum.models.language import LanguageModel
+from odeum.models.translation import TranslationModel
+from odeum.registry.spelling import parse
+
+ACTIVATION_NAMES = {"gelu": "GELU", "relu": "RELU", "swiglu": "SWISH"}
+
+
+def write_ctranslate2(
+    model: OdeumModel,
+    directory: Path,
+    tokens: Sequence[str],
+    *,
+    unknown: str,
+    start: str,
+    end: str,
+) -> None:
+    """Write a directory that `ctranslate2.Generator` or `ctranslate2.Translator` loads.
+
+    Arguments: the model; a directory, which is filled; the vocabulary in the order of its numbers; the tokens that
+    stand for an unknown word, begin and end a text.
+    """
+    refuse_imported(model)
+    try:
+        specs = import_module("ctranslate2.specs")
+    except ImportError:
+        raise OdeumError(
+            "--to ctranslate2 needs the package ctranslate2; install it with `pip install ctranslate2`"
+        ) from None
+    if isinstance(model, LanguageModel):
+        spec = _language(model, specs)
+        spec.register_vocabulary(list(tokens))
+    elif isinstance(model, TranslationModel):
+        spec = _translation(model, specs)
+        spec.register_source_vocabulary(list(tokens))
+        spec.register_target_vocabulary(list(tokens))
+        spec.config.decoder_start_token = start
+        spec.config.add_source_eos = True
+    else:
+        raise OdeumError(
+            f"CTranslate2 generates text and translates; a {type(model).__name__} has no use there; {ELSEWHERE}"
+        )
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, start, end
+    spec.config.layer_norm_epsilon = model.settings.norm_eps
+    spec.validate()
+    spec.save(str(directory))
+
+
+def _options(model: OdeumModel, specs: Any) -> dict[str, Any]:
+    s = model.settings
+    kinds = specs.common_spec.Activation
+    return {
+        "activation": getattr(kinds, ACTIVATION_NAMES[s.activation]),
+        "ffn_glu": s.activation == "swiglu",
+        "rms_norm": s.norm_kind == "rms",
+    }
+
+
+def _language(model: LanguageModel, specs: Any) -> Any:
+    s = model.settings
+    if s.embedding != "tied":
+        raise OdeumError(f"embedding={s.embedding} has no equal in CTranslate2; {ELSEWHERE}")
+    form = layer_form(model.architecture)
+    options = _options(model, specs)
+    if s.positions == "rotary":
+        options |= {"rotary_dim": s.width // s.heads, "rotary_interleave": False}
+    if form != "sequential":
+        if s.norm_kind == "rms":
+            raise OdeumError(f"parallel layers with RMSNorm have no equal in CTranslate2; {ELSEWHERE}")
+        options |= {"parallel_residual": True, "shared_layer_norm": form == "shared"}
+    spec = specs.TransformerDecoderModelSpec.from_config(s.depth, s.heads, pre_norm=True, **options)
+    _ends(spec.decoder, model)
+    for target, layer in zip(spec.decoder.layer, acting_layers(model.stack), strict=True):
+        _linear(target.self_attention.linear[0], layer, "attention.qkv")
+        _linear(target.self_attention.linear[1], layer, "attention.out")
+        _feed_forward(target.ffn, layer, gated=s.activation == "swiglu")
+        if form == "shared":
+            _norm(target.shared_layer_norm, layer, "norm")
+        elif form == "parallel":
+            _norm(target.input_layer_norm, layer, "attention.norm")
+            _norm(target.post_attention_layer_norm, layer, "feedforward.norm")
+        else:
+            _norm(target.self_attention.layer_norm, layer, "attention.norm")
+            _norm(target.ffn.layer_norm, layer, "feedforward.norm")
+    return spec
+
+
+def _ends(spec: Any, model: Any, stack: nn.Module | None = None) -> None:
+    """Embedding, positions, final norm and output matrix of a decoder or an encoder."""
+    weight = model.embedding.weight
+    embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
+    embeddings.weight = _array(weight * model.embedding.scale)
+    spec.scale_embeddings = False
+    if hasattr(spec, "position_encodings"):
+        spec.position_encodings.encodings = _array(position_table(model, weight))
+    _norm(spec.layer_norm, by_role(stack or model.stack), "norm")
+    if hasattr(spec, "projection"):
+        spec.projection.weight = _array(weight)
+
+
+def _translation(model: TranslationModel, specs: Any) -> Any:
+    s = model.settings
+    if s.positions == "rotary":
+        raise OdeumError(f"rotary positions of a translation model have no equal in CTranslate2; {ELSEWHERE}")
+    decoder = model.architecture if s.decoder is None else parse(s.decoder)
+    for what, architecture in (("architecture", model.architecture), ("decoder", decoder)):
+        if layer_form(architecture, what) != "sequential":
+            raise OdeumError(f"the {what} of this translation model has no equal in CTranslate2; {ELSEWHERE}")
+    depths = (s.depth, s.decoder_depth or s.depth)
+    spec = specs.TransformerSpec.from_config(depths, s.heads, pre_norm=True, **_options(model, specs))
+    for target, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        _ends(target, model, stack)
+        for place, layer in zip(target.layer, acting_layers(stack), strict=True):
+            _linear(place.self_attention.linear[0], layer, "attention.qkv")
+            _linear(place.self_attention.linear[1], layer, "attention.out")
+            _norm(place.self_attention.layer_norm, layer, "attention.norm")
+            if target is spec.decoder:
+                for index, name in enumerate(("q", "kv", "out")):
+                    _linear(place.attention.linear[index], layer, f"cross.{name}")
+                _norm(place.attention.layer_norm, layer, "cross.norm")
+            _feed_forward(place.ffn, layer, gated=s.activation == "swiglu")
+            _norm(place.ffn.layer_norm, layer, "feedforward.norm")
+    return spec
+
+
+def _feed_forward(spec: Any, layer: dict[str, Tensor], gated: bool) -> None:
+    if not gated:
+        _linear(spec.linear_0, layer, "feedforward.up")
+    else:
+        parts = {name: tensor.chunk(2) for name, tensor in layer.items() if name.startswith("feedforward.up")}
+        for index, target in enumerate((spec.linear_0, spec.linear_0_noact)):
+            _linear(target, {name: both[index] for name, both in parts.items()}, "feedforward.up")
+    _linear(spec.linear_1, layer, "feedforward.down")
+
+
+def _linear(spec: Any, layer: dict[str, Tensor], name: str) -> None:
+    spec.weight = _array(layer[f"{name}.weight"])
+    if f"{name}.bias" in layer:
+        spec.bias = _array(layer[f"{name}.bias"])
+
+
+def _norm(spec: Any, layer: dict[str, Tensor], name: str) -> None:
+    spec.gamma = _array(layer[f"{name}.weight"])
+    if f"{name}.bias" in layer:
+        spec.beta = _array(layer[f"{name}.bias"])
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().float().contiguous().numpy()
