@@ -53,6 +53,14 @@ def make_tokenizer(tokens: Tokens, target: str, length: int, special_ids: Any = 
     )
 
 
+def put_first(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
+    """Add a special token after the vocabulary and put it before each text."""
+    tokenizer.add_special_tokens({"cls_token": name})
+    number = tokenizer.convert_tokens_to_ids(name)
+    assert isinstance(number, int)
+    tokenizer.backend_tokenizer.post_processor = _frame(tokenizer.backend_tokenizer, [number], [])
+
+
 def _frame(made: Tokenizer, first: list[int], last: list[int]) -> processors.TemplateProcessing:
     """Tokens before and after a text."""
     pieces = [{"id": f"at{n}", "ids": [n], "tokens": [made.id_to_token(n)]} for n in dict.fromkeys([*first, *last])]

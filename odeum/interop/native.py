@@ -8,6 +8,7 @@
 | language, rotary positions, RMSNorm, SwiGLU | `sequential` | Llama |
 | language, learned or sinusoidal positions | `sequential` | GPT-2 |
 | images, patch stem, class token | `sequential` | ViT |
+| texts, class token, learned or sinusoidal positions | `sequential` | Megatron-BERT |
 | translation, learned or sinusoidal positions | `sequential` | Pegasus |
 
 The weights are the same numbers under other names. What another class lacks is folded into them: the factor √width of
@@ -29,6 +30,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.roles import by_role
 from odeum.models.base import OdeumModel
+from odeum.models.classification import ClassificationModel
 from odeum.models.language import LanguageModel
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
@@ -36,6 +38,8 @@ from odeum.registry.spelling import parse, spell
 
 Weights = dict[str, Tensor]
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "swiglu": "silu"}
+SMALL = 2.0**-12
+"""of a pooler that should do nothing: tanh(ε x) = ε x (1 − (ε x)² / 3)"""
 ELSEWHERE = "use --to onnx or --to torch, which take every architecture"
 
 
@@ -294,11 +298,11 @@ def _gpt2(model: LanguageModel) -> Native:
     return Native("GPT2LMHeadModel", config, out, _copies(model.stack))
 
 
-def position_table(model: Any, like: Tensor) -> Tensor:
-    """The table that is added, one row per position."""
+def position_table(model: Any, like: Tensor, length: int | None = None) -> Tensor:
+    """The table that is added, one row per position; as many as the model's length unless another number is given."""
     table = model.positions.added(like)
     assert table is not None
-    return table[: model.settings.length]
+    return table[: length or model.settings.length]
 
 
 def _split(layer: Weights, ours: str, theirs: list[str], out: Weights, bias: bool = True) -> None:
@@ -345,6 +349,46 @@ def _vision(model: VisionModel) -> Native:
         "num_labels": s.classes,
     }
     return Native("ViTForImageClassification", config, out, _copies(model.stack))
+
+
+def _classification(model: ClassificationModel) -> Native:
+    """Its pooler is tanh(W x + b); with a small W = ε and the head divided by ε it is the identity to 1e-7."""
+    if layer_form(model.architecture) != "sequential":
+        raise OdeumError(
+            f"{spell(model.architecture)} has no equal among the text classifiers of transformers; {ELSEWHERE}"
+        )
+    _need(model, "pooling", "token")
+    _need(model, "positions", "sinusoidal", "learned")
+    _need(model, "norm_kind", "layer")
+    _need(model, "activation", "gelu", "relu")
+    s, stored, out = model.settings, by_role(model), {}
+    token = stored["token"][0]
+    out["bert.embeddings.word_embeddings.weight"] = torch.cat((stored["embedding.weight"] * s.width**0.5, token))
+    out["bert.embeddings.position_embeddings.weight"] = position_table(model, token, s.length + 1)
+    out["bert.embeddings.token_type_embeddings.weight"] = token.new_zeros(2, s.width)
+    for i, layer in enumerate(acting_layers(model.stack)):
+        at = f"bert.encoder.layer.{i}"
+        _split(layer, "attention.qkv", [f"{at}.attention.self.{name}" for name in ("query", "key", "value")], out)
+        _copy(layer, "attention.out", f"{at}.attention.output.dense", out)
+        _copy(layer, "attention.norm", f"{at}.attention.ln", out)
+        _copy(layer, "feedforward.norm", f"{at}.ln", out)
+        _copy(layer, "feedforward.up", f"{at}.intermediate.dense", out)
+        _copy(layer, "feedforward.down", f"{at}.output.dense", out)
+    _copy(stored, "stack.norm", "bert.encoder.ln", out)
+    out["bert.pooler.dense.weight"] = SMALL * torch.eye(s.width)
+    out["bert.pooler.dense.bias"] = token.new_zeros(s.width)
+    out["classifier.weight"], out["classifier.bias"] = stored["head.weight"] / SMALL, stored["head.bias"]
+    config = {
+        **_shape(model),
+        "vocab_size": s.vocabulary + 1,
+        "max_position_embeddings": s.length + 1,
+        "layer_norm_eps": s.norm_eps,
+        "hidden_dropout_prob": s.dropout,
+        "attention_probs_dropout_prob": 0.0,
+        "num_labels": s.classes,
+    }
+    notes = (f"token {s.vocabulary} stands for the class token; the tokenizer puts it before each text",)
+    return Native("MegatronBertForSequenceClassification", config, out, _copies(model.stack), notes)
 
 
 def _translation(model: TranslationModel) -> Native:
@@ -408,6 +452,7 @@ def _translation(model: TranslationModel) -> Native:
 CONVERTERS: dict[type[OdeumModel], Callable[[Any], Native]] = {
     LanguageModel: _language,
     VisionModel: _vision,
+    ClassificationModel: _classification,
     TranslationModel: _translation,
 }
 
@@ -435,3 +480,22 @@ def write_native(model: OdeumModel, directory: Path, **config: Any) -> tuple[Any
                 f"{problem.replace('_', ' ')} {sorted(info[problem])[:3]}; use --to onnx, or another version"
             )
     return loaded.eval(), native
+
+
+def largest_difference(model: OdeumModel, written: Any, native: Native) -> float:
+    """The largest difference of a logit between both, on random input."""
+    random = torch.Generator().manual_seed(0)
+    inputs = {}
+    for name, tensor in model.example("cpu", batch=2).items():
+        if tensor.is_floating_point():
+            inputs[name] = torch.randn(tensor.shape, generator=random)
+        else:
+            high = model.settings.vocabulary  # ty: ignore[missing-attribute]
+            inputs[name] = torch.randint(0, high, tensor.shape, generator=random)
+    theirs = {"pixel_values" if name == "images" else name: tensor for name, tensor in inputs.items()}
+    if native.name == "MegatronBertForSequenceClassification":
+        first = torch.full((2, 1), native.config["vocab_size"] - 1)
+        theirs["input_ids"] = torch.cat((first, theirs["input_ids"]), dim=1)
+    model.eval()
+    with torch.no_grad():
+        return float((model(**inputs).logits - written(**theirs).logits).abs().max())

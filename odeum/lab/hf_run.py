@@ -5,19 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import GenerationConfig
+from transformers import GenerationConfig, ViTImageProcessor
 
 from odeum.errors import OdeumError
 from odeum.hf.card import model_card
 from odeum.hf.configuration import class_of
 from odeum.hf.image_processor import OdeumImageProcessor
-from odeum.hf.tokenizer import make_tokenizer
+from odeum.hf.tokenizer import make_tokenizer, put_first
+from odeum.interop.ctranslate2 import write_ctranslate2
+from odeum.interop.native import largest_difference, write_native
 from odeum.lab.tasks import KINDS, Task, load_task
 from odeum.lab.tasks.image_base import PictureTask
 from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
 from odeum.tokens import Tokens
+
+CLASS_TOKEN = "<class>"
+"""stands before each text of a classifier that reads its class token off"""
 
 
 def from_run(run: str | Path) -> Any:
@@ -54,6 +59,49 @@ def save(run: str | Path, directory: str | Path, **options: Any) -> Path:
 def _target(task: Task) -> str:
     """What the task predicts: kinds that are like another one share it."""
     return KINDS[task.kind].target
+
+
+def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str, ...]]:
+    """Write a run as a class of transformers' own, with tokenizer or image processor; loads without Odeum.
+
+    Returns the class, the largest difference of a logit on random input, and what a user should know.
+    """
+    model, task = load_model(run), load_task(run)
+    assert isinstance(model, OdeumModel)
+    written, native = write_native(model, directory, **_config(task))
+    difference = largest_difference(model, written, native)
+    if written.can_generate():
+        generation = _generation(from_run(run), task)
+        generation.save_pretrained(directory)
+    notes = list(native.notes)
+    if native.copies:
+        notes.append(f"shared layers are written out, which adds {4 * native.copies / 1e6:.1f} MB")
+    tokens = getattr(task, "tokens", None)
+    if isinstance(tokens, Tokens):
+        made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
+        if _target(task) == "class":
+            put_first(made, CLASS_TOKEN)
+        made.save_pretrained(directory)
+    if isinstance(task, PictureTask):
+        size = {"height": task.size, "width": task.size}
+        ViTImageProcessor(size=size, image_mean=list(task.mean), image_std=list(task.std)).save_pretrained(directory)
+        notes.append("its image processor resizes without cropping; square images are read as by `odeum predict`")
+    return native.name, difference, tuple(notes)
+
+
+def save_ctranslate2(run: str | Path, directory: Path) -> None:
+    """Write a language or translation run for the CTranslate2 engine, with a tokenizer of transformers beside it."""
+    model, task = load_model(run), load_task(run)
+    assert isinstance(model, OdeumModel)
+    tokens = getattr(task, "tokens", None)
+    if not isinstance(tokens, Tokens):
+        raise OdeumError(f"'{run}' reads no text, so CTranslate2 has no use for it; use --to onnx or --to torch")
+    made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
+    names = [str(made.convert_ids_to_tokens(number)) for number in range(tokens.size)]
+    start, end = (1, 2) if _target(task) == "translation" else (tokens.start, next(iter(tokens.ends), tokens.start))
+    unknown = made.unk_token or names[0]
+    write_ctranslate2(model, directory, names, unknown=unknown, start=names[start or 0], end=names[end or 0])
+    made.save_pretrained(directory / "tokenizer")
 
 
 def _config(task: Task) -> dict[str, Any]:

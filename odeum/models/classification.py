@@ -30,7 +30,8 @@ class TextModel(OdeumModel):
         self.token = nn.Parameter(torch.zeros(1, 1, settings.width)) if token else None
         self.positions = Positions(settings.positions, settings.width, settings.length + token)
         self.stack = make_stack(architecture, settings)
-        self.norm = make_norm(settings)  # of what is read off, as in the published TransEvolve classifier
+        # Of the mean over positions, as in the published TransEvolve classifier; a class token was normed by the stack.
+        self.norm = nn.Identity() if token else make_norm(settings)
         self.head = nn.Linear(settings.width, self.outputs)
         nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
         reset(self.head)

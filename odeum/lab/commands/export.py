@@ -1,4 +1,4 @@
-"""`odeum export RUN DIR --to onnx|torch|hf`: a trained model for those who do not have Odeum."""
+"""`odeum export RUN DIR --to TARGET`: a trained model for other libraries and engines."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
 from odeum.storage import new_directory, read_json, write_json
 
-TARGETS = ("onnx", "torch", "hf")
+TARGETS = ("onnx", "torch", "transformers", "ctranslate2", "hf")
+GRAPHS = ("onnx", "torch")
 
 
 def run(argv: list[str]) -> int:
     parser = Parser(
         "export",
-        "Write a trained model as an ONNX graph (onnx), a program of torch.export (torch) or a directory of "
-        "transformers (hf). Graphs take any batch and any length; they are run once more, at other sizes than they "
-        "were traced with, and compared with the model before they are kept.",
+        "Write a trained model as an ONNX graph (onnx), a program of torch.export (torch), a class of transformers' "
+        "own that loads without Odeum (transformers), a model for the CTranslate2 engine (ctranslate2), or a class of "
+        "Odeum for transformers (hf). Graphs take any batch size and length. The written model is run and compared "
+        "with the model before it is kept.",
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("directory", type=str, help="where to write: a new or empty directory")
@@ -28,25 +30,36 @@ def run(argv: list[str]) -> int:
     given = parser.read(argv)
     to, out = choose(given.get("to", "onnx"), TARGETS, "target"), Path(given["directory"]).expanduser()
     changes = {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}
-    if to == "hf" and changes:
-        raise OdeumError("--solver and --steps are not kept by --to hf, which writes the run as it was trained")
+    if to not in GRAPHS and changes:
+        raise OdeumError(f"--to {to} writes the run as it was trained; --solver and --steps go with --to onnx or torch")
     with new_directory(given["directory"]) as part:
-        if to == "hf":
-            from safetensors import SafetensorError
-
-            from odeum import hf
-            from odeum.hf.comparing import quietly
-
-            try:
-                with quietly():
-                    hf.save(given["run"], part)
-            except SafetensorError as error:  # of a disk that is full
-                raise OdeumError(f"cannot write '{out}': {error}") from None
-            sentence = f"{out}: `import odeum.hf`, then from_pretrained('{out}') of an Auto class"
-        else:
-            sentence = _graph(given["run"], part, out, to, changes)
+        write = _graph if to in GRAPHS else _classes
+        sentence = write(given["run"], part, out, to, changes)
     print(sentence)
     return 0
+
+
+def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:
+    """Write the run for transformers or CTranslate2; a sentence about it, by the name that it will have."""
+    from safetensors import SafetensorError
+
+    from odeum.hf.comparing import quietly
+    from odeum.lab.hf_run import save, save_ctranslate2, save_native
+
+    try:
+        with quietly():
+            if to == "hf":
+                save(run, part)
+                return f"{out}: `import odeum.hf`, then from_pretrained('{out}') of an Auto class"
+            if to == "ctranslate2":
+                save_ctranslate2(run, part)
+                return f"{out}: for ctranslate2.Generator or ctranslate2.Translator; tokenizer in {out / 'tokenizer'}"
+            name, difference, notes = save_native(run, part)
+    except SafetensorError as error:  # of a disk that is full
+        raise OdeumError(f"cannot write '{out}': {error}") from None
+    write_json(part / "export.json", {"format": to, "class": name, "difference": difference, "notes": list(notes)})
+    told = "".join(f"; {note}" for note in notes)
+    return f"{out}: {name} of transformers; differs from the model by at most {difference:.1e} of a logit{told}"
 
 
 def _graph(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:

@@ -1,0 +1,242 @@
+"""Native exports: other libraries load them without Odeum and compute the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import odeum
+from odeum.errors import OdeumError
+from odeum.interop.native import largest_difference, to_native, write_native
+from odeum.lab.cli import main
+from odeum.lab.tasks import open_task
+from odeum.lab.train.origin import write_run
+from odeum.lab.train.run import with_changes
+from odeum.models import assemble
+from odeum.models.settings import Classification, Language, Translation, Vision
+from odeum.registry.spelling import parse
+
+TEXT = {"width": 32, "heads": 4, "depth": 4, "length": 16, "vocabulary": 50}
+IMAGE = {"width": 32, "heads": 4, "depth": 2, "image_size": 16, "patch_size": 4, "classes": 7}
+EQUALS: list[tuple[str, Any, str]] = [
+    ("parallel", Language(**TEXT, positions="rotary"), "GPTNeoXForCausalLM"),
+    (
+        "parallel:independent=2",
+        Language(**TEXT, positions="rotary", activation="relu", bias=False),
+        "GPTNeoXForCausalLM",
+    ),
+    ("parallel:norm=shared", Language(**TEXT, positions="rotary"), "PhiForCausalLM"),
+    ("sequential", Language(**TEXT, positions="rotary"), "GPTNeoXForCausalLM"),
+    ("sequential", Language(**TEXT, positions="rotary", activation="swiglu", norm_kind="rms"), "LlamaForCausalLM"),
+    (
+        "sequential:independent=1",
+        Language(**TEXT, positions="rotary", activation="swiglu", norm_kind="rms", bias=False),
+        "LlamaForCausalLM",
+    ),
+    ("sequential", Language(**TEXT, positions="learned", bias=False), "GPT2LMHeadModel"),
+    ("sequential:gradient=checkpointed", Language(**TEXT, positions="sinusoidal"), "GPT2LMHeadModel"),
+    ("sequential", Vision(**IMAGE), "ViTForImageClassification"),
+    ("sequential:sharing=cycle,independent=1", Vision(**IMAGE, activation="relu"), "ViTForImageClassification"),
+    ("sequential", Classification(**TEXT, pooling="token", classes=3), "MegatronBertForSequenceClassification"),
+    ("sequential", Translation(**TEXT, norm_eps=1e-5), "PegasusForConditionalGeneration"),
+    (
+        "sequential",
+        Translation(**TEXT, positions="learned", decoder_depth=2, norm_eps=1e-5),
+        "PegasusForConditionalGeneration",
+    ),
+]
+
+
+def perturbed(architecture: str, settings: Any) -> Any:
+    """A model whose every weight matters: none is zero or one."""
+    torch.manual_seed(3)
+    model: Any = odeum.build(architecture, settings).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize(("architecture", "settings", "name"), EQUALS)
+def test_logits_are_equal(architecture: str, settings: Any, name: str, tmp_path: Path) -> None:
+    model = perturbed(architecture, settings)
+    written, native = write_native(model, tmp_path)
+    assert native.name == name == type(written).__name__
+    assert largest_difference(model, written, native) < 1e-5
+    shared = "independent" in architecture
+    assert bool(native.copies) == shared
+
+
+def test_another_epsilon_is_said(tmp_path: Path) -> None:
+    model = perturbed("sequential", Translation(**TEXT))
+    written, native = write_native(model, tmp_path)
+    assert native.notes == ("Pegasus norms with epsilon 1e-5, this model with 1e-06",)
+    assert largest_difference(model, written, native) < 1e-3
+
+
+def test_padding_is_hidden_alike(tmp_path: Path) -> None:
+    model = perturbed("sequential", Translation(**TEXT, norm_eps=1e-5))
+    written, _ = write_native(model, tmp_path)
+    source, target = torch.randint(3, 50, (2, 9)), torch.randint(3, 50, (2, 7))
+    mask = torch.ones(2, 9, dtype=torch.long)
+    mask[0, 6:] = 0
+    theirs = written(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+    assert (model(source, mask, target).logits - theirs).abs().max() < 1e-5
+
+
+NO_EQUALS: list[tuple[str, Any, str]] = [
+    *((name, Language(**TEXT, positions="rotary"), "no equal") for name in ("rk4", "hyper", "macaron", "transevolve")),
+    ("sequential:steps=2", Language(**TEXT, positions="rotary"), "no equal"),
+    ("sequential:interval=0.5", Language(**TEXT, positions="rotary"), "no equal"),
+    ("parallel", Language(**TEXT), "--model.positions rotary"),
+    ("parallel", Language(**TEXT, positions="rotary", norm_kind="rms"), "norm_kind=rms"),
+    ("sequential", Language(**TEXT, embedding="adaptive", cutoffs=(20,)), "--model.embedding tied"),
+    ("parallel", Vision(**IMAGE), "no equal"),
+    ("sequential", Vision(**IMAGE, pooling="mean"), "--model.pooling token"),
+    ("sequential", Vision(**IMAGE, stem="convolution"), "--model.stem patch"),
+    ("sequential", Classification(**TEXT), "--model.pooling token"),
+    ("sequential", Translation(**TEXT, decoder="parallel"), "the decoder 'parallel'"),
+    ("sequential", Translation(**TEXT, positions="rotary"), "--model.positions sinusoidal or learned"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "settings", "message"), NO_EQUALS)
+def test_what_has_no_equal_is_refused_with_a_way_out(architecture: str, settings: Any, message: str) -> None:
+    with pytest.raises(OdeumError, match=message) as raised:
+        to_native(perturbed(architecture, settings))
+    assert "--to onnx" in str(raised.value)
+
+
+LINES = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green", "a cat ran on"] * 12
+
+
+def untrained(out: Path, architecture: str, *data: Any, changes: dict[str, Any], **options: Any) -> Path:
+    task = open_task(*data, **options)
+    settings = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 2, **changes})
+    torch.manual_seed(1)
+    model: Any = assemble(parse(architecture), settings).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    write_run(out, model, task, {}, "odeum train …")
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("native")
+    (folder / "lines.txt").write_text("\n".join(LINES) + "\n")
+    (folder / "rows.csv").write_text(
+        "text,label\n" + "".join(f"{line},{'abc'[i % 3]}\n" for i, line in enumerate(LINES))
+    )
+    (folder / "lines.en").write_text("\n".join(LINES) + "\n")
+    (folder / "lines.de").write_text("\n".join(line[::-1] for line in LINES) + "\n")
+    images = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8)
+    np.savez(folder / "set.npz", images=images, labels=np.arange(30) % 2)
+    rotary = {"positions": "rotary"}
+    untrained(folder / "language", "parallel", str(folder / "lines.txt"), kind="language", length=64, changes=rotary)
+    token = {"pooling": "token"}
+    untrained(folder / "texts", "sequential", str(folder / "rows.csv"), changes=token)
+    untrained(
+        folder / "images", "sequential", str(folder / "set.npz"), changes={**token, "stem": "patch", "patch_size": 4}
+    )
+    pair = (str(folder / "lines.en"), str(folder / "lines.de"))
+    untrained(folder / "translation", "sequential", *pair, changes={})
+    return folder
+
+
+WITHOUT_ODEUM = """
+import json, sys
+sys.modules["odeum"] = None  # an import would fail
+import torch, transformers
+folder, kind, auto, argument = sys.argv[1:]
+model = getattr(transformers, auto).from_pretrained(folder).eval()
+if kind == "images":
+    pixels = torch.tensor(json.loads(argument))
+    out = {"logits": model(pixel_values=pixels).logits.tolist()}
+else:
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokens(argument, return_tensors="pt")
+    inputs.pop("token_type_ids", None)
+    if kind == "texts":
+        out = {"logits": model(**inputs).logits.tolist(), "labels": model.config.id2label}
+    else:
+        found = model.generate(**inputs, max_new_tokens=8, do_sample=False, num_beams=1)
+        out = {"ids": found[0].tolist(), "text": tokens.decode(found[0], skip_special_tokens=True)}
+print(json.dumps(out))
+"""
+
+
+def elsewhere(folder: Path, kind: str, auto: str, argument: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", WITHOUT_ODEUM, str(folder), kind, auto, argument]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def export(runs: Path, kind: str, to: str = "transformers") -> Path:
+    out = runs / f"{kind}-{to}"
+    if not out.exists():
+        assert main(["export", str(runs / kind), str(out), "--to", to]) == 0
+    return out
+
+
+@pytest.mark.timeout(300)
+def test_transformers_loads_runs_without_odeum(runs: Path) -> None:
+    run = odeum.load(runs / "language")
+    theirs = elsewhere(export(runs, "language"), "language", "AutoModelForCausalLM", "the cat")
+    assert theirs["text"].strip() == ("the cat" + run.generate("the cat", max_new_tokens=8, temperature=0)[0]).strip()
+
+    run = odeum.load(runs / "texts")
+    theirs = elsewhere(export(runs, "texts"), "texts", "AutoModelForSequenceClassification", LINES[0])
+    model: Any = run.model
+    ids = torch.tensor([run.task.tokens.encode(LINES[0])])  # ty: ignore[unresolved-attribute]
+    assert torch.allclose(torch.tensor(theirs["logits"]), model(ids).logits, atol=1e-5)
+    assert list(theirs["labels"].values()) == ["a", "b", "c"]
+
+    run = odeum.load(runs / "images")
+    pixels = torch.randn(2, 1, 8, 8)
+    argument = json.dumps(pixels.tolist())
+    theirs = elsewhere(export(runs, "images"), "images", "AutoModelForImageClassification", argument)
+    model = run.model
+    assert torch.allclose(torch.tensor(theirs["logits"]), model(pixels).logits, atol=1e-5)
+
+    run = odeum.load(runs / "translation")
+    theirs = elsewhere(export(runs, "translation"), "translation", "AutoModelForSeq2SeqLM", LINES[0])
+    assert theirs["text"].strip() == run.translate(LINES[0], beam=1)[0].strip()[: len(theirs["text"].strip())]
+
+
+def test_ctranslate2_generates_the_same(runs: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    transformers = pytest.importorskip("transformers")
+    for kind in ("language", "translation"):
+        folder = export(runs, kind, "ctranslate2")
+        run = odeum.load(runs / kind)
+        tokens = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
+        words = tokens.convert_ids_to_tokens(tokens("the cat sat")["input_ids"])
+        if kind == "language":
+            engine = ctranslate2.Generator(str(folder))
+            found = engine.generate_batch([words], max_length=8, sampling_topk=1, include_prompt_in_result=False)[0]
+            ours = run.generate("the cat sat", max_new_tokens=8, temperature=0)[0]
+            ids = found.sequences_ids[0]
+        else:
+            engine = ctranslate2.Translator(str(folder))
+            found = engine.translate_batch([words[:-1]], beam_size=1, max_decoding_length=8)[0]
+            ours = run.translate("the cat sat", beam=1)[0]
+            ids = tokens.convert_tokens_to_ids(found.hypotheses[0])
+        text = tokens.decode(ids).strip()
+        assert text and ours.strip().startswith(text)
+
+
+def test_the_command_says_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = runs / "told"
+    assert main(["export", str(runs / "language"), str(out), "--to", "transformers"]) == 0
+    assert "GPTNeoXForCausalLM of transformers; differs from the model by at most" in capsys.readouterr().out
+    assert json.loads((out / "export.json").read_text())["difference"] < 1e-4
+    assert main(["export", str(runs / "language"), str(runs / "no"), "--to", "transformers", "--steps", "2"]) == 2
+    assert "--solver and --steps go with --to onnx or torch" in capsys.readouterr().err
