@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # what editors and type checkers see; the table below is what happens
-    from odeum.architectures import terms as terms
+    from odeum.architectures.continuous import Continuous as Continuous
+    from odeum.architectures.layered import Layered as Layered
+    from odeum.architectures.ode_transformer import OdeTransformer as OdeTransformer
+    from odeum.architectures.parts import terms as terms
+    from odeum.architectures.sandwich import Sandwich as Sandwich
+    from odeum.architectures.stepped import Place as Place
+    from odeum.architectures.stepped import Stepped as Stepped
+    from odeum.architectures.transevolve import Evolved as Evolved
     from odeum.errors import OdeumError as OdeumError
     from odeum.fields import Context as Context
     from odeum.fields import Field as Field
@@ -39,34 +46,26 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.models.settings import Translation as Translation
     from odeum.models.settings import Vision as Vision
     from odeum.registry import register as register
+    from odeum.registry.names import Architecture as Architecture
     from odeum.registry.options import Range as Range
-    from odeum.settings.architecture import Architecture as Architecture
-    from odeum.settings.architecture import Continuous as Continuous
-    from odeum.settings.architecture import Evolved as Evolved
-    from odeum.settings.architecture import Layered as Layered
-    from odeum.settings.architecture import OdeTransformer as OdeTransformer
-    from odeum.settings.architecture import Sandwich as Sandwich
-    from odeum.settings.architecture import Stepped as Stepped
     from odeum.tableaux import Tableau as Tableau
 
 _HOMES = {
     "odeum.registry": ["register"],
     "odeum.errors": ["OdeumError"],
-    "odeum.settings.architecture": [
-        "Architecture",
-        "Continuous",
-        "Evolved",
-        "Layered",
-        "OdeTransformer",
-        "Sandwich",
-        "Stepped",
-    ],
+    "odeum.registry.names": ["Architecture"],
+    "odeum.architectures.continuous": ["Continuous"],
+    "odeum.architectures.layered": ["Layered"],
+    "odeum.architectures.ode_transformer": ["OdeTransformer"],
+    "odeum.architectures.sandwich": ["Sandwich"],
+    "odeum.architectures.stepped": ["Place", "Stepped"],
+    "odeum.architectures.transevolve": ["Evolved"],
     "odeum.registry.options": ["Range"],
     "odeum.models.settings": ["Classification", "Language", "Shape", "Translation", "Vision"],
     "odeum.tableaux": ["Tableau"],
     "odeum.fields": ["Context", "Field", "Scaled", "Source", "Sum"],
     "odeum.integrators": ["Method"],
-    "odeum.architectures": ["terms"],
+    "odeum.architectures.parts": ["terms"],
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
     "odeum.looping": ["set_repeats"],
     "odeum.models": ["Decoder", "Encoder", "build"],
@@ -106,4 +105,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-import_module("odeum.registry.builtin")  # after the version and the doors: our own names come through them
+import_module("odeum.architectures")  # at the end: the built-in architectures register as plugins do

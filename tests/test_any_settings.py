@@ -15,9 +15,9 @@ from odeum.lab.tasks import KINDS
 from odeum.lab.train.settings import Training
 from odeum.models import build
 from odeum.models.pretrained import NOT_OFFERED
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.options import options
 from odeum.registry.spelling import parse, spell
-from odeum.settings.architecture import ARCHITECTURES
 
 SMALL = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 WHOLE = SMALL | st.integers(-2, 40) | st.sampled_from([0, -1, 10**6, 2**31, 2**63, 10**30])

@@ -6,14 +6,16 @@ import copy
 import dataclasses
 import itertools
 import pickle
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from odeum import Encoder, Layered, Shape, build
-from odeum.architectures import make_method, stack
+from odeum.architectures import stack
+from odeum.architectures.parts import make_method
+from odeum.architectures.transevolve import Evolved
 from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Field, PostNorm, PreNorm, Scaled, SelfAttention, Source, Sum
 from odeum.flow import Flow, Stack
@@ -34,8 +36,9 @@ from odeum.integrators import (
 from odeum.integrators.reversible import TwoStates
 from odeum.integrators.splitting import Splitting
 from odeum.integrators.streams import HyperConnections
+from odeum.registry.names import ARCHITECTURES, METHODS
+from odeum.registry.options import options
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import ARCHITECTURES, METHODS, Evolved, NormPlacement
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 
@@ -90,7 +93,7 @@ SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
         (
             "hyper:method=rk4",
             {},
-            "hyper moves by one evaluation with coefficients a term: its method is lie-trotter or",
+            "hyper moves by one evaluation with coefficients per term: its method is lie-trotter or",
         ),
         ("hyper:norm=post", {}, "hyper adds to 4 streams, and a norm after the step would stand in none"),
         ("hyper:norm=shared", {}, "a norm shared by all terms needs method=euler"),
@@ -105,8 +108,8 @@ SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
         ("adams-moulton:order=2", {}, "order of adams-moulton should be 3 or more, not 2"),
         ("adams-moulton:method=heun", {}, "adams-moulton is a method of its own; use parallel:method=heun for that"),
         ("adams-moulton:norm=post", {}, "adams-moulton adds all terms in one step and would drop the norm"),
-        ("yurii:steps=2", {}, "yurii makes one step a layer, of length 1: steps=1, not 2"),
-        ("yurii:method=rk4", {}, "yurii moves by one evaluation with coefficients a term"),
+        ("yurii:steps=2", {}, "yurii makes one step per layer, of length 1: steps=1, not 2"),
+        ("yurii:method=rk4", {}, "yurii moves by one evaluation with coefficients per term"),
         ("yurii:gradient=adjoint", {}, "yurii remembers earlier layers; use gradient=checkpointed"),
         ("pcformer:steps=2", {}, "pcformer averages the ends of layers of one step: steps=1, not 2"),
         ("pcformer:method=strang", {}, "pcformer needs a Runge–Kutta method, not 'strang'"),
@@ -172,7 +175,7 @@ def test_an_unfinished_part_says_what_it_must_define(base) -> None:
 
 # ---------------------------------------------------------------------------------------- every weight learns
 
-PLACEMENTS = get_args(NormPlacement)
+PLACEMENTS = options(Layered)["norm"].kinds
 
 
 def check_that_every_weight_learns(spelling: str | Layered, cross: bool, shape: Shape = SMALL) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from odeum.decode import beam_search, greedy, sample
 from odeum.errors import OdeumError
 from odeum.models import TranslationModel, build
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 PAD, START, END = 0, 1, 2
 

@@ -15,7 +15,7 @@ import odeum
 from odeum.fields import Context, Field, Sum
 from odeum.lab.testing import CONTRACT, ContractBroken, check
 from odeum.models.settings import Shape
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 EXTRA = [
     *("looped:inject=stable,exit=0.1", "looped:inject=concat,through=2", "parallel*2+mhc*1+rk4*1"),

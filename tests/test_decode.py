@@ -19,7 +19,7 @@ from odeum.flow import set_solver
 from odeum.integrators import Adaptive
 from odeum.models import LanguageModel, build
 from odeum.models.embedding import TiedEmbedding
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 VOCABULARY = 23
 FIXED = [

@@ -15,8 +15,8 @@ from odeum.models import description
 from odeum.models.description import describe, whole_model
 from odeum.models.operations import OperationCounter
 from odeum.models.settings import Model, find_preset
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import ARCHITECTURES
 
 OTHERS = ("transevolve:random-1", "rk4:gradient=checkpointed", "parallel:weights=hyper", "parallel:weights=adaln")
 NAMES = [name for name in (*ARCHITECTURES, *OTHERS) if name != "continuous"]

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import make_method, stack
+from odeum.architectures import stack
+from odeum.architectures.parts import make_method
 from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Field, Increment, PreNorm, Scaled, SelfAttention, Source, Sum
 from odeum.flow import Flow, Stack, set_solver, set_steps
@@ -30,8 +31,8 @@ from odeum.integrators import (
     Tableau,
 )
 from odeum.models.settings import Shape
+from odeum.registry.names import METHODS
 from odeum.schedules import cycle, sequence
-from odeum.settings.architecture import METHODS
 
 pytestmark = pytest.mark.usefixtures("float64")
 

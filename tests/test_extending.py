@@ -55,6 +55,11 @@ def test_each_idea_is_at_most_30_lines_and_is_compared() -> None:
     assert {words[words.index("--plugin") + 1] for words in COMMANDS if words[0] == "compare"} == set(FILES)
 
 
+def test_the_built_in_family_of_the_page_is_the_file() -> None:
+    shown = re.search(r"^```\n(@register\.architecture.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert shown is not None and (ROOT / "odeum/architectures/hyper.py").read_text().endswith(shown[1])
+
+
 def in_this_process(words: list[str]) -> list[str]:
     return [*words, "--jobs", "1"] if words[0] == "compare" else words
 

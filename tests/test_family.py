@@ -12,8 +12,8 @@ import pytest
 from odeum.lab.cli import main
 from odeum.models.description import describe
 from odeum.models.settings import find_preset
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import ARCHITECTURES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/family.md").read_text()
@@ -66,7 +66,7 @@ def test_the_list_fits_into_a_terminal(capsys: pytest.CaptureFixture[str], monke
     lines = capsys.readouterr().out.splitlines()
     assert (
         max(map(len, lines)) <= 80
-        and "  looped                a core of layers that act again and again, between" in lines
+        and "  looped                A core of layers that acts several times, between" in lines
     )
 
 

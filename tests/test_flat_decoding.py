@@ -17,7 +17,7 @@ from odeum.fields.attention import SelfAttention
 from odeum.fields.base import Rotary
 from odeum.models import LanguageModel, TranslationModel, build
 from odeum.models.embedding import OutputMatrix, TiedEmbedding
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 SIZES = {"vocabulary": 23, "width": 16, "heads": 2, "depth": 2, "hidden": 32, "length": 32}
 FIXED = [

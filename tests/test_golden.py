@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from odeum.lab.cli import main
-from odeum.registry.names import Registry
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES, Registry
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"

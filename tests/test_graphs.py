@@ -18,7 +18,7 @@ from odeum.fields.transevolve.rotation import Rotation
 from odeum.interop.graphs import Graph, compare_graph, fold_rotations, trace, write_graph
 from odeum.lab.cli import main
 from odeum.models import OdeumModel
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 SMALL = {"width": 8, "heads": 2, "depth": 2}
 MODELS = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
 from odeum.lab.launch.cluster import progress_of
 from odeum.lab.launch.inline import Inline
@@ -23,7 +24,6 @@ from odeum.lab.train.job import Job
 from odeum.lab.train.run import with_changes
 from odeum.lab.train.spec import RunSpec
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import Layered
 
 
 @pytest.fixture(scope="module")

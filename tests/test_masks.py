@@ -13,7 +13,7 @@ from odeum.errors import OdeumError
 from odeum.fields import Context, CrossAttention, SelfAttention, Source
 from odeum.models.base import key_mask
 from odeum.models.settings import Shape
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 FIXED = [
     *(name for name in ARCHITECTURES if name != "continuous"),

@@ -15,8 +15,8 @@ from odeum.fields import Cache, Scaled
 from odeum.models import TranslationModel, VisionModel, build
 from odeum.models.base import OdeumModel
 from odeum.models.settings import PRESETS, Shape
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import ARCHITECTURES
 
 SIZE: dict[str, Any] = {"width": 16, "heads": 2, "depth": 2, "hidden": 32}
 VOCABULARY = 29

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from odeum.architectures import make_method, place_norms, tableaux
+from odeum.architectures.parts import make_method, place_norms, tableaux
 from odeum.fields import Context, FeedForward, Field, SelfAttention, Sum
 from odeum.flow import Flow, Stack
 from odeum.integrators import BOSH3, DOPRI5, Coupled, FixedSteps, LieTrotter, Method, RungeKutta, Strang, Tableau
 from odeum.integrators.multistep import weights
 from odeum.models.settings import Shape
-from odeum.settings.architecture import METHODS
+from odeum.registry.names import METHODS
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,6 +13,7 @@ import pytest
 from odeum.errors import Notice, OdeumError
 from odeum.lab.cli import main
 from odeum.lab.tasks import KINDS
+from odeum.registry.names import ARCHITECTURES, METHODS
 from odeum.registry.plugins import (
     GROUP,
     REGISTRIES,
@@ -22,7 +23,6 @@ from odeum.registry.plugins import (
     load_plugin,
     only_here,
 )
-from odeum.settings.architecture import ARCHITECTURES, METHODS
 
 IDEAS = '''
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class ToMean(Field):
     def forward(self, t, x, context):
         return x.mean(dim=1, keepdim=True) - x
 
-@odeum.register.architecture("pull", from_="nobody, 2026")
+@odeum.register.architecture("pull", reference="nobody, 2026")
 @dataclass(frozen=True)
 class Pull(odeum.Stepped):
     """Every particle is drawn to the mean."""
@@ -114,7 +114,7 @@ def test_its_names_are_listed_described_guessed_and_in_the_help(capsys: pytest.C
     assert main(["list", "--plugin=my_ideas.py"]) == 0
     listed = capsys.readouterr().out
     assert "Every particle is drawn to the mean (nobody, 2026)" in listed
-    assert "ralston" in listed and "a convolution" in listed
+    assert "ralston" in listed and "A convolution" in listed
     options = "options of pull: method, steps, independent, sharing, schedule, gradient, strength"
     assert options in " ".join(listed.split())
     assert main(["describe", "pull:method=ralston", "--model", "vit_8"]) == 0  # loaded once is loaded

@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 
 import odeum
-from odeum import Context, Field, Method, Range, Scaled, Shape, Source, Stepped, Sum, Tableau, build, register
-from odeum.architectures import make_method, stack, tableaux
+from odeum import Context, Field, Layered, Method, Range, Scaled, Shape, Source, Stepped, Sum, Tableau, build, register
+from odeum.architectures import stack
+from odeum.architectures.parts import make_method, tableaux
 from odeum.errors import OdeumError
 from odeum.flow import Flow, Stack
 from odeum.integrators import EULER, FixedSteps, RungeKutta
-from odeum.registry.builtin import BOSH3
+from odeum.registry.names import ARCHITECTURES, FIELDS, METHODS
 from odeum.registry.plugins import REGISTRIES, requirements
 from odeum.registry.spelling import from_record, parse, spell, split_spellings, to_record
-from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
+from odeum.tableaux import BOSH3
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 
@@ -61,9 +62,9 @@ class Pull(Stepped):
 
 
 def test_a_dataclass_becomes_a_name_with_options() -> None:
-    assert register.architecture("pull", about="", from_="nobody, 2026")(Pull) is Pull
+    assert register.architecture("pull", about="", reference="nobody, 2026")(Pull) is Pull
     entry = ARCHITECTURES.entries["pull"]
-    assert (entry.about, entry.source, entry.module) == ("A layer with a pull to the mean", "nobody, 2026", __name__)
+    assert (entry.about, entry.reference, entry.module) == ("A layer with a pull to the mean", "nobody, 2026", __name__)
     spelling = "pull:method=rk4,independent=2,strength=0.5,offset=-1.0,tied=true,label=other,rank=3"
     found = parse(spelling)
     assert found == Pull(
@@ -163,7 +164,7 @@ def test_methods_by_numbers_and_by_class() -> None:
     with pytest.raises(OdeumError, match="unknown method of continuous 'ralston'; known: bosh3, dopri5, pair"):
         stack("continuous:method=ralston", SMALL)
 
-    @register.method("backwards", from_="nobody")
+    @register.method("backwards", reference="nobody")
     class Backwards(Method):
         """Euler against the field."""
 
@@ -212,6 +213,11 @@ class Odd(Stepped):
 
 
 @dataclass(frozen=True)
+class Hiding(Stepped):
+    field: str = "mean"  # ty: ignore
+
+
+@dataclass(frozen=True)
 class Wrong(Stepped):
     steps: Annotated[int, Range(least=1)] = 0
 
@@ -227,10 +233,11 @@ class Wrong(Stepped):
         ),
         (lambda: register.architecture("none")(NoDefault), "needs a default, but size of NoDefault has none"),
         (lambda: register.architecture("odd")(Odd), "the option sizes of Odd should be int, float, bool, str"),
+        (lambda: register.architecture("hiding")(Hiding), "the option field of Hiding hides the method of that name"),
         (lambda: register.architecture("wrong")(Wrong), "steps of wrong should be 1 or more, not 0"),
         (
             lambda: register.architecture("rk4")(Pull),
-            "there is an architecture 'rk4' already, from odeum.registry.builtin",
+            "there is an architecture 'rk4' already, from odeum.architectures.layered",
         ),
         (lambda: register.architecture("my pull")(Pull), "'my pull' cannot be the name of an architecture"),
         (lambda: register.method("rk4", ToMean), "there is a method 'rk4' already"),
@@ -259,6 +266,31 @@ def test_a_class_without_a_builder_says_what_it_needs() -> None:
 
     with pytest.raises(OdeumError, match=r"Stray\.field should return an odeum\.Field, not Linear"):
         stack(Stray(), SMALL)
+
+
+def test_a_field_for_single_layers_does_not_stand_for_one_over_all_of_them() -> None:
+    @dataclass(frozen=True)
+    class Single(Layered):
+        def field(self, shape: Shape) -> Field:
+            return ToMean()
+
+    assert isinstance(stack(Single(method="euler"), SMALL).flows[0].field, ToMean)
+    with pytest.raises(OdeumError, match="Single defines its field for single layers, which weights=knots would not"):
+        stack(Single(weights="knots"), SMALL)
+
+
+def test_an_architecture_may_bring_the_method_of_each_layer() -> None:
+    places = []
+
+    @dataclass(frozen=True)
+    class Own(Layered):
+        def method_for(self, place: odeum.Place) -> odeum.Method:
+            places.append((place.layers, len(place.field.terms), place.shape.depth))
+            return make_method("rk4")
+
+    made = stack(Own(independent=2, sharing="cycle"), SMALL)
+    assert places == [((0, 2), 2, 4), ((1, 3), 2, 4)]
+    assert [flow.solver.method.tableau.name for flow in made.flows] == ["rk4", "rk4"]
 
 
 def test_names_and_tableaux_agree() -> None:

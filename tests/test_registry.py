@@ -35,12 +35,12 @@ def module_at(path: Path, name: str) -> ModuleType:
 
 def test_names_come_back_in_the_order_they_came() -> None:
     registry: Registry[int] = Registry("method")
-    assert registry.add("euler", 1, about="one stage", source="Euler 1768") == 1
+    assert registry.add("euler", 1, about="one stage", reference="Euler 1768") == 1
     registry.add("rk4-38", 4)
     assert list(registry) == ["euler", "rk4-38"] and list(registry.values()) == [1, 4] and len(registry) == 2
     assert "euler" in registry and "heun" not in registry and registry.get("heun") is None
     entry = registry.entries["euler"]
-    assert (entry.about, entry.source, entry.module) == ("one stage", "Euler 1768", __name__)
+    assert (entry.about, entry.reference, entry.module) == ("one stage", "Euler 1768", __name__)
     with pytest.raises(OdeumError, match=r"unknown method 'eular'; did you mean 'euler'\? known: euler, rk4-38"):
         registry["eular"]
 

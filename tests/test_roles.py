@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from odeum import Context, Encoder, Field, Shape, build
-from odeum.architectures import stack, terms
+from odeum.architectures import stack
+from odeum.architectures.parts import terms
 from odeum.errors import OdeumError
 from odeum.fields import FeedForward, PreNorm, Scaled, SelfAttention, StochasticDepth, Sum
 from odeum.fields.roles import by_role, role_names

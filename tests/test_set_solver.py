@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from odeum.architectures import make_method, stack
+from odeum.architectures import stack
+from odeum.architectures.parts import make_method
 from odeum.errors import OdeumError
 from odeum.fields import (
     Context,

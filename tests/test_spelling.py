@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from odeum.architectures import stack
+from odeum.architectures.continuous import Continuous
+from odeum.architectures.layered import Layered
+from odeum.architectures.sandwich import Sandwich
+from odeum.architectures.transevolve import Evolved
 from odeum.errors import OdeumError
 from odeum.models.settings import Shape
+from odeum.registry.names import ARCHITECTURES, Mixed
 from odeum.registry.options import options
 from odeum.registry.spelling import from_record, parse, spell, split_spellings, to_record
-from odeum.settings.architecture import ARCHITECTURES, Continuous, Evolved, Layered, Mixed, Sandwich
 
 SMALL = Shape(width=8, heads=2, depth=4, hidden=16)
 

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import odeum
 from odeum.errors import OdeumError
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 EXTRA = [
     *("looped:inject=stable,exit=0.1", "looped:inject=concat,through=2", "looped:random=true"),

@@ -19,7 +19,7 @@ from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Context, FeedForward, Source
 from odeum.models.settings import Shape
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -1,15 +1,18 @@
-"""From names to objects: the one room where an architecture becomes fields, integrators and a schedule.
+"""Architectures: one file per family with its options, construction, names and references.
 
-A file a family; each registers the builder of its dataclass, so importing the room makes all of them known.
+The files are written as a plugin is, and import no torch before something is built. Every file here is imported when
+Odeum is, so a new one needs no other line; what several of them share and needs torch lies in `parts`.
 """
 
-from odeum.architectures import continuous, evolved, layered, looped, mixed, ode_transformer, remembering, sandwich
-from odeum.architectures.builders import make_stack, stack
-from odeum.architectures.norms import make_norm, place_norms
+from importlib import import_module
+from pkgutil import iter_modules
+
+from odeum.architectures import methods  # first: the options of architectures name them
+from odeum.architectures.build import make_stack, stack
 from odeum.architectures.shapes import check_shape
-from odeum.architectures.solvers import make_method, tableaux
-from odeum.architectures.terms import terms
 
-__all__ = ["check_shape", "make_method", "make_norm", "make_stack", "place_norms", "stack", "tableaux", "terms"]
+__all__ = ["check_shape", "make_stack", "methods", "stack"]
 
-FAMILIES = (continuous, evolved, layered, looped, mixed, ode_transformer, remembering, sandwich)
+for _module in iter_modules(__path__):
+    if not _module.ispkg:
+        import_module(f"{__name__}.{_module.name}")

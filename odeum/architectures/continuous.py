@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
-from odeum.architectures.builders import build_stack
-from odeum.architectures.norms import make_norm
-from odeum.architectures.over_time import field_over_time
-from odeum.architectures.solvers import tableaux, with_gradient
-from odeum.architectures.terms import attentions, feed_forward
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from odeum import register
+from odeum.architectures.stepped import Gradient, MethodName, OverTime
 from odeum.errors import choose
-from odeum.fields import Field
-from odeum.fields.algebra import by_name
-from odeum.flow import Flow, Stack
-from odeum.integrators import Adaptive, AdaptivePerSample
-from odeum.models.settings import Shape
-from odeum.settings.architecture import Continuous
+from odeum.registry.options import COUNT, NOT_NEGATIVE
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from odeum.fields.base import Field
+    from odeum.models.settings import Shape
 
 
-@build_stack.register(Continuous)
-def continuous(settings: Continuous, shape: Shape, cross: bool) -> Stack:
-    """One flow on [0, depth]."""
-    pairs = tableaux(embedded=True)
-    tableau = pairs[choose(settings.method, pairs, "method of continuous")]
+@register.architecture("continuous", group="continuous depth")
+@dataclass(frozen=True)
+class Continuous(OverTime):
+    """One layer integrated over depth by an adaptive solver."""
 
-    def branches() -> dict[str, Field]:
-        return by_name(*attentions(shape, cross), feed_forward(shape))
+    method: MethodName = "dopri5"
+    """embedded Runge–Kutta pair"""
+    rtol: Annotated[float, NOT_NEGATIVE] = 1e-3
+    """relative error tolerance per step"""
+    atol: Annotated[float, NOT_NEGATIVE] = 1e-4
+    """absolute error tolerance per step"""
+    gradient: Gradient = "backprop"
+    """how the gradient passes through the solver"""
+    adapt: Literal["batch", "sample"] = "batch"
+    """one step size for the whole batch, or one per sample, as if it were alone"""
+    evaluations: Annotated[int, COUNT] = 10_000
+    """most evaluations of the field in one pass; a field that needs more is reported as stiff"""
 
-    field = field_over_time(settings, branches, "pre", shape)
-    kind = AdaptivePerSample if settings.adapt == "sample" else Adaptive
-    solver = with_gradient(settings.gradient, kind(tableau, settings.rtol, settings.atol, settings.evaluations))
-    return Stack([Flow(field, solver, 0.0, float(shape.depth))], norm=make_norm(shape))
+    def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
+        """Builds one flow on [0, depth]."""
+        from odeum.architectures.parts import (
+            attentions,
+            feed_forward,
+            field_over_time,
+            make_norm,
+            tableaux,
+            with_gradient,
+        )
+        from odeum.fields.algebra import by_name
+        from odeum.flow import Flow, Stack
+        from odeum.integrators import Adaptive, AdaptivePerSample
+
+        pairs = tableaux(embedded=True)
+        tableau = pairs[choose(self.method, pairs, "method of continuous")]
+
+        def branches() -> dict[str, Field]:
+            return by_name(*attentions(shape, cross), feed_forward(shape))
+
+        field = field_over_time(self, branches, "pre", shape)
+        kind = AdaptivePerSample if self.adapt == "sample" else Adaptive
+        solver = with_gradient(self.gradient, kind(tableau, self.rtol, self.atol, self.evaluations))
+        return Stack([Flow(field, solver, 0.0, float(shape.depth))], norm=make_norm(shape))

@@ -1,82 +1,130 @@
-"""A row of layers: attention and feed-forward under a method, shared as the schedule says."""
+"""Rows of transformer layers: attention and feed-forward under a splitting or a Runge–Kutta method."""
 
 from __future__ import annotations
 
-from odeum.architectures.builders import build_stack
-from odeum.architectures.norms import depth_rates, final_norm, make_norm, place_norms
-from odeum.architectures.over_time import check_options, field_over_time
-from odeum.architectures.solvers import Place, fixed_solver, make_method, make_step, schedule
-from odeum.architectures.terms import attentions, halved, make_field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from odeum import register
+from odeum.architectures.stepped import FieldName, OverTime, Place, Stepped
 from odeum.errors import OdeumError
-from odeum.fields import Field, Scaled, Sum
-from odeum.fields.algebra import Paced, by_name
-from odeum.flow import Flow, Stack
-from odeum.integrators import Dense, Strang
-from odeum.models.settings import Shape
-from odeum.settings.architecture import Layered
+from odeum.registry.options import Range
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from odeum.fields.base import Field
+    from odeum.models.settings import Shape
 
 
-@build_stack.register(Layered)
-def layered(settings: Layered, shape: Shape, cross: bool) -> Stack:
-    """Sequential, parallel, Runge–Kutta, Strang and Macaron layers, and those whose methods remember."""
-    check_options(settings)
-    if settings.weights != "constant":
-        return _over_time(settings, shape, cross)
-    order = schedule(settings, shape.depth)
-    return Stack(layered_flows(settings, shape, cross, order), order, final_norm(settings.norm, shape))
+@register.architecture(
+    "sequential", about="pre-norm transformer, ViT, DeiT: Lie–Trotter splitting", group="one step per layer"
+)
+@dataclass(frozen=True)
+class Layered(OverTime, Stepped):
+    """Layers of attention and feed-forward, each a few steps of a method."""
 
+    form: Literal["plain", "macaron"] = "plain"
+    """plain: attention + feed-forward; macaron: ½ feed-forward + attention + ½ feed-forward"""
+    norm: Literal["pre", "shared", "post", "post-sum", "peri", "branch"] = "pre"
+    """where the norms stand"""
+    attention: FieldName = "attention"
+    """the field in the place of attention"""
+    feedforward: FieldName = "feed-forward"
+    """the field in the place of the feed-forward"""
+    interval: Annotated[float, Range(above=0)] = 1.0
+    """length of a layer in time"""
+    pace: Literal["fixed", "learned"] = "fixed"
+    """learned: each term of each layer is followed for a learned time, the interval at the start"""
 
-def layered_flows(settings: Layered, shape: Shape, cross: bool, order: tuple[int, ...]) -> list[Flow]:
-    """One for each layer with weights of its own."""
-    flows = []
-    for index, rate in enumerate(depth_rates(shape, len(set(order)))):
-        field = _paced(settings, place_norms(_branches(settings, shape, cross), settings.norm, shape, rate))
-        layers = tuple(layer for layer, own in enumerate(order) if own == index)
-        step = make_step(settings, Place(field, layers, shape))
-        solver = fixed_solver(settings, step, settings.interval)
-        flows.append(Flow(field, solver, 0.0, settings.interval, layer=settings.interval))
-    return flows
+    @property
+    def _duration(self) -> float:
+        return self.interval
 
+    def field(self, shape: Shape, cross: bool = False) -> Field:
+        """Returns the branches of one layer with their norms."""
+        from odeum.architectures.parts import place_norms
 
-def _paced(settings: Layered, field: Field) -> Field:
-    """With a learned time for each term."""
-    if settings.pace == "fixed":
-        return field
-    if isinstance(field, Sum):
-        return Sum(**{name: Paced(term) for name, term in field.fields.items()})  # ty: ignore
-    return Paced(field)
+        return self._paced(place_norms(self._branches(shape, cross), self.norm, shape, shape.stochastic_depth))
 
+    def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
+        """Builds a row of layers, or one flow over all layers if weights depend on time."""
+        from odeum.architectures.parts import check_options
 
-def _over_time(settings: Layered, shape: Shape, cross: bool) -> Stack:
-    """One flow through all layers, whose weights depend on time."""
-    for option in ("independent", "schedule"):
-        if (value := getattr(settings, option)) is not None:
+        check_options(self)
+        return super().stack(shape, cross) if self.weights == "constant" else self._stack_over_time(shape, cross)
+
+    def _branches(self, shape: Shape, cross: bool) -> dict[str, Field]:
+        from odeum.architectures.parts import attentions, halved, make_field, make_method
+        from odeum.fields import Scaled
+        from odeum.fields.algebra import by_name
+        from odeum.integrators import Strang
+
+        middle = attentions(shape, cross, self.attention)
+        if self.form == "macaron":
+            # The published Macaron halves each feed-forward, so that parameters and work stay the same.
+            first, last = (Scaled(0.5, make_field(self.feedforward, halved(shape))) for _ in range(2))
+            return {"feedforward_in": first, **by_name(*middle), "feedforward_out": last}
+        feed = make_field(self.feedforward, shape)
+        if isinstance(make_method(self.method), Strang):
+            # The feed-forward takes the two half steps, attention the whole one: tied Macaron.
+            return by_name(feed, *middle)
+        return by_name(*middle, feed)
+
+    def _paced(self, field: Field) -> Field:
+        """The field with a learned time for each term."""
+        from odeum.fields import Sum
+        from odeum.fields.algebra import Paced
+
+        if self.pace == "fixed":
+            return field
+        if isinstance(field, Sum):
+            return Sum(**{name: Paced(term) for name, term in field.fields.items()})  # ty: ignore
+        return Paced(field)
+
+    def _stack_over_time(self, shape: Shape, cross: bool) -> nn.Module:
+        """One flow through all layers, whose weights depend on time."""
+        from odeum.architectures.parts import field_over_time, fixed_solver, make_norm
+        from odeum.flow import Flow, Stack
+        from odeum.integrators import Dense
+
+        if type(self).field is not Layered.field:
             raise OdeumError(
-                f"weights={settings.weights} is one field for all layers, which {option}={value} contradicts; say how "
-                "many knots instead, or leave it out"
+                f"{type(self).__name__} defines its field for single layers, which weights={self.weights} would not "
+                "use; leave weights out"
             )
-    if settings.interval != 1.0:
-        raise OdeumError(
-            f"weights={settings.weights} go over all layers, each of length 1; leave out interval={settings.interval:g}"
-        )
-    field = _paced(settings, field_over_time(settings, lambda: _branches(settings, shape, cross), settings.norm, shape))
-    step = make_step(settings, Place(field, tuple(range(shape.depth)), shape))
-    if isinstance(step, Dense) or any(True for _ in step.parameters()):
-        raise OdeumError(
-            f"{step.history or settings.method} has coefficients for each layer, but weights={settings.weights} is one "
-            "field for any number of them; use a method without learned coefficients"
-        )
-    return Stack([Flow(field, fixed_solver(settings, step), 0.0, float(shape.depth))], norm=make_norm(shape))
+        for option in ("independent", "schedule"):
+            if (value := getattr(self, option)) is not None:
+                raise OdeumError(
+                    f"weights={self.weights} is one field for all layers, which {option}={value} contradicts; say how "
+                    "many knots instead, or leave it out"
+                )
+        if self.interval != 1.0:
+            raise OdeumError(
+                f"weights={self.weights} go over all layers, each of length 1; leave out interval={self.interval:g}"
+            )
+        field = self._paced(field_over_time(self, lambda: self._branches(shape, cross), self.norm, shape))
+        method = self.method_for(Place(field, tuple(range(shape.depth)), shape))
+        if isinstance(method, Dense) or any(True for _ in method.parameters()):
+            raise OdeumError(
+                f"{method.history or self.method} has coefficients for each layer, but weights={self.weights} is one "
+                "field for any number of them; use a method without learned coefficients"
+            )
+        return Stack([Flow(field, fixed_solver(self, method), 0.0, float(shape.depth))], norm=make_norm(shape))
 
 
-def _branches(settings: Layered, shape: Shape, cross: bool) -> dict[str, Field]:
-    middle = attentions(shape, cross, settings.attention)
-    if settings.form == "macaron":
-        # The published Macaron halves each feed-forward, so that parameters and work stay the same.
-        first, last = (Scaled(0.5, make_field(settings.feedforward, halved(shape))) for _ in range(2))
-        return {"feedforward_in": first, **by_name(*middle), "feedforward_out": last}
-    feed = make_field(settings.feedforward, shape)
-    if isinstance(make_method(settings.method), Strang):
-        # The feed-forward takes the two half steps, attention the whole one: tied Macaron.
-        return by_name(feed, *middle)
-    return by_name(*middle, feed)
+ZHONG = "Zhong et al. 2022, arXiv 2212.06011"
+MACARON = "Lu et al. 2019, arXiv 1906.02762"
+
+for _name, _options, _about, _reference in (
+    ("post-norm", Layered(norm="post"), "the original transformer", "Vaswani et al. 2017, arXiv 1706.03762"),
+    ("parallel", Layered(method="euler"), "attention and feed-forward side by side: Euler", ZHONG),
+    ("midpoint", Layered(method="midpoint"), "parallel field, midpoint step", ""),
+    ("rk2", Layered(method="heun"), "parallel field, Heun step", ""),
+    ("rk4", Layered(method="rk4"), "parallel field, classical Runge–Kutta step", ZHONG),
+    ("rk4-38", Layered(method="rk4-38"), "parallel field, Runge–Kutta 3/8 rule", "torchdiffeq's rk4"),
+    ("macaron", Layered(form="macaron"), "½ feed-forward, attention, ½ feed-forward", MACARON),
+    ("strang", Layered(method="strang"), "macaron with one feed-forward: Strang splitting", ""),
+    ("strang-midpoint", Layered(method="strang-midpoint"), "Strang splitting of true second order", ""),
+):
+    register.architecture(_name, _options, about=_about, reference=_reference, group="one step per layer")

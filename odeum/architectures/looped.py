@@ -1,59 +1,91 @@
-"""Depth that loops: prelude, core and coda of ordinary layers."""
+"""Looped depth: a prelude, a core whose layers act several times, and a coda."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from odeum.architectures.builders import build_stack
-from odeum.architectures.layered import layered_flows
-from odeum.architectures.norms import final_norm, make_norm
-from odeum.architectures.over_time import check_options
-from odeum.architectures.solvers import schedule
-from odeum.errors import OdeumError, choose
-from odeum.looping import AddedInjection, ConcatInjection, Injection, Looped, StableInjection
-from odeum.models.settings import Shape
-from odeum.settings.looped import LoopedLayers
+from odeum import register
+from odeum.architectures.layered import Layered
+from odeum.errors import OdeumError
+from odeum.registry.options import COUNT, NOT_NEGATIVE
 
-INJECTIONS: dict[str, Callable[[Shape], Injection]] = {
-    "add": lambda shape: AddedInjection(),
-    "concat": lambda shape: ConcatInjection(shape.width),
-    "stable": lambda shape: StableInjection(shape.width, make_norm(shape)),
-    "none": lambda shape: Injection(),
-}
+if TYPE_CHECKING:
+    from torch import nn
+
+    from odeum.looping import Injection
+    from odeum.models.settings import Shape
 
 
-@build_stack.register(LoopedLayers)
-def looped(settings: LoopedLayers, shape: Shape, cross: bool) -> Looped:
-    """The layers of a plain stack, some of which act again."""
-    check_options(settings)
-    if settings.weights != "constant":
-        raise OdeumError(
-            f"looped repeats layers with weights of their own, but weights={settings.weights} is one field for all; "
-            "leave weights out"
+@register.architecture("looped", reference="Geiping et al. 2025, arXiv 2502.05171", group="looped depth")
+@dataclass(frozen=True)
+class Looped(Layered):
+    """A core of layers that acts several times, between prelude and coda."""
+
+    prelude: Annotated[int | None, NOT_NEGATIVE] = None
+    """layers before the loop (none: a quarter of the depth, two at most)"""
+    core: Annotated[int | None, COUNT] = None
+    """layers in the loop (none: the depth without prelude and coda)"""
+    coda: Annotated[int | None, NOT_NEGATIVE] = None
+    """layers after the loop (none: as for the prelude)"""
+    repeats: Annotated[int, COUNT] = 4
+    """how often the core acts; a trained model may be given another number"""
+    inject: Literal["add", "concat", "stable", "none"] = "add"
+    """how each repeat reads the prelude's output e: s + e, W [s, e], a contraction of s plus e, or not at all"""
+    random: bool = False
+    """whether each training batch draws its number of repeats, with this mean"""
+    through: Annotated[int | None, COUNT] = None
+    """number of last repeats that gradients pass through (none: all)"""
+    exit: Annotated[float, NOT_NEGATIVE] = 0.0
+    """a position stops when it moves by less than this share of its state; not in training (0: never)"""
+
+    def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
+        """Builds the layers of a plain stack, some of which act again."""
+        from odeum import looping
+        from odeum.architectures.parts import check_options
+
+        check_options(self)
+        if self.weights != "constant":
+            raise OdeumError(
+                f"looped repeats layers with weights of their own, but weights={self.weights} is one field for all; "
+                "leave weights out"
+            )
+        if self.gradient == "reversible":
+            raise OdeumError(
+                "looped mixes its input in between rounds, which no step back undoes; use gradient=checkpointed"
+            )
+        few = min(2, shape.depth // 4)
+        prelude, coda = (few if count is None else count for count in (self.prelude, self.coda))
+        size = shape.depth - prelude - coda if self.core is None else self.core
+        if size < 1:
+            raise OdeumError(
+                f"prelude={prelude} and coda={coda} leave no layer of the depth of {shape.depth} to the core; "
+                "give less of them, or core"
+            )
+        shape = replace(shape, depth=prelude + size + coda)
+        order = self._layer_order(shape.depth)
+        flows = self._flows(shape, cross, order)
+        return looping.Looped(
+            flows,
+            order,
+            range(prelude, prelude + size),
+            self.repeats,
+            self._injection(shape),
+            self._final_norm(shape, flows),
+            random=self.random,
+            through=self.through,
+            exit=self.exit,
         )
-    if settings.gradient == "reversible":
-        raise OdeumError(
-            "looped mixes its input in between rounds, which no step back undoes; use gradient=checkpointed"
-        )
-    few = min(2, shape.depth // 4)
-    prelude, coda = (few if count is None else count for count in (settings.prelude, settings.coda))
-    size = shape.depth - prelude - coda if settings.core is None else settings.core
-    if size < 1:
-        raise OdeumError(
-            f"prelude={prelude} and coda={coda} leave no layer of the depth of {shape.depth} to the core; "
-            "give less of them, or core"
-        )
-    shape = replace(shape, depth=prelude + size + coda)
-    order = schedule(settings, shape.depth)
-    return Looped(
-        layered_flows(settings, shape, cross, order),
-        order,
-        range(prelude, prelude + size),
-        settings.repeats,
-        INJECTIONS[choose(settings.inject, INJECTIONS, "inject")](shape),
-        final_norm(settings.norm, shape),
-        random=settings.random,
-        through=settings.through,
-        exit=settings.exit,
-    )
+
+    def _injection(self, shape: Shape) -> Injection:
+        from odeum import looping
+        from odeum.architectures.parts import make_norm
+
+        match self.inject:
+            case "add":
+                return looping.AddedInjection()
+            case "concat":
+                return looping.ConcatInjection(shape.width)
+            case "stable":
+                return looping.StableInjection(shape.width, make_norm(shape))
+        return looping.Injection()

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from odeum.architectures.builders import build_stack, make_stack
+from odeum.architectures.build import make_stack
 from odeum.errors import OdeumError
-from odeum.fields.bases import Basis
-from odeum.fields.hypernetwork import AdaptiveNorm
-from odeum.flow import Stack
 from odeum.models.settings import Segment, Shape
+from odeum.registry.names import Mixed
 from odeum.registry.spelling import label
-from odeum.settings.architecture import Mixed
+
+if TYPE_CHECKING:
+    from odeum.flow import Stack
 
 
-@build_stack.register(Mixed)
 def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
-    """The layers of each part after those of the one before; what a method remembers ends with its part."""
+    """Builds the layers of each part after those of the one before; the history of a method ends with its part."""
+    from odeum.fields.bases import Basis
+    from odeum.fields.hypernetwork import AdaptiveNorm
+    from odeum.flow import Stack
+
     total = sum(count for _, count in settings.parts)
     if total != shape.depth:
         raise OdeumError(f"{label(settings)} is {total} layers, but the depth is {shape.depth}; they should be equal")
@@ -42,8 +45,8 @@ def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
 def _segment(shape: Shape, first: int, count: int) -> Segment:
     """The shape of `count` layers from `first` on."""
     last = max(1, shape.depth - 1)
-    own: dict[str, Any] = {field.name: getattr(shape, field.name) for field in fields(Shape)}
-    return replace(Segment(**own), depth=count, begin=first / last, end=(first + count - 1) / last)
+    values: dict[str, Any] = {field.name: getattr(shape, field.name) for field in fields(Shape)}
+    return replace(Segment(**values), depth=count, begin=first / last, end=(first + count - 1) / last)
 
 
 def _refuse_equal_seeds(settings: Mixed) -> None:

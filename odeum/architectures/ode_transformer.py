@@ -1,70 +1,41 @@
-"""ODE Transformer (Li et al. 2022): a Runge–Kutta step of whole layers; its stages may be mixed by learned gates.
-
-PCformer (Li et al. 2024) predicts by such a step and corrects by an average of all states so far.
-"""
+"""ODE Transformer: a Runge–Kutta step of whole layers; its stages may be mixed by learned gates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from odeum.architectures.builders import build_stack
-from odeum.architectures.norms import depth_rates, make_norm, place_norms
-from odeum.architectures.solvers import fixed_solver, schedule, tableaux
-from odeum.architectures.terms import attentions, feed_forward
-from odeum.errors import OdeumError, choose
-from odeum.fields import Increment
-from odeum.flow import Flow, Stack
-from odeum.integrators import Gated, Learned, LieTrotter, Method, Mix, RungeKutta
-from odeum.integrators.pcformer import AveragingCorrector
-from odeum.models.settings import Shape
-from odeum.settings.architecture import OdeTransformer, Stepped
-from odeum.settings.remembering import AveragedCorrector
-from odeum.tableaux import Tableau
+from odeum import register
+from odeum.architectures.stepped import MethodName, Place, Stepped
+
+if TYPE_CHECKING:
+    from odeum.fields.base import Field
+    from odeum.integrators.base import Method
+    from odeum.models.settings import Shape
 
 
-@build_stack.register(OdeTransformer)
-def ode_transformer(settings: OdeTransformer, shape: Shape, cross: bool) -> Stack:
-    """The field of each step is what a whole sequential layer adds."""
-    tableau = _tableau("ode-transformer", settings.method)
-    return _whole_layers(
-        settings, shape, cross, lambda layers: RungeKutta(tableau, _mix(settings.coefficients, tableau, shape))
-    )
+@register.architecture("ode-transformer", reference="Li et al. 2022, arXiv 2203.09176", group="one step per layer")
+@dataclass(frozen=True)
+class OdeTransformer(Stepped):
+    """A Runge–Kutta step of whole layers, gated."""
 
+    method: MethodName = "heun"
+    coefficients: Literal["fixed", "learned", "gated"] = "gated"
+    """how the stages are mixed"""
 
-@build_stack.register(AveragedCorrector)
-def pcformer(settings: AveragedCorrector, shape: Shape, cross: bool) -> Stack:
-    """The same field, predicted and corrected."""
-    tableau = _tableau("pcformer", settings.method)
-    if settings.steps != 1:
-        raise OdeumError(f"pcformer averages the ends of layers of one step: steps=1, not {settings.steps}")
-    return _whole_layers(
-        settings, shape, cross, lambda layers: AveragingCorrector(tableau, layers, lambda: make_norm(shape))
-    )
+    def field(self, shape: Shape, cross: bool = False) -> Field:
+        from odeum.architectures.parts import whole_layer
 
+        return whole_layer(shape, cross)
 
-def _tableau(who: str, method: str) -> Tableau:
-    known = tableaux()
-    if method not in known:
-        raise OdeumError(f"{who} needs a Runge–Kutta method, not '{method}'; use {', '.join(known)}")
-    return known[method]
+    def method_for(self, place: Place) -> Method:
+        from odeum.architectures.parts import tableau
+        from odeum.integrators import Gated, Learned, RungeKutta
 
-
-def _whole_layers(settings: Stepped, shape: Shape, cross: bool, step: Callable[[tuple[int, ...]], Method]) -> Stack:
-    """Steps, made for the places at which each acts, whose field is what a whole layer adds."""
-    order = schedule(settings, shape.depth)
-    flows = []
-    for index, rate in enumerate(depth_rates(shape, len(set(order)))):
-        fields = [*attentions(shape, cross), feed_forward(shape)]
-        layer = Increment(LieTrotter(), place_norms(fields, "pre", shape, rate))
-        layers = tuple(place for place, own in enumerate(order) if own == index)
-        flows.append(Flow(layer, fixed_solver(settings, step(layers))))
-    return Stack(flows, order, make_norm(shape))
-
-
-def _mix(coefficients: str, tableau: Tableau, shape: Shape) -> Mix | None:
-    match choose(coefficients, ("fixed", "learned", "gated"), "coefficients"):
-        case "learned":
-            return Learned(tableau, start=1.0)
-        case "gated":
-            return Gated(tableau, shape.width)
-    return None
+        numbers = tableau("ode-transformer", self.method)
+        match self.coefficients:
+            case "learned":
+                return RungeKutta(numbers, Learned(numbers, start=1.0))
+            case "gated":
+                return RungeKutta(numbers, Gated(numbers, place.shape.width))
+        return RungeKutta(numbers)

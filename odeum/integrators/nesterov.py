@@ -43,7 +43,7 @@ class Nesterov(Method):
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         if dt != 1.0:
             raise OdeumError(
-                f"yurii makes one step a layer, of length 1, not {dt:g}; its steps stay as they were built"
+                f"yurii makes one step per layer, of length 1, not {dt:g}; its steps stay as they were built"
             )
         carry = remembered(context, "yurii")
         context = within_step(field, context, repeats=False)

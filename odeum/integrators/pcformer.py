@@ -18,7 +18,7 @@ from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages
 from odeum.tableaux import Tableau
 
 
-class AveragingCorrector(Method):
+class PCformer(Method):
     """x̂ = x + Σ α (1 − α)^(o − i) kᵢ over the o stages; y = Σ a_j h_j + a N(x̂); h = N(y + f(y)); x ← Σ c_j h_j + c h.
 
     The h_j are the input and what each layer before corrected. α begins at ½, the averages with equal weights, as the

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
 from odeum.interop.reading import (
     Config,
@@ -23,7 +24,6 @@ from odeum.interop.reading import (
 )
 from odeum.models.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
 from odeum.models.settings import Language
-from odeum.settings.architecture import Layered
 
 
 def _ends(config: Config, weights: NamedWeights, table: str, *heads: str, tied: bool) -> tuple[dict[str, Tensor], Any]:

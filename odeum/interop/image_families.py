@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
 from odeum.interop.reading import (
     Config,
@@ -19,7 +20,6 @@ from odeum.interop.reading import (
 )
 from odeum.models.pretrained import Pretrained
 from odeum.models.settings import Vision
-from odeum.settings.architecture import Layered
 
 NO_HEAD = "the source has no classifier: the head is new, and not trained"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.models.settings import Model
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 
 HARMLESS = re.compile(
     r"(_.*|.*_token_ids?|architectures|transformers_version|(torch_)?dtype|initializer_\w+|use_cache|id2label|label2id|"

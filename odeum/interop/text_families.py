@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
 from odeum.interop.reading import (
     Config,
@@ -20,7 +21,6 @@ from odeum.interop.reading import (
 )
 from odeum.models.pretrained import EmbeddingSettings, Pretrained
 from odeum.models.settings import Classification, MaskedLanguage
-from odeum.settings.architecture import Layered
 
 HEADLESS = "the source has no head: the one that tells hidden tokens is new, and not trained"
 Names = dict[str, str]

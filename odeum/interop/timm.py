@@ -19,8 +19,8 @@ from odeum.flow import Flow
 from odeum.integrators import Checkpointed
 from odeum.models.settings import PRESETS, Vision
 from odeum.models.vision import VisionModel
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import ARCHITECTURES
 
 try:  # by name, since this module has the same
     _library: Any = import_module("timm")

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.architectures import stack
+from odeum.architectures.transevolve import Evolved
 from odeum.errors import OdeumError
 from odeum.fields.algebra import PreNorm, Sum, Wrapper
 from odeum.fields.base import Context, Source
@@ -33,7 +34,6 @@ from odeum.flow import Flow, Stack
 from odeum.models.embedding import TiedEmbedding, sinusoid
 from odeum.models.settings import Shape, Translation
 from odeum.models.translation import TranslationModel
-from odeum.settings.architecture import Evolved
 
 EPS = 1e-3  # of Keras's LayerNormalization
 PADDING = 0

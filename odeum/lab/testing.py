@@ -34,8 +34,8 @@ from odeum.lab.train.settings import Training
 from odeum.models import LanguageModel, OdeumModel, build
 from odeum.models.saved import load_model, save_model
 from odeum.models.settings import Shape
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import Architecture
 
 TINY: dict[str, Any] = {"width": 16, "heads": 2, "depth": 4, "hidden": 24}
 TEXT: dict[str, Any] = {**TINY, "vocabulary": 19, "length": 24}

@@ -12,7 +12,7 @@ from odeum.errors import OdeumError
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import IGNORE, exact
 from odeum.models.settings import Model
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 
 
 class Output(NamedTuple):

@@ -7,14 +7,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import make_norm, make_stack
+from odeum.architectures import make_stack
+from odeum.architectures.parts import make_norm
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.models.settings import Classification, TextInput
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 
 
 class TextModel(OdeumModel):

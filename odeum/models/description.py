@@ -29,8 +29,8 @@ from odeum.models.base import OdeumModel
 from odeum.models.factory import assemble
 from odeum.models.operations import OperationCounter
 from odeum.models.settings import Model, Shape
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import label, parse
-from odeum.settings.architecture import Architecture
 
 SMALL = 2e9
 """parameters times particles of a model that is run on a CPU sooner than the meta device is ready"""

@@ -12,8 +12,8 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import merge_masks
 from odeum.fields.base import Context, Source
 from odeum.models.settings import Shape
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import label, parse
-from odeum.settings.architecture import Architecture
 
 
 class Encoder(nn.Module):

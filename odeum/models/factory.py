@@ -17,8 +17,8 @@ from odeum.models.masked import PretrainedClassifier
 from odeum.models.settings import Classification, Language, Shape, Translation, Vision, find_preset, kind_of_settings
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import Architecture
 
 VisionName = Literal["deit_tiny", "deit_small", "deit_base", "vit_32", "vit_8"]
 LanguageName = Literal["language_small", "language_base"]

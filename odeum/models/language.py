@@ -17,7 +17,7 @@ from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import AdaptiveEmbedding, OutputMatrix, TiedEmbedding, make_positions
 from odeum.models.pretrained import details
 from odeum.models.settings import Language
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 
 
 def token_positions(ids: Tensor, attention_mask: Tensor | None, past: int = 0) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.models.settings import Shape
-from odeum.settings.architecture import METHODS, Architecture, Mixed
+from odeum.registry.names import METHODS, Architecture, Mixed
 
 SWITCH = "ODEUM_LIMITS"
 """environment variable that lifts the limits: ODEUM_LIMITS=off"""

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import make_norm, make_stack
+from odeum.architectures import make_stack
+from odeum.architectures.parts import make_norm
 from odeum.errors import OdeumError
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
@@ -18,7 +19,7 @@ from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import OutputMatrix, lookup, make_positions
 from odeum.models.pretrained import details
 from odeum.models.settings import Classification, MaskedLanguage
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 
 
 class BidirectionalModel(OdeumModel):

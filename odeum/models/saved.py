@@ -17,9 +17,9 @@ from odeum.models.factory import build
 from odeum.models.pretrained import pretrained_from
 from odeum.models.settings import MODEL_KINDS, Model, kind_of_settings
 from odeum.models.tensors import TensorFile, not_finite, write_tensors
+from odeum.registry.names import Architecture
 from odeum.registry.plugins import check_requirements, requirement, requirements
 from odeum.registry.spelling import from_record, parse, spell, to_record
-from odeum.settings.architecture import Architecture
 from odeum.storage import Damaged, check_one_run, place_of, read_json, write_json
 
 WEIGHTS = "model.safetensors"

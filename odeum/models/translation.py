@@ -17,8 +17,8 @@ from odeum.models.causality import refuse_looking_ahead
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
 from odeum.models.settings import Translation
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import Architecture
 
 
 class TranslationModel(OdeumModel):

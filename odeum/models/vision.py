@@ -13,7 +13,7 @@ from odeum.fields.attention import reset
 from odeum.kernels.linear import linear_map
 from odeum.models.base import OdeumModel, Output
 from odeum.models.settings import ImageInput, Vision
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 
 
 class ImageModel(OdeumModel):

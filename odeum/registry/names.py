@@ -5,12 +5,20 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from odeum.errors import OdeumError, choose
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from odeum.fields.base import Field
+    from odeum.integrators.base import Method
+    from odeum.models.settings import Shape
+    from odeum.tableaux import Tableau
 
 T = TypeVar("T")
 
@@ -24,7 +32,7 @@ class Entry(Generic[T]):
     item: T
     about: str
     """one line for `odeum list`"""
-    source: str
+    reference: str
     """where the idea comes from: a paper, a person"""
     module: str
     """name of the Python module that registered it"""
@@ -44,7 +52,7 @@ class Registry(Mapping[str, T]):
         self.entries: dict[str, Entry[T]] = {}
 
     def add(
-        self, name: str, item: T, *, about: str = "", source: str = "", module: str | None = None, group: str = ""
+        self, name: str, item: T, *, about: str = "", reference: str = "", module: str | None = None, group: str = ""
     ) -> T:
         """Register the item and return it.
 
@@ -55,7 +63,7 @@ class Registry(Mapping[str, T]):
         module it is registered by (none: that of the caller); the heading it stands under.
         """
         self.check(name, item)
-        self.entries[name] = Entry(item, about, source, module or caller(), group)
+        self.entries[name] = Entry(item, about, reference, module or caller(), group)
         return item
 
     def check(self, name: str, item: T) -> None:
@@ -97,10 +105,6 @@ class Registry(Mapping[str, T]):
         return f"{type(self).__name__}({self.what}: {', '.join(self)})"
 
 
-REGISTRIES: list[Registry[Any]] = []
-"""registries whose names a run may need; each is appended where it is made"""
-
-
 @dataclass(frozen=True)
 class Deferred:
     """What is imported when it is first called, so that its name is known without torch."""
@@ -133,3 +137,36 @@ def _identity(item: Any) -> Any:
     if dataclasses.is_dataclass(item):
         return _identity(type(item)), tuple(getattr(item, field.name) for field in dataclasses.fields(item))
     return item
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Base class of all architectures: a frozen dataclass whose fields are the options of its spelling."""
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """short words for several options at once: `transevolve:full-1`"""
+
+    def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
+        """Builds the stack of layers; `cross` asks for attention to an encoder's memory too."""
+        raise OdeumError(
+            f"{type(self).__name__} does not say how it is built: it needs a method field(self, shape), as an "
+            "odeum.Stepped, or stack(self, shape, cross)"
+        )
+
+
+@dataclass(frozen=True)
+class Mixed(Architecture):
+    """Layers of several architectures in a row: `parallel*6+rk4*2` is eight layers."""
+
+    parts: tuple[tuple[Architecture, int], ...] = ()
+    """each architecture with its number of layers"""
+
+
+METHODS: Registry[Tableau | Callable[[], Method]] = Registry("method")
+"""how one layer steps: a tableau of numbers, or a function that makes a method"""
+FIELDS: Registry[Callable[[Shape], Field]] = Registry("field")
+"""what a layer may be made of: from a shape to a field"""
+ARCHITECTURES: Registry[Architecture] = Registry("architecture")
+"""the options of each name; several names may stand for options of one class"""
+REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS]
+"""registries whose names a run may need; others are appended where they are made"""

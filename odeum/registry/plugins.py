@@ -20,14 +20,12 @@ from types import ModuleType
 from typing import Any
 
 from odeum.errors import OdeumError, notice
-from odeum.registry.names import REGISTRIES, Registry
+from odeum.registry.names import ARCHITECTURES, REGISTRIES, Architecture, Mixed, Registry
 from odeum.registry.options import options
 from odeum.registry.spelling import spell
-from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture, Mixed
 
 GROUP = "odeum.plugins"
 """of the entry points in a package's pyproject.toml"""
-REGISTRIES += [ARCHITECTURES, METHODS, FIELDS]
 
 _NAMED: list[str] = []
 _BROUGHT: dict[tuple[str, str], str] = {}

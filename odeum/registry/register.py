@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odeum.errors import OdeumError
+from odeum.registry.names import ARCHITECTURES, FIELDS, METHODS, Architecture
 from odeum.registry.options import options
-from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS, Architecture
 from odeum.tableaux import Tableau
 
 if TYPE_CHECKING:
@@ -26,37 +26,41 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 Kept = TypeVar("Kept", bound=Architecture | type[Architecture])
 
 
-def tableau(tableau: Tableau, *, about: str = "", from_: str = "") -> Tableau:
+HOOKS = ("stack", "field", "method_for", "variants")
+"""what an architecture's class may define besides its options"""
+
+
+def tableau(tableau: Tableau, *, about: str = "", reference: str = "") -> Tableau:
     """An explicit Runge–Kutta method by its numbers, under the tableau's own name: `parallel:method=ralston`.
 
     Arguments: the tableau; a line about it for `odeum list`; where it comes from.
     """
     if not isinstance(tableau, Tableau):
         raise OdeumError(f"register.tableau takes an odeum.Tableau, not {tableau!r}")
-    METHODS.add(tableau.name, tableau, about=about or _stages(tableau), source=from_)
+    METHODS.add(tableau.name, tableau, about=about or _stages(tableau), reference=reference)
     return tableau
 
 
-def method(name: str, make: Callable[[], Method] | None = None, *, about: str = "", from_: str = "") -> Any:
+def method(name: str, make: Callable[[], Method] | None = None, *, about: str = "", reference: str = "") -> Any:
     """A method that a tableau cannot say, by what makes it: a sub-class of `Method`, or a function without arguments.
 
     >>> odeum.register.method("strang-rk4", lambda: Strang(RungeKutta(RK4)))
-    >>> @odeum.register.method("nudged-euler", from_="nobody, 2026")
+    >>> @odeum.register.method("nudged-euler", reference="nobody, 2026")
     ... class NudgedEuler(odeum.Method): ...
     """
-    return _adding(METHODS, name, make, about, from_)
+    return _adding(METHODS, name, make, about, reference)
 
 
-def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str = "", from_: str = "") -> Any:
+def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str = "", reference: str = "") -> Any:
     """A field by what makes it from a shape: `parallel:attention=convolution`, `rk4:feedforward=convolution`.
 
     >>> odeum.register.field("convolution", lambda shape: Convolution(shape.width))
     """
-    return _adding(FIELDS, name, make, about, from_)
+    return _adding(FIELDS, name, make, about, reference)
 
 
 def architecture(
-    name: str, settings: Architecture | None = None, *, about: str = "", from_: str = "", group: str = ""
+    name: str, settings: Architecture | None = None, *, about: str = "", reference: str = "", group: str = ""
 ) -> Any:
     """An architecture: a decorator of a frozen dataclass, or a function of one with other defaults.
 
@@ -66,7 +70,7 @@ def architecture(
     the heading that it stands under there.
 
     >>> odeum.register.architecture("rk4-post", Layered(method="rk4", norm="post-sum"))
-    >>> @odeum.register.architecture("pull", from_="nobody, 2026")
+    >>> @odeum.register.architecture("pull", reference="nobody, 2026")
     ... @dataclass(frozen=True)
     ... class Pull(odeum.Stepped): ...
     """
@@ -77,7 +81,7 @@ def architecture(
         item = given() if isinstance(given, type) else given
         for option in options(kind).values():
             option.check(getattr(item, option.name), f"{option.name} of {name}")
-        ARCHITECTURES.add(name, item, about=about or _first_line(kind), source=from_, group=group)
+        ARCHITECTURES.add(name, item, about=about or _first_line(kind), reference=reference, group=group)
         return given
 
     return add if settings is None else add(settings)
@@ -104,13 +108,13 @@ def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
     return kinds.add_kind(kinds.like(kinds.KINDS[like], name, **parts))
 
 
-def _adding(registry: Any, name: str, make: Made | None, about: str, source: str) -> Any:
+def _adding(registry: Any, name: str, make: Made | None, about: str, reference: str) -> Any:
     """Add at once, or by a decorator."""
 
     def add(made: Made) -> Made:
         if not callable(made):
             raise OdeumError(f"the {registry.what} '{name}' should be something to call, not {made!r}")
-        registry.add(name, made, about=about or _first_line(made), source=source)
+        registry.add(name, made, about=about or _first_line(made), reference=reference)
         return made
 
     return add if make is None else add(make)
@@ -124,6 +128,8 @@ def _check_dataclass(kind: Any) -> None:
         raise OdeumError(
             f"{who} should be a dataclass: write @dataclass(frozen=True) under @odeum.register.architecture"
         )
+    if shadowed := [f.name for f in fields(kind) if f.name in HOOKS]:
+        raise OdeumError(f"the option {shadowed[0]} of {who} hides the method of that name; choose another name")
     if missing := [f.name for f in fields(kind) if f.init and _has_no_default(f)]:
         raise OdeumError(f"every option of an architecture needs a default, but {missing[0]} of {who} has none")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from odeum.errors import OdeumError, choose
+from odeum.registry.names import ARCHITECTURES, Architecture, Mixed
 from odeum.registry.options import options
-from odeum.settings.architecture import ARCHITECTURES, Architecture, Mixed
 
 PLUS = re.compile(r"(?<!\de)\+|\+(?!\d)")
 """between the parts of a mixed stack; not in 1e+3"""

@@ -10,8 +10,8 @@ from corpus.case import Case, words
 from odeum.lab.tasks import KINDS
 from odeum.lab.train.settings import Training
 from odeum.models.pretrained import NOT_OFFERED
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.options import Option, options
-from odeum.settings.architecture import ARCHITECTURES
 
 OBJECT = {"compare": "digits", "train": "digits", "evaluate": "run", "predict": "run", "report": "dir"}
 OBJECT |= {"describe": "sequential", "list": "", "table": "", "export": "run out"}

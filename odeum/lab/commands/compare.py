@@ -22,8 +22,8 @@ from odeum.lab.commands.request import (
 from odeum.lab.study.plan import check_plan
 from odeum.lab.study.seeds import NO_BASELINE, Seeds
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.registry.names import ARCHITECTURES, Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
-from odeum.settings.architecture import ARCHITECTURES, Architecture
 
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
 

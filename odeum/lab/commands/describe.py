@@ -10,8 +10,8 @@ from odeum.errors import choose
 from odeum.lab.commands.options import Parser, expand_shorthands, model_names, preset
 from odeum.lab.terminal import beneath, readable, to_json
 from odeum.models.settings import find_preset
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse
-from odeum.settings.architecture import ARCHITECTURES
 
 DESCRIPTION_FORMATS = ("text", "md", "json")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
 from odeum.lab.train.rundir import RunDir
-from odeum.settings.architecture import METHODS
+from odeum.registry.names import METHODS
 
 if TYPE_CHECKING:
     from odeum.lab.tasks.evidence import Evidence

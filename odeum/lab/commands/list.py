@@ -13,8 +13,7 @@ from odeum.lab.commands.options import Parser
 from odeum.lab.tasks import DATA_SETS, KINDS
 from odeum.lab.terminal import terminal_width
 from odeum.models.settings import PRESETS, Model
-from odeum.registry.names import Registry
-from odeum.settings.architecture import ARCHITECTURES, FIELDS, METHODS
+from odeum.registry.names import ARCHITECTURES, FIELDS, METHODS, Registry
 
 MIXED = "parallel*6+rk4*2"
 """how a stack of several architectures is spelled"""
@@ -61,9 +60,9 @@ def run(argv: list[str]) -> int:
 
 
 def _about(registry: Registry[Any]) -> dict[str, str]:
-    """A line for each name, with where it comes from."""
-    entries = registry.entries.items()
-    return {name: f"{e.about} ({e.source})".strip() if e.source else e.about for name, e in entries}
+    """Returns one line per name, with its reference."""
+    lines = {name: f"{e.about} ({e.reference})" if e.reference else e.about for name, e in registry.entries.items()}
+    return {name: (line[:1].upper() + line[1:]).strip() for name, line in lines.items()}
 
 
 def _size(model: Model) -> str:

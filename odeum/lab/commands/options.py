@@ -1,4 +1,4 @@
-"""Command-line options, generated from the dataclasses of `odeum.settings`; none is written by hand.
+"""Command-line options, generated from dataclasses of options; none is written by hand.
 
 Only what the user said is returned, so that each data set can bring its own defaults.
 """

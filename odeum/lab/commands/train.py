@@ -20,8 +20,8 @@ from odeum.lab.commands.request import (
     tell_before,
 )
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse, spell
-from odeum.settings.architecture import ARCHITECTURES
 
 
 def run(argv: list[str]) -> int:

@@ -27,9 +27,9 @@ from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.job import Job, refuse_another
 from odeum.lab.train.settings import Training
 from odeum.models.settings import Model
+from odeum.registry.names import Architecture
 from odeum.registry.plugins import only_here
 from odeum.registry.spelling import spell
-from odeum.settings.architecture import Architecture
 from odeum.storage import alone_in, make_directory
 
 

@@ -13,7 +13,7 @@ from odeum.lab.train.job import Job, facts_of, macs_per_step
 from odeum.lab.train.settings import Training, seconds_of
 from odeum.models.description import describe
 from odeum.models.settings import Model
-from odeum.settings.architecture import Architecture
+from odeum.registry.names import Architecture
 from odeum.storage import slug
 
 if TYPE_CHECKING:

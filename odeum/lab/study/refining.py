@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from odeum.architectures import make_method
+from odeum.architectures.layered import Layered
+from odeum.architectures.parts import make_method
+from odeum.architectures.stepped import Stepped
 from odeum.errors import OdeumError
 from odeum.flow import Flow, Stack, set_solver
 from odeum.integrators import FixedSteps
@@ -17,7 +19,7 @@ from odeum.lab.study.statistics import summarise, t_quantile
 from odeum.lab.tasks import Task
 from odeum.models.base import OdeumModel
 from odeum.models.settings import Model
-from odeum.settings.architecture import Architecture, Layered, Stepped
+from odeum.registry.names import Architecture
 
 METHOD_NAMES = ("lie-trotter", "strang", "strang-midpoint", "euler", "midpoint", "heun", "rk4")
 """what is tried, beside the model's own"""

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from odeum.architectures import make_method
+from odeum.architectures.parts import make_method
 from odeum.errors import OdeumError, choose
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps

@@ -17,8 +17,8 @@ from odeum.models import assemble
 from odeum.models.base import OdeumModel
 from odeum.models.description import describe
 from odeum.models.limits import available_memory, check_memory
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import spell
-from odeum.settings.architecture import Architecture
 
 LAYER = re.compile(r"(stack|encoder|decoder)\.layers\.(\d+)\.(.+)")
 KNOT = re.compile(r"(.*?)knots\.(\d+)\.(.+)")

@@ -22,8 +22,8 @@ from odeum.models import OdeumModel, build
 from odeum.models.description import describe
 from odeum.models.limits import available_memory, check_memory
 from odeum.models.settings import Model
+from odeum.registry.names import Architecture
 from odeum.registry.plugins import check_requirements
-from odeum.settings.architecture import Architecture
 from odeum.storage import begin_run, sweep
 
 THREADS = torch.get_num_threads()

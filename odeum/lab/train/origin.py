@@ -19,8 +19,8 @@ from odeum.models.base import OdeumModel
 from odeum.models.description import describe
 from odeum.models.saved import load_model, plugins_of, save_model
 from odeum.models.settings import Model
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import spell, to_record
-from odeum.settings.architecture import Architecture
 from odeum.storage import begin_run, held_directory, make_directory
 
 HEADS = ("head.", "output.", "bias")

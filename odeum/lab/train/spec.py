@@ -16,8 +16,8 @@ from typing import Any
 from odeum.errors import OdeumError
 from odeum.lab.train.settings import MAY_CHANGE, Training
 from odeum.models.settings import Model
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse, spell
-from odeum.settings.architecture import Architecture
 from odeum.storage import checksum, read_bytes, slug
 
 _PATHS = ("directory", "resume_from", "begin_from")

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 from torch import nn
 
-from odeum.architectures.norms import depth_rates, make_norm, place_norms
+from odeum.architectures.parts.norms import depth_rates, make_norm, place_norms
+from odeum.architectures.stepped import OverTime
 from odeum.errors import OdeumError
 from odeum.fields import Field, PreNorm, StochasticDepth, Sum
 from odeum.fields.bases import Basis, HyperNetwork, Knots
 from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
 from odeum.models.settings import Shape
-from odeum.settings.architecture import OverTime
 
 DEFAULT_KNOTS = 4
 DEFAULT_RANK = 4

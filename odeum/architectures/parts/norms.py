@@ -57,11 +57,6 @@ def place_norms(
     raise AssertionError(placement)
 
 
-def final_norm(placement: str, shape: Shape) -> nn.Module | None:
-    """The norm after the last layer, where no step ends in one."""
-    return None if placement in ("post", "post-sum") else make_norm(shape)
-
-
 def depth_rates(shape: Shape, count: int) -> list[float]:
     """Stochastic depth grows linearly from 0 at the first layer, as in DeiT; one shared layer gets the whole rate."""
     rate = shape.stochastic_depth

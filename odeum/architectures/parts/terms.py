@@ -7,12 +7,13 @@ from functools import partial
 
 from torch import nn
 
-from odeum.architectures.norms import place_norms
+from odeum.architectures.parts.norms import place_norms
 from odeum.errors import OdeumError
-from odeum.fields import CrossAttention, FeedForward, Field, SelfAttention
+from odeum.fields import CrossAttention, FeedForward, Field, Increment, SelfAttention
+from odeum.integrators import LieTrotter
 from odeum.models.pretrained import details
 from odeum.models.settings import Shape
-from odeum.settings.architecture import FIELDS
+from odeum.registry.names import FIELDS
 
 
 def attention(shape: Shape) -> Field:
@@ -69,3 +70,9 @@ def terms(shape: Shape, cross: bool = False, norm: str = "pre") -> tuple[Field, 
     post, peri and branch.
     """
     return place_norms([*attentions(shape, cross), feed_forward(shape)], norm, shape, shape.stochastic_depth).terms
+
+
+def whole_layer(shape: Shape, cross: bool = False) -> Field:
+    """Returns the increment of a whole sequential pre-norm layer as one field."""
+    fields = [*attentions(shape, cross), feed_forward(shape)]
+    return Increment(LieTrotter(), place_norms(fields, "pre", shape, shape.stochastic_depth))

@@ -1,0 +1,37 @@
+"""Hyper-connections: several residual streams instead of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from odeum import register
+from odeum.architectures.layered import Layered
+from odeum.architectures.stepped import Place
+from odeum.registry.options import Range
+
+if TYPE_CHECKING:
+    from odeum.integrators.base import Method
+
+
+@register.architecture(
+    "hyper", reference="Zhu et al. 2024, arXiv 2409.19606", group="multistep and multi-stream methods"
+)
+@dataclass(frozen=True)
+class Hyper(Layered):
+    """Residual streams that layers read, write and mix."""
+
+    streams: Annotated[int, Range(above=0, most=64)] = 4
+    """number of streams; one is the plain stream with learned gains"""
+    dynamic: bool = True
+    """whether the coefficients also depend on the streams"""
+
+    def method_for(self, place: Place) -> Method:
+        from odeum.architectures.parts import per_term
+        from odeum.integrators.streams import HyperConnections
+
+        def sublayer(index: int) -> Method:
+            shape = place.shape
+            return HyperConnections(shape.width, self.streams, index, dynamic=self.dynamic, eps=shape.norm_eps)
+
+        return per_term("hyper", self.method, sublayer, place)

@@ -1,0 +1,37 @@
+"""Names of the methods and fields that no single family owns: splittings, Runge–Kutta tableaux, attention."""
+
+from __future__ import annotations
+
+from odeum import register
+from odeum.registry.names import Deferred
+from odeum.tableaux import BOSH3, DOPRI5, EULER, HEUN, MIDPOINT, RK4, RK4_38
+
+register.method(
+    "lie-trotter",
+    Deferred("odeum.integrators", "LieTrotter"),
+    about="each term in turn for the whole step: the usual layer",
+)
+register.method(
+    "strang", Deferred("odeum.integrators", "Strang"), about="half a step of each term but the last, the last, and back"
+)
+register.method(
+    "strang-midpoint", Deferred("odeum.integrators", "strang_midpoint"), about="Strang over midpoint steps, order 2"
+)
+register.tableau(EULER, about="all terms at once: the parallel layer")
+register.tableau(MIDPOINT)
+register.tableau(HEUN)
+register.tableau(RK4, about="the classical Runge–Kutta, 4 stages, order 4")
+register.tableau(RK4_38, about="the 3/8 rule, 4 stages, order 4: torchdiffeq's rk4")
+register.tableau(BOSH3, about="embedded pair of order 3", reference="Bogacki & Shampine 1989")
+register.tableau(DOPRI5, about="embedded pair of order 5", reference="Dormand & Prince 1980")
+
+register.field(
+    "attention",
+    Deferred("odeum.architectures.parts.terms", "attention"),
+    about="self-attention: particles act on each other",
+)
+register.field(
+    "feed-forward",
+    Deferred("odeum.architectures.parts.terms", "feed_forward"),
+    about="two linear maps: each particle by itself",
+)

@@ -1,0 +1,49 @@
+"""Manifold-constrained hyper-connections: streams are mixed by doubly stochastic matrices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from odeum import register
+from odeum.architectures.layered import Layered
+from odeum.architectures.stepped import Place
+from odeum.errors import OdeumError
+from odeum.registry.options import Range
+
+if TYPE_CHECKING:
+    from odeum.integrators.base import Method
+
+
+@register.architecture("mhc", reference="Xie et al. 2025, arXiv 2512.24880", group="multistep and multi-stream methods")
+@dataclass(frozen=True)
+class Mhc(Layered):
+    """Hyper-connections, mixed by doubly stochastic matrices."""
+
+    streams: Annotated[int, Range(least=2, most=64)] = 4
+    """number of residual streams"""
+    mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
+    """doubly stochastic nearly, by normalising rows and columns in turn, or exactly, as a mean of permutations"""
+    iterations: Annotated[int | None, Range(above=0, most=1000)] = None
+    """for mixing=sinkhorn: how often rows and columns are normalised (none: 20)"""
+
+    def method_for(self, place: Place) -> Method:
+        from odeum.architectures.parts import per_term
+        from odeum.integrators.streams import MOST_PERMUTED, ManifoldHyperConnections
+
+        permuted = self.mixing == "permutations"
+        if permuted and self.streams > MOST_PERMUTED:
+            raise OdeumError(
+                f"mixing=permutations has a weight for each order of the streams, and {self.streams} have "
+                f"{math.factorial(self.streams):,}; give streams={MOST_PERMUTED} at most, or mixing=sinkhorn"
+            )
+        if permuted and self.iterations is not None:
+            raise OdeumError(f"iterations={self.iterations} are for mixing=sinkhorn, and the mixing is permutations")
+        ManifoldHyperConnections.check_length(self.interval / self.steps)
+        iterations = None if permuted else self.iterations or 20
+
+        def sublayer(index: int) -> Method:
+            return ManifoldHyperConnections(place.shape.width, self.streams, iterations, eps=place.shape.norm_eps)
+
+        return per_term("mhc", self.method, sublayer, place)

@@ -1,0 +1,44 @@
+"""Momentum transformers: a velocity passes from layer to layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from odeum import register
+from odeum.architectures.layered import Layered
+from odeum.architectures.stepped import Place
+from odeum.errors import OdeumError
+from odeum.registry.options import Range
+
+if TYPE_CHECKING:
+    from odeum.integrators.base import Method
+
+
+@register.architecture(
+    "momentum", reference="Sander et al. 2021, arXiv 2102.07870", group="multistep and multi-stream methods"
+)
+@dataclass(frozen=True)
+class Momentum(Layered):
+    """A velocity passes from layer to layer."""
+
+    gamma: Annotated[float, Range(least=0, most=1)] = 0.9
+    """share of the velocity that a step keeps, below 1; 0 is the plain stack"""
+
+    def method_for(self, place: Place) -> Method:
+        return momentum_method(self.method, self.gamma)
+
+
+def momentum_method(method: str, gamma: float) -> Method:
+    """Returns steps of one velocity for all terms and layers: all terms at once, or one after the other."""
+    from odeum import integrators
+
+    step = integrators.Momentum(gamma)
+    match method:
+        case "euler":
+            return step
+        case "lie-trotter":
+            return integrators.LieTrotter(step)
+        case "strang":
+            return integrators.Strang(step)
+    raise OdeumError(f"a step of momentum is one evaluation: its method is euler, lie-trotter, strang, not {method}")

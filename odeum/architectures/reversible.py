@@ -1,0 +1,66 @@
+"""Reversible layers: the backward pass recomputes states by running the steps back, so none need to be stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from odeum import register
+from odeum.architectures.layered import Layered
+from odeum.architectures.momentum import momentum_method
+from odeum.architectures.stepped import Gradient, Place
+from odeum.errors import OdeumError
+from odeum.registry.names import Deferred
+from odeum.registry.options import Range
+
+if TYPE_CHECKING:
+    from odeum.integrators.base import Method
+
+register.method(
+    "reversible-heun",
+    Deferred("odeum.integrators", "ReversibleHeun"),
+    about="a state and its twin: order 2, can be run backwards",
+    reference="Kidger et al. 2021",
+)
+
+
+@register.architecture(
+    "reversible",
+    about="layers that are run back for the gradient: activation memory of one layer",
+    reference="Gomez et al. 2017, arXiv 1707.04585",
+    group="reversible layers",
+)
+@dataclass(frozen=True)
+class Reversible(Layered):
+    """Layers that can be run backwards, so that activation memory does not grow with depth."""
+
+    gradient: Gradient = "reversible"
+    scheme: Literal["revnet", "momentum", "heun", "leapfrog", "coupling"] = "revnet"
+    """how a state and its twin move: revnet (Gomez 2017), momentum (Sander 2021), heun (Kidger 2021), leapfrog, or
+    coupling, which makes the step that `method` names reversible (McCallum & Foster 2024)"""
+    gamma: Annotated[float | None, Range(above=0, most=1)] = None
+    """for scheme=momentum: share of the velocity that a step keeps (none: 0.9)"""
+    keep: Annotated[float | None, Range(above=0, most=1)] = None
+    """for scheme=coupling: λ, share of the state that a step keeps, the rest is its twin's (none: 0.99)"""
+    grid: Annotated[int | None, Range(least=0, most=40)] = None
+    """for scheme=revnet: binary digits after the point that states are rounded to, so that the way back is exact to the
+    bit (none: no rounding)"""
+
+    def method_for(self, place: Place) -> Method:
+        from odeum.architectures.parts import make_method
+        from odeum.integrators import Coupled, Leapfrog, ReversibleHeun, RevNet
+
+        for option, scheme in (("gamma", "momentum"), ("keep", "coupling"), ("grid", "revnet")):
+            if (value := getattr(self, option)) is not None and self.scheme != scheme:
+                raise OdeumError(f"{option}={value} is for scheme={scheme}, and the scheme is {self.scheme}")
+        if self.scheme == "coupling":
+            return Coupled(make_method(self.method), 0.99 if self.keep is None else self.keep)
+        if self.scheme == "momentum":
+            return momentum_method(self.method, 0.9 if self.gamma is None else self.gamma)
+        if self.method != "lie-trotter":
+            raise OdeumError(
+                f"scheme={self.scheme} is a step of its own; method={self.method} is for coupling and momentum"
+            )
+        if self.scheme == "revnet":
+            return RevNet(self.grid)
+        return ReversibleHeun() if self.scheme == "heun" else Leapfrog()
