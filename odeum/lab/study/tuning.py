@@ -1,0 +1,161 @@
+"""Equal tuning: which settings each architecture tries before the seeds that decide, and which of them it keeps.
+
+Every architecture gets the same rule and the same cap. With the learning rate alone the rule is a grid: N rates,
+each a factor of 2 from the next, centred on the default. If the best rate lies at an end, one more rate beyond that end
+is tried, until the best one lies inside or the architecture has made `WIDENED` × N runs; then its optimum is reported
+as unresolved. With several settings the rule is a fixed set of Sobol points around the defaults.
+
+All of this is a function of the results alone, so an interrupted tuning continues where it stopped. Values are of the
+validation part and of one tuning seed, which no evaluation uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from odeum.errors import OdeumError
+
+FACTOR = 2.0
+"""from one rate of the grid to the next"""
+WIDENED = 2
+"""runs per architecture at most, as a multiple of the grid"""
+RANGE = 4.0
+"""Sobol points lie between the default divided and multiplied by this"""
+FEWEST = 3
+"""runs per architecture: two rates have no inside"""
+TUNABLE = ("learning_rate", "weight_decay", "warmup", "dropout")
+"""settings of the training or the model that a scale applies to"""
+
+Point = tuple[float, ...]
+"""one value per tuned setting"""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What every architecture tries."""
+
+    settings: tuple[str, ...]
+    """names of the tuned settings; the first is the learning rate in the usual case"""
+    defaults: Point
+    runs: int
+    """per architecture, before widening"""
+
+    def __post_init__(self) -> None:
+        if self.runs < FEWEST:
+            raise OdeumError(
+                f"--tune {self.runs} is too few runs per architecture to see an optimum; use at least {FEWEST}"
+            )
+        for name, value in zip(self.settings, self.defaults, strict=True):
+            if not value > 0:
+                raise OdeumError(f"{name}={value:g} cannot be tuned on a log scale; give it a positive default")
+
+    @property
+    def grid(self) -> bool:
+        """Whether it is the grid of one setting, which can be widened."""
+        return len(self.settings) == 1
+
+    @property
+    def cap(self) -> int:
+        """Runs per architecture at most."""
+        return WIDENED * self.runs if self.grid else self.runs
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """What is tried first, in increasing order of the first setting for a grid."""
+        if self.grid:
+            first = -(self.runs // 2)  # an even number has one more below: a rate that is too high may diverge
+            return tuple((_rounded(self.defaults[0] * FACTOR**i),) for i in range(first, first + self.runs))
+        from scipy.stats import qmc
+
+        # A scrambled sequence without its first point, which is a corner; 0 is the seed of every study.
+        draws = qmc.Sobol(len(self.settings), rng=0).random(1 << (self.runs - 1).bit_length())[: self.runs]
+        scales = [[RANGE ** (2 * x - 1) for x in draw] for draw in draws]
+        return tuple(tuple(_rounded(d * s) for d, s in zip(self.defaults, scale, strict=True)) for scale in scales)
+
+    def missing(self, values: Mapping[Point, float], higher_is_better: bool) -> list[Point]:
+        """What to try next given what is known: the first points, then one beyond the end at which the best lies."""
+        lacking = [point for point in self.points if point not in values]
+        if lacking or not self.grid:
+            return lacking
+        end = _end(values, higher_is_better)
+        return [] if end is None or len(values) >= self.cap else [(_rounded(end[0][0] * end[1]),)]
+
+    def choose(self, values: Mapping[Point, float], higher_is_better: bool) -> Choice:
+        """The best of what was tried; diverged runs (not finite) are never chosen."""
+        finite = {point: value for point, value in values.items() if math.isfinite(value)}
+        if not finite:
+            tried = ", ".join(f"{point[0]:g}" for point in sorted(values))
+            raise OdeumError(
+                f"every tuning run diverged ({self.settings[0]} {tried}); give a lower default with "
+                f"--train.{self.settings[0]}"
+            )
+        best = _best(finite, higher_is_better)
+        resolved = not self.grid or _end(values, higher_is_better) is None
+        return Choice(self.settings, best, finite[best], resolved, dict(sorted(values.items())))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one architecture's tuning found."""
+
+    settings: tuple[str, ...]
+    point: Point
+    value: float
+    """on the validation part, with the tuning seed"""
+    resolved: bool
+    """whether the optimum lies inside of what was tried"""
+    curve: Mapping[Point, float]
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """Setting → chosen value."""
+        return dict(zip(self.settings, self.point, strict=True))
+
+    def sensitivity(self) -> tuple[float | None, float | None]:
+        """How the value changes at half and at twice the chosen rate (None: not tried, or several settings)."""
+        if len(self.settings) != 1:
+            return None, None
+        half, twice = (self.curve.get((_rounded(self.point[0] * factor),)) for factor in (1 / FACTOR, FACTOR))
+        return (
+            None if half is None else half - self.value,
+            None if twice is None else twice - self.value,
+        )
+
+
+def _best(values: Mapping[Point, float], higher_is_better: bool) -> Point:
+    """Of equal values the smallest setting: it is the safer one."""
+    sign = -1 if higher_is_better else 1
+    return min(values, key=lambda point: (sign * values[point], point))
+
+
+def _end(values: Mapping[Point, float], higher_is_better: bool) -> tuple[Point, float] | None:
+    """The end of the grid at which the best value lies, and the factor that leads beyond it (None: it lies inside).
+
+    Beyond a rate that diverged there is nothing to find, so such an end counts as inside.
+    """
+    finite = {point: value for point, value in values.items() if math.isfinite(value)}
+    if not finite:
+        low = min(values)
+        return low, 1 / FACTOR
+    best = _best(finite, higher_is_better)
+    if best == min(values):
+        return best, 1 / FACTOR
+    return (best, FACTOR) if best == max(values) else None
+
+
+def _rounded(value: float) -> float:
+    """Three digits: a rate that a person can type again gives the same run."""
+    return float(f"{value:.3g}")
+
+
+def parse_settings(text: str, known: Sequence[str] = TUNABLE) -> tuple[str, ...]:
+    """The names of `--tune-over`."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in known:
+            raise OdeumError(f"--tune-over '{name}' is not a setting that can be tuned; use some of {', '.join(known)}")
+    if not names or len({*names}) < len(names):
+        raise OdeumError(f"--tune-over '{text}' must name each setting once, such as learning_rate,weight_decay")
+    return names
