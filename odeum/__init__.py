@@ -5,6 +5,14 @@ Names are loaded when first used, so that the command line answers before torch 
 
 from __future__ import annotations
 
+import signal
+import sys
+
+# Of the command itself: Ctrl-C while it is still importing ends it without a traceback; `lab.cli.main` takes it back.
+_IS_COMMAND = " -m odeum " in f" {' '.join(sys.orig_argv[:6])} " or sys.argv[0].endswith("/odeum")
+if _IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import re
 from functools import cache
 from importlib import import_module

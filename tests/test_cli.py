@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import pytest
 
+import odeum
+from odeum.errors import notice
 from odeum.lab.cli import VERBS, main
+from odeum.lab.launch.worker import Event, _forward
 
 TABLE_1 = {12: 5.544, 6: 2.875, 4: 1.985, 3: 1.540, 2: 1.095, 1: 0.650}
 
@@ -181,3 +188,70 @@ def test_an_interrupt_before_anything_has_begun_is_one_line(
 
     monkeypatch.setattr("odeum.lab.cli.guarded", interrupted)
     assert ask(capsys, "list") == (130, "", "\nodeum: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("--lr 0.5 --epochs 3", {"learning_rate: 0.5", "epochs: 3.0"}),
+        ("--batch-size 7 --wd=0.25", {"batch_size: 7", "weight_decay: 0.25"}),
+        ("--train.batch-size=9", {"batch_size: 9"}),
+        ("--width 32 --n-heads 2 --num_layers 3", {"width: 32", "heads: 2", "depth: 3"}),
+        ("--architecture Transformer", {"architecture: sequential"}),
+        ("--architecture RK4:steps=2", {"architecture: rk4:steps=2"}),
+        ("--arch ViT --model vit", {"architecture: sequential", "width: 64"}),
+        ("--model VIT-8", {"width: 64"}),
+    ],
+)
+def test_options_and_names_as_other_tools_have_them(
+    words: str, shown: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "digits", *words.split(), "--print_config"]) == 0
+    assert shown <= {line.strip() for line in capsys.readouterr().out.splitlines()}
+
+
+def test_several_architectures_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "digits", "--archs", "Transformer,RK4:steps=2,Parallel", "--print_config"]) == 0
+    out, err = capsys.readouterr()
+    assert "architectures: sequential,rk4:steps=2,parallel" in out
+    assert "'Transformer' is read as the architecture sequential" in err
+
+
+def test_help_of_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["help", "describe"])
+    assert capsys.readouterr().out.startswith("usage: odeum describe")
+
+
+def test_ctrl_c_while_importing_shows_no_traceback(tmp_path: Path) -> None:
+    """The signal comes from the first line of a module that the command imports: as early as our code runs."""
+    started = "import os, signal, sys; os.kill(os.getpid(), signal.SIGINT)"
+    (tmp_path / "jsonargparse.py").write_text(started)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(odeum.__file__).parent.parent}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "odeum", "list"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (-signal.SIGINT, 130) and "Traceback" not in done.stderr, done
+
+
+def test_a_command_for_missing_weights_names_this_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder was moved since its command was typed: the advice continues this run, not a new one elsewhere."""
+    moved = tmp_path / "moved run" / "rk4" / "seed-0"
+    for verb, out in (("train", moved), ("compare", tmp_path / "moved run")):
+        moved.mkdir(parents=True, exist_ok=True)
+        (moved / "run.json").write_text(json.dumps({"command": f"odeum {verb} digits --out runs/first --seeds 1"}))
+        assert main(["evaluate", str(moved)]) == 2
+        assert f"`odeum {verb} digits --seeds 1 --out '{out}'` continues it" in capsys.readouterr().err
+    (moved / "result.json").write_text(json.dumps({"test": {}}))
+    assert main(["evaluate", str(moved)]) == 2
+    assert "is finished, but its weights model.safetensors are missing" in capsys.readouterr().err
+
+
+def test_workers_pass_notices_on_and_no_source_lines() -> None:
+    heard: list[Event] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = _forward(heard.append)
+        warnings.warn("a library's own", RuntimeWarning, stacklevel=1)
+        notice("rows were left out")
+    assert [(event.kind, event.content) for event in heard] == [("said", {"text": "rows were left out"})]

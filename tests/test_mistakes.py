@@ -81,7 +81,7 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
         ("--train.budget 0s", "the budget '0s' should be a positive time such as 90s, 10m or 2h"),
         ("--train.budget -5s", "--train.budget needs a value; one that begins with - is written --train.budget=VALUE"),
         ("--train.steps abc", "--train.steps is 'abc' but should be a whole number, or null"),
-        ("--learning_rate 1", "unknown option --learning_rate; did you mean --train.learning_rate?"),
+        ("--learning_rat 1", "unknown option --learning_rat; did you mean --train.learning_rate?"),
         ("--train.learning 1", "unknown option --train.learning; did you mean --train.learning_rate?"),
         ("--print_confi", "did you mean --print_config?"),
         ("--seed -1", "the seed should be a number from 0 to 2⁶³ − 1, not -1"),
@@ -179,7 +179,7 @@ def test_words_and_options_in_any_order(run: Path, tmp_path: Path, capsys: pytes
         ("RUN latin.txt", "line 2 of 'latin.txt' is not UTF-8: byte 0xe9 at offset 3"),
         ("RUN --solver rk4 --steps 0 --text a", "must be a whole number, at least 1, not 0"),
         ("RUN/.. --text a", "there are runs inside, such as"),
-        ("begun --text a", "the run 'begun' is not finished; `odeum train x` continues it"),
+        ("begun --text a", "the run 'begun' is not finished; `odeum train x --out begun` continues it"),
         (". --text a", "is no run of Odeum: it holds no model.safetensors"),
     ],
 )

@@ -121,3 +121,16 @@ def test_the_front_is_what_no_other_beats() -> None:
     items = [at("dear", 3, 0.9), at("cheap", 1, 0.8), at("beaten", 2, 0.7), at("equal", 1, 0.8), at("worse", 3, 0.85)]
     assert [item.name for item in front(items, True)] == ["cheap", "equal", "dear"]
     assert [item.name for item in front(items, False)] == ["cheap", "equal", "beaten"]
+
+
+def test_equal_values_are_no_front(tmp_path: Path) -> None:
+    """Costs that buy nothing: the dotted stairs of a front would suggest that they do."""
+    for mean, drawn in ((0.9, False), (0.95, True)):
+        root = tmp_path / str(mean)
+        root.mkdir()
+        write_plan(root, architectures=["sequential", "rk4"])
+        for name, score in (("sequential", 0.9), ("rk4", mean)):
+            write_run(root, name, 0, score, parameters=1000 if name == "rk4" else 500)
+        compared = report.read(root)
+        figures = {figure.name: figure for figure in plots.draw(compared, report.rows(compared), root / "plots")}
+        assert ("stroke-dasharray" in figures["quality-parameters"].svg.read_text(encoding="utf-8")) == drawn

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from odeum.lab.cli import main
-from odeum.lab.terminal import degrade, fitting, guarded, plain
+from odeum.lab.terminal import degrade, fitting, guarded, plain, wrapped
 from odeum.lab.train.progress import Progress
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jred\rover\u202egnp.exe\x9b31m"
@@ -121,3 +121,27 @@ def test_the_live_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_end_without_a_unit_is_remarked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "digits", "--train.budget", "10", "--print_config"]) == 0
     assert "the budget '10' has no unit and is read as seconds; write 10s, 10m or 10h" in capsys.readouterr().err
+
+
+def test_sentences_are_broken_between_words_at_the_edge_of_a_terminal() -> None:
+    """A pseudo-terminal of 40 columns: no line is longer, and no word is cut."""
+    import pty
+
+    sentence = "a sentence of many words that is longer than the terminal is wide " * 3
+    leader, follower = pty.openpty()
+    os.environ["COLUMNS"], before = "40", os.environ.get("COLUMNS")
+    try:
+        with open(follower, "w", encoding="utf-8") as err:
+            sys.stderr, real = err, sys.stderr
+            try:
+                with guarded():
+                    print(sentence, file=sys.stderr)
+            finally:
+                sys.stderr = real
+            shown = os.read(leader, 4096).decode().replace("\r\n", "\n")
+    finally:
+        os.close(leader)
+        os.environ.pop("COLUMNS")
+        os.environ.update({} if before is None else {"COLUMNS": before})
+    assert shown.split() == sentence.split() and max(map(len, shown.splitlines())) <= 40
+    assert wrapped("short\n" + "x" * 50, 40) == "short\n" + "x" * 50, "a word that is too long stays whole"

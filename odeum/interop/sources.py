@@ -20,6 +20,10 @@ SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
+FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json", ".msgpack", ".h5", ".gguf", ".onnx")
+"""endings of files: names of the hub may hold dots too, as in pythia-1.4b"""
+
+
 class Pretrain(NamedTuple):
     """What was found: the configuration as a dictionary (empty: none), the tensors, and the folder if there is one."""
 
@@ -43,10 +47,10 @@ def open_source(source: str | Path | nn.Module | Mapping[str, Tensor]) -> Pretra
         return Pretrain(
             _named_by_timm(read_json(beside)) if beside.exists() else {}, _file(path), path.parent, path.stem
         )
-    if path.suffix or str(source).count("/") != 1 or str(source).startswith((".", "/")):
+    if path.suffix in FILE_SUFFIXES or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         raise OdeumError(
             f"there is no '{source}'; give a directory with config.json and weights, a .safetensors or .bin file, or a "
-            "name of the hub such as gpt2-owner/gpt2"
+            "name of the hub such as openai-community/gpt2"
         )
     return _folder(_downloaded(str(source)))._replace(name=str(source).rpartition("/")[2])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -63,6 +65,8 @@ def _remark(message: Warning | str, category: type[Warning], *where: Any) -> Non
 
 def main(argv: Sequence[str] | None = None) -> int:
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # odeum/__init__.py left it off for the imports
         arguments = list(sys.argv[1:] if argv is None else argv)
         debug = "--debug" in arguments
         with warnings.catch_warnings(), guarded():
@@ -119,6 +123,8 @@ def _of_system(error: OSError) -> str:
 
 
 def _act(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and len(arguments) > 1:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {verb:10}{what}" for verb, (_, what) in VERBS.items())
         print(HELP.format(verbs=verbs))

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Generator
 from typing import Any, TextIO
@@ -23,6 +24,8 @@ from odeum.errors import OdeumError
 # separators, and bytes of a file's name that are no text.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+NARROWEST = 20
+"""columns below which lines are left to the terminal"""
 PLAINER = {
     **{"×": "x", "·": ".", "−": "-", "–": "-", "—": "-", "±": "+/-", "…": "...", "‑": "-"},
     **{"←": "<-", "→": "->", "↦": "->", "≈": "~", "≤": "<=", "≥": ">=", "∈": "in", "√": "sqrt", "∞": "inf"},
@@ -85,6 +88,29 @@ def fitting(line: str, columns: int) -> str:
     return "".join(kept)
 
 
+def wrapped(text: str, columns: int) -> str:
+    """Long lines broken between words, so that a terminal breaks none within one; other lines stay as they are."""
+    if len(text) <= columns:
+        return text
+    lines = text.split("\n")
+    return "\n".join(_folded(line, columns) if len(line) > columns else line for line in lines)
+
+
+def _folded(line: str, columns: int) -> str:
+    """One line as several; a word that is longer than the terminal is wide stays whole."""
+    if not line.strip() or columns < NARROWEST:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.strip(),
+        columns,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def terminal_width(stream: TextIO) -> int:
     """How wide the terminal is that a stream writes to."""
     with contextlib.suppress(OSError, ValueError):
@@ -141,15 +167,16 @@ class LiveLine:
 class Guarded:
     """A stream that writes only what is readable, and says in a sentence what it could not write."""
 
-    def __init__(self, stream: TextIO, name: str) -> None:
-        self.stream, self.title = stream, name
+    def __init__(self, stream: TextIO, name: str, wraps: bool = False) -> None:
+        self.stream, self.title, self.wraps = stream, name, wraps
 
     def write(self, text: str) -> int:
-        """Write what is readable of the text."""
+        """Write what is readable of the text; sentences for a terminal are broken between words."""
         if held_lines:
             tell_held_lines()
+        shown = wrapped(text, terminal_width(self.stream)) if self.wraps and self.stream.isatty() else text
         with self._told():
-            self.stream.write(readable(text, self.stream))
+            self.stream.write(readable(shown, self.stream))
         return len(text)
 
     def flush(self) -> None:
@@ -189,7 +216,7 @@ def guarded() -> Generator[None]:
         strict = [(stream, stream.errors) for stream in (out, err) if isinstance(stream, io.TextIOWrapper)]
         for stream, _ in strict:
             stream.reconfigure(errors="replace")  # also for what goes beneath
-        sys.stdout, sys.stderr = Guarded(out, "standard output"), Guarded(err, "standard error")
+        sys.stdout, sys.stderr = Guarded(out, "standard output"), Guarded(err, "standard error", wraps=True)
         try:
             yield
         finally:

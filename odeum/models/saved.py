@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -151,13 +152,28 @@ def _matched(file: TensorFile, settings: Model, architecture: Architecture) -> d
     return paths
 
 
+def _same_command(command: str, directory: Path) -> str:
+    """The command of a run with this directory as its --out: the folder may have been moved since."""
+    words = shlex.split(command)
+    if words[:2] not in (["odeum", "train"], ["odeum", "compare"]):
+        return command
+    out = directory if words[1] == "train" else directory.parent.parent
+    rest = [w for w, before in zip(words, ["", *words], strict=False) if "--out" not in (w, before)]
+    return shlex.join([*(word for word in rest if not word.startswith("--out=")), "--out", str(out)])
+
+
 def _why_no_model(directory: Path) -> str:
     result = directory / "result.json"
     if result.exists() and (failed := read_json(result).get("failed")):
         return f"the run '{directory}' failed: {failed}"
     if (directory / "run.json").exists():
-        command = read_json(directory / "run.json").get("command") or "the command that began it"
-        return f"the run '{directory}' is not finished; `{command}` continues it"
+        again = _same_command(str(read_json(directory / "run.json").get("command") or ""), directory)
+        if result.exists():
+            return (
+                f"the run '{directory}' is finished, but its weights model.safetensors are missing; copy them back, or "
+                f"train again with {f'`{again} --overwrite`' if again else '--overwrite'}"
+            )
+        return f"the run '{directory}' is not finished; {f'`{again}`' if again else 'its own command'} continues it"
     inside = sorted(path.parent for path in directory.glob("*/**/model.safetensors"))
     hint = f"; there are runs inside, such as '{inside[0]}'" if inside else ""
     return f"'{directory}' is no run of Odeum: it holds no model.safetensors{hint}"

@@ -102,9 +102,30 @@ def verbs() -> Iterator[Case]:
     yield words("compare digits --architectures sequential;parallel", "unknown architecture 'sequential;parallel'")
 
 
+def advice() -> Iterator[Case]:
+    """What was answered by advice that leads nowhere, and what a machine cannot do: before any work, also dry."""
+    yield words("compare digits --archz rk4", "did you mean --architectures?")
+    yield words("train digits --archz rk4", "did you mean --architecture?")
+    yield words("compare digits --macz 3", "did you mean --train.macs?")
+    yield words("compare digits --learn 3", "did you mean --train.learning_rate?")
+    blanks = "separate architectures by commas without blanks: --architectures sequential,parallel"
+    yield words("compare digits --architectures sequential parallel", blanks)
+    yield words("compare digits --architectures sequential parallel --dry-run", blanks)
+    yield words("help comapre", "unknown verb 'comapre'; did you mean 'compare'?")
+    yield words("import ./bert-base-uncased", "a name of the hub such as openai-community/gpt2")
+    yield words("import a/b/c", "a name of the hub such as openai-community/gpt2")
+    for dry in ("", " --dry-run"):
+        yield words(f"compare digits --on kubernetes{dry}", "unknown launcher 'kubernetes'; known: ray, slurm")
+        yield words(f"compare digits --jobs 1000{dry}", "--jobs 1000 is more than")
+        for verb in ("compare", "train"):
+            yield words(f"{verb} digits --train.device cuda:99{dry}", "device 'cuda:99' is not available here")
+            yield words(f"{verb} digits --device nonsense{dry}", "device 'nonsense' is not available here")
+            yield words(f"{verb} digits --track nonsense{dry}", "unknown tracker 'nonsense'")
+
+
 def spellings() -> Iterator[Case]:
     """Of architectures: every option of every architecture with a value that it cannot have."""
-    for bad in ("", "RK4", "rk-4", "rk5", "sequentail", "sequential ", "parallel,", "a:b", ":", "=", "rk4=2", "∂"):
+    for bad in ("", "rk-4", "rk5", "sequentail", "sequential ", "parallel,", "a:b", ":", "=", "rk4=2", "∂"):
         if bad.strip(" ,") != bad:
             continue
         yield Case(("describe", bad), "unknown architecture", title="spelled:")
@@ -197,4 +218,4 @@ def _of_type(start: str, option: str, inner: Any, named: bool, later: bool) -> I
         yield words(f"{start} {option} 1.5", f"{option} is '1.5' but should be a whole number")
 
 
-CASES = [*verbs(), *spellings(), *settings()]
+CASES = [*verbs(), *advice(), *spellings(), *settings()]

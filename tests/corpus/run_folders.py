@@ -96,7 +96,7 @@ def damaged() -> Iterator[Case]:
             for how, spoil in HOW.items():
                 ask = ("predict", "run", "--text", "x") if run == "texts" else ("evaluate", "run")
                 gone = name == "model.safetensors" and how in ("missing", "a loop")
-                fragment = "the run 'run' is not finished" if gone else name
+                fragment = "the run 'run' is finished, but its weights" if gone else name
                 yield Case(ask, fragment, spoiled(run, name, spoil), f"{name}, {how}:")
             for share in FLIPS:
                 ask = ("predict", "run", "--text", "x") if run == "texts" else ("evaluate", "run")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from odeum.errors import choose, notice
-from odeum.lab.commands.options import Parser, model_names
+from odeum.lab.commands.options import Parser, known_architectures, model_names
 from odeum.lab.commands.request import (
     DRY_RUN,
     TRACK,
@@ -95,25 +95,24 @@ def run(argv: list[str]) -> int:
     form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
     if given.get("budget"):
         given["train"] = {**given.get("train", {}), "budget": given["budget"]}
-    names = split_spellings(given.get("architectures", DEFAULT))
+    names = split_spellings(known_architectures(given.get("architectures", DEFAULT)))
     architectures = {name: parse(name) for name in names}
     _tell_twins(architectures, names)
     seeds = Seeds.parse(given.get("seeds", 3))
     baseline = given.get("baseline")
+    baseline = baseline if baseline in (None, NO_BASELINE) else known_architectures(baseline)
     first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
     match = given.get("match") or ("time" if given.get("train", {}).get("budget") else "steps")
 
     from odeum.lab.commands.board import Board
-    from odeum.lab.launch.launcher import check_jobs
     from odeum.lab.study.comparison import Comparison, compare, foresee
     from odeum.lab.study.metric import metric_named
-    from odeum.lab.study.report import data_notes, hidden_note, read, rows, table, write
+    from odeum.lab.study.report import cut_note, data_notes, hidden_note, read, rows, table, write
     from odeum.lab.train.interrupt import Interrupted
     from odeum.registry.plugins import named_plugins
     from odeum.storage import out_directory
 
     check_plan(match, names, given.get("train", {}).get("budget"))
-    check_jobs(str(given.get("jobs", "auto")))
     task, model, training = open_request(request)
     if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
@@ -160,8 +159,10 @@ def run(argv: list[str]) -> int:
         return 0
     report = write(directory)
     found = read(directory)
-    print(table(rows(found), form))
-    remarks = [f"note: {note}\n" for note in [*report.remarks, *data_notes(found), *hidden_note(found)]]
+    made = rows(found)
+    print(table(made, form))
+    told = [*report.remarks, *data_notes(found), *cut_note(made), *hidden_note(found)]
+    remarks = [f"note: {note.replace('`', '')}\n" for note in told]
     print(f"{report.headline}\n{''.join(remarks)}report: {report.page}", file=sys.stderr)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from odeum.errors import choose
-from odeum.lab.commands.options import Parser, expand_shorthands, model_names, preset
+from odeum.lab.commands.options import Parser, expand_shorthands, known_architectures, model_names, preset
 from odeum.lab.terminal import beneath, readable, to_json
 from odeum.models.settings import find_preset
 from odeum.registry.names import ARCHITECTURES
@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
     parser.section("model", type(settings), argv)
     given = parser.read(expand_shorthands(argv, type(settings), {"format"}))
     form = choose(given.get("format", "text"), DESCRIPTION_FORMATS, "format")
-    architecture = parse(given["architecture"])
+    architecture = parse(known_architectures(given["architecture"]))
 
     from odeum.models.description import describe
 

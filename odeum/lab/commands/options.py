@@ -18,10 +18,45 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.models.pretrained import NOT_OFFERED
 from odeum.models.settings import PRESETS, Model, find_preset
+from odeum.settings.architecture import ARCHITECTURES
 
+OPTION_ALIASES = {
+    "lr": "train.learning_rate",
+    "bs": "train.batch_size",
+    "wd": "train.weight_decay",
+    "batch": "train.batch_size",
+    "epoch": "train.epochs",
+    "time": "train.budget",
+    "hidden_size": "model.width",
+    "d_model": "model.width",
+    "n_layers": "model.depth",
+    "num_layers": "model.depth",
+    "layers": "model.depth",
+    "n_heads": "model.heads",
+    "num_heads": "model.heads",
+    "patch": "model.patch_size",
+    "image_size": "data.size",
+    "seq_len": "data.length",
+    "max_length": "data.length",
+    "text": "data.text_column",
+    "label": "data.label_column",
+    "output": "out",
+    "output_dir": "out",
+    "arch": "architecture",
+    "archs": "architectures",
+    "device": "train.device",
+    "num_seeds": "seeds",
+}
+"""options as other tools name them"""
+SECTIONS = ("train", "model", "data")
+"""sections whose options may be written without the section: --epochs for --train.epochs"""
+ARCHITECTURE_ALIASES = dict.fromkeys(("transformer", "vanilla", "standard", "vit", "bert", "gpt", "gpt2"), "sequential")
+"""names of the ordinary transformer layer"""
+MODEL_ALIASES = ("vit", "transformer", "default", "auto")
+"""names of the model that the data brings itself"""
 TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
@@ -72,11 +107,27 @@ class Parser(ArgumentParser):
         self.sections[name] = settings
 
     def read(self, argv: list[str]) -> dict[str, Any]:
-        """What was said, as a nested dictionary; a mistake becomes one sentence."""
+        """The options that were given, as a nested dictionary; a mistake becomes one sentence."""
         try:
-            return self.parse_args(self._in_order(argv), defaults=False).as_dict()
+            return self.parse_args(self._in_order(self._full_names(argv)), defaults=False).as_dict()
         except argparse.ArgumentError as error:
             raise OdeumError(self._sentence(str(error))) from None
+
+    def _full_names(self, argv: list[str]) -> list[str]:
+        """Replace hyphens, missing sections and names of other tools by the names of the options here."""
+        end = argv.index("--") if "--" in argv else len(argv)
+        return [*(self._full_name(word) for word in argv[:end]), *argv[end:]]
+
+    def _full_name(self, word: str) -> str:
+        head, equals, value = word.partition("=")
+        if not head.startswith("--") or head in self._option_string_actions:
+            return word
+        name = head[2:].replace("-", "_")
+        sections = [section for section in SECTIONS if f"--{section}.{name}" in self._option_string_actions]
+        candidates = [name, OPTION_ALIASES.get(name.lower(), ""), name.lower()]
+        candidates += [f"{sections[0]}.{name}"] if len(sections) == 1 else []
+        full = next((c for c in candidates if c and f"--{c}" in self._option_string_actions), None)
+        return word if full is None else f"--{full}{equals}{value}"
 
     def positionals(self, argv: list[str]) -> list[str]:
         """The words that belong to no option."""
@@ -138,13 +189,27 @@ class Parser(ArgumentParser):
         return " ".join(message.split())
 
 
+LIKE = 0.7
+"""similarity from which on a name is suggested"""
+SHARED_LETTERS = 4
+"""letters that two names begin with, from which on one is suggested for the other: --archs, --architectures"""
+
+
 def _guess(word: str, known: list[str]) -> str:
-    """The nearest name in the section that was said or, without one, in any; by its initials too: lr, bs."""
+    """The most similar option in the given section or, without one, in any; options of no section come first."""
     section, dot, name = word.lstrip("-").rpartition(".")
-    near = {w.rpartition(".")[2].lstrip("-"): w for w in reversed(known) if w.startswith(f"--{section}{dot}")}
-    short = [known for known in near if "".join(part[:1] for part in known.split("_")) == name and len(name) > 1]
-    close = short or difflib.get_close_matches(name, near, n=1)
-    return f"did you mean {near[close[0]]}?" if close else ""
+    near = [option for option in known if option.startswith(f"--{section}{dot}")]
+
+    def likeness(option: str) -> tuple[float, bool]:
+        own = option.lstrip("-").rpartition(".")[2]
+        initials = len(name) > 1 and "".join(part[:1] for part in own.split("_")) == name
+        letters = min(SHARED_LETTERS, len(name), len(own))
+        begins = name[:letters] == own[:letters]
+        ratio = difflib.SequenceMatcher(None, name, own).ratio()
+        return max(ratio, 1.0 if initials else 0.0) + (0.5 if begins else 0.0), "." not in option
+
+    best = max(near, key=likeness, default=None)
+    return f"did you mean {best}?" if best is not None and likeness(best)[0] >= LIKE else ""
 
 
 def asks_for_help(argv: list[str]) -> bool:
@@ -171,7 +236,33 @@ def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:
 def preset(argv: list[str]) -> tuple[Model | None, list[str]]:
     """Take `--model NAME` out of the words."""
     name, rest = take(argv, "--model")
-    return (None if name is None else find_preset(name)), rest
+    return (None if name is None else named_model(name)), rest
+
+
+def named_model(name: str) -> Model | None:
+    """A model by name, in any case and with - for _; none for a name that stands for the data's own model."""
+    if name in PRESETS:
+        return find_preset(name)
+    plain = name.lower().replace("-", "_")
+    if plain in MODEL_ALIASES and plain not in PRESETS:
+        notice(f"--model {name} is read as the model that suits the data; named ones: {model_names()}")
+        return None
+    return find_preset(plain if plain in PRESETS else name)
+
+
+def known_architectures(spelling: str) -> str:
+    """The spelling with its names as they are registered: in lower case, and `sequential` for `transformer`."""
+
+    def known(match: re.Match[str]) -> str:
+        name = match[2]
+        plain = name.lower().replace("_", "-")
+        if name in ARCHITECTURES or (plain not in ARCHITECTURES and plain not in ARCHITECTURE_ALIASES):
+            return match[0]
+        if plain not in ARCHITECTURES:
+            notice(f"'{name}' is read as the architecture {ARCHITECTURE_ALIASES[plain]}")
+        return match[1] + (plain if plain in ARCHITECTURES else ARCHITECTURE_ALIASES[plain])
+
+    return re.sub(r"(^\s*|[,+]\s*)([A-Za-z][\w-]*)(?![\w=-])", known, spelling)
 
 
 def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:

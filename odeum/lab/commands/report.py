@@ -27,7 +27,7 @@ def run(argv: list[str]) -> int:
     if len(directories) > 1 and form in ("csv", "json"):
         raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
 
-    from odeum.lab.study.report import hidden_note, overall_ranks, read, rows, table, write, write_overview
+    from odeum.lab.study.report import cut_note, hidden_note, overall_ranks, read, rows, table, write, write_overview
 
     compared = []
     for directory in directories:
@@ -37,7 +37,8 @@ def run(argv: list[str]) -> int:
         if len(directories) > 1:
             print(f"{'## ' if form == 'md' else ''}{found.data} ({directory})\n")
         print(table(made, form))
-        remarks = "".join(f"note: {remark}\n" for remark in [*report.remarks, *hidden_note(found)])
+        told = [*report.remarks, *cut_note(made), *hidden_note(found)]
+        remarks = "".join(f"note: {remark.replace('`', '')}\n" for remark in told)
         print(f"{report.headline}\n{remarks}report: {report.page}", file=sys.stderr)
         compared.append((found, made))
     if len(directories) > 1:

@@ -10,13 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from odeum.errors import OdeumError, choose, notice
-from odeum.lab.commands.options import Parser, asks_for_help, merge, preset, read_config, take
+from odeum.lab.commands.options import (
+    Parser,
+    asks_for_help,
+    known_architectures,
+    merge,
+    named_model,
+    preset,
+    read_config,
+    take,
+)
 from odeum.lab.data.sniffing import recognise
-from odeum.lab.tasks import KINDS, Kind
+from odeum.lab.tasks import DATA_SETS, KINDS, Kind
 from odeum.lab.train.distributed import ranks
 from odeum.lab.train.settings import MAY_CHANGE, Training
 from odeum.models.pretrained import NOT_OFFERED
-from odeum.models.settings import Model, find_preset
+from odeum.models.settings import Model
+from odeum.settings.architecture import ARCHITECTURES
 from odeum.storage import slug
 
 if TYPE_CHECKING:
@@ -49,7 +59,7 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     named, argv = take(argv, "--kind")
     chosen, argv = preset(argv)
     if chosen is None and isinstance(config.get("model"), str):
-        chosen = find_preset(config.pop("model"))
+        chosen = named_model(config.pop("model"))
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
     parser.add_argument("--kind", type=str, help=f"what the data is (none: recognised): {', '.join(KINDS)}")
     parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
@@ -57,6 +67,7 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     source = parser.positionals(argv) or written_source
     if not source and not asks_for_help(argv):
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
+    _refuse_architectures(source, argv)
     named = named or config.get("kind")
     kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
     parser.section("data", kind.options, argv)
@@ -76,7 +87,41 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     if (track := given.pop("track", None)) is not None:
         choose(track, TRACKER_NAMES, "tracker")
         given["train"] = {**given.get("train", {}), "track": track}
+    _check_surroundings(given)
     return Request(source, kind, chosen, given)
+
+
+def _refuse_architectures(source: list[str], argv: list[str]) -> None:
+    """Architectures separated by blanks would be read as data."""
+    listed = [
+        word
+        for word in source[1:]
+        if word not in DATA_SETS and known_architectures(word).partition(":")[0] in ARCHITECTURES
+    ]
+    listed = [word for word in listed if not Path(word).exists()]
+    if listed and any(word.partition("=")[0] in ("--architectures", "--architecture") for word in argv):
+        raise OdeumError(
+            f"'{listed[0]}' is an architecture and stands where data is expected; separate architectures by commas "
+            f"without blanks: --architectures sequential,{','.join(listed)}"
+        )
+
+
+def _check_surroundings(given: dict[str, Any]) -> None:
+    """Refuse what this machine cannot do, before data is read or anything is measured."""
+    from odeum.lab.launch.launcher import check_jobs, check_place
+    from odeum.lab.train.tracking import check_installed
+
+    if (track := given.get("train", {}).get("track")) is not None:
+        check_installed(track)
+    on = given.get("on")
+    if on is not None:
+        check_place(on)
+    check_jobs(str(given.get("jobs", "auto")), on)
+    device = given.get("train", {}).get("device")
+    if device not in (None, "auto", "cpu") and on is None and ranks.size() == 1:
+        from odeum.lab.train.distributed.world import pick_device
+
+        pick_device(device)
 
 
 def _refuse_decided(kind: Kind, argv: list[str], config: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odeum.errors import OdeumError
-from odeum.lab.commands.options import Parser, model_names, take
+from odeum.lab.commands.options import Parser, known_architectures, model_names, take
 from odeum.lab.commands.request import (
     DRY_RUN,
     TRACK,
@@ -64,7 +64,7 @@ def run(argv: list[str]) -> int:
     if begin is not None:
         request = request._replace(preset=begin.settings)
     usual = "sequential" if begin is None else spell(begin.architecture)
-    architecture = parse(request.given.get("architecture", usual))
+    architecture = parse(known_architectures(request.given.get("architecture", usual)))
 
     from odeum.lab.train.interrupt import Interrupted
     from odeum.lab.train.job import Job, first_model

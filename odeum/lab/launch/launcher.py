@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.launch.inline import Inline
-from odeum.lab.launch.local import Local, jobs_for
+from odeum.lab.launch.local import Local, cores, gpus, jobs_for
 from odeum.lab.launch.worker import Event, Tell
 from odeum.lab.train.distributed import ranks
 
@@ -29,15 +31,33 @@ class Launcher(Protocol):
     def run(self, runs: Sequence[Job], tell: Tell) -> list[Event]: ...
 
 
-def check_jobs(jobs: str) -> None:
-    """Refuse a number of runs at once that is none, before anything is read or measured."""
-    if jobs != "auto" and not (jobs.isdecimal() and int(jobs) > 0):
+PLACES = {"ray": ("ray", "ray"), "slurm": ("submitit", "slurm")}
+"""values of --on: the package that each needs, and the extra that installs it"""
+RUNS_PER_CORE = 8
+"""runs at once that a core may be given; more would wait for each other and fill the memory"""
+
+
+def check_jobs(jobs: str, on: str | None = None) -> None:
+    """Refuse an impossible number of runs at once before anything is read or measured."""
+    if jobs != "auto" and not (jobs.isascii() and jobs.isdecimal() and int(jobs) > 0):
         raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
+    most = RUNS_PER_CORE * max(cores(), len(gpus()))
+    if on is None and jobs != "auto" and int(jobs) > most:
+        raise OdeumError(
+            f"--jobs {jobs} is more than {most} runs at once, the most for the {cores()} cores here; use --jobs auto"
+        )
+
+
+def check_place(on: str) -> None:
+    """Refuse an unknown value of --on, and one whose package is not installed."""
+    package, extra = PLACES[choose(on.partition(":")[0], PLACES, "launcher")]
+    if package not in sys.modules and find_spec(package) is None:
+        raise OdeumError(f"--on {on} needs the package {package}; `pip install odeum[{extra}]`, or use --jobs here")
 
 
 def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launcher:
     """`on`: none (this machine), ray[:address], slurm[:partition]; `jobs`: auto, or how many at once."""
-    check_jobs(jobs)
+    check_jobs(jobs, on)
     if ranks.size() > 1:
         if on is not None or jobs not in ("auto", "1"):
             raise OdeumError("under torchrun all processes work on one run; leave --jobs and --on out")
@@ -47,7 +67,7 @@ def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launch
         count = jobs_for(jobs, threads)
         return Inline() if count == 1 else Local(count)
     name, _, place = on.partition(":")
-    choose(name, ("ray", "slurm"), "launcher")
+    choose(name, PLACES, "launcher")
     from odeum.lab.launch import cluster
 
     if name == "ray":

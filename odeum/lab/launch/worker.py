@@ -9,11 +9,13 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odeum.errors import Notice
 from odeum.lab.train.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -75,7 +77,9 @@ class Worker:
             from odeum.lab.tasks import open_task
 
             self._task = None  # two at once may not fit into memory
-            self._task = open_task(*spec.source, kind=spec.kind, **spec.options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", Notice)  # the process that began the runs has said them
+                self._task = open_task(*spec.source, kind=spec.kind, **spec.options)
             self._key = key
         return self._task
 
@@ -90,7 +94,19 @@ class Worker:
             spec = RunSpec.from_json(content)
             return Job(**vars(spec), task=self.task(spec))
 
-        return finish(job, listen)
+        with warnings.catch_warnings():
+            warnings.showwarning = _forward(listen)  # ty: ignore[invalid-assignment]
+            return finish(job, listen)
+
+
+def _forward(listen: Listen) -> Callable[..., None]:
+    """Notices become events; what libraries warn of, with lines of their source, is not for users."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, Notice):
+            listen(Event("said", {"text": str(message)}))
+
+    return show
 
 
 def finish(job: Callable[[], Job], listen: Listen) -> Event:

@@ -59,6 +59,17 @@ def notes(comparison: ComparisonRecord, rows: Sequence[Row]) -> list[str]:
     return [*out, *hidden_note(comparison)]
 
 
+def cut_note(rows: Sequence[Row]) -> list[str]:
+    """Says that intervals were cut to what the metric can be, where they were."""
+    cut = [row for row in rows if row.ends and row.difference and row.ends != (row.difference.low, row.difference.high)]
+    if not cut:
+        return []
+    return [
+        f"The intervals of {listing([row.architecture for row in cut])} are cut to what is possible; the verdicts "
+        "are read off the whole ones."
+    ]
+
+
 def hidden_note(comparison: ComparisonRecord) -> list[str]:
     """Names the architectures of other comparisons in the same directory."""
     if not comparison.hidden:

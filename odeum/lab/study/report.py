@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odeum.lab.study.formats import FORMATS, rich_table, table
 from odeum.lab.study.headline import headline
-from odeum.lab.study.notes import data_notes, hidden_note
+from odeum.lab.study.notes import cut_note, data_notes, hidden_note
 from odeum.lab.study.overview import overall_ranks, write_overview
 from odeum.lab.study.records import ComparisonRecord, RunRecord, read
 from odeum.lab.study.row import Row, rows
@@ -16,6 +16,7 @@ __all__ = [
     "Report",
     "Row",
     "RunRecord",
+    "cut_note",
     "data_notes",
     "headline",
     "hidden_note",

@@ -123,8 +123,9 @@ def points(
         axes.update_datalim([(x, mean - spread), (x, mean + spread)])
     axes.margins(0.12)
     axes.autoscale_view()
-    if higher_is_better is not None:
-        _draw_front(axes, front(series, higher_is_better))
+    best = [] if higher_is_better is None else front(series, higher_is_better)
+    if len({item.mean[0] for item in best}) > 1:  # more cost that buys nothing is no front
+        _draw_front(axes, best)
     _name(axes, series, look)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -131,6 +132,13 @@ TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
     "wandb": _wandb,
     "mlflow": Mlflow,
 }
+
+
+def check_installed(name: str) -> None:
+    """Raise `OdeumError` if the package of a tracker is missing, before anything is trained."""
+    choose(name, TRACKERS, "tracker")
+    if name not in sys.modules and find_spec(name) is None:
+        raise OdeumError(f"--track {name} needs {name}; `pip install {name}`, or leave it out")
 
 
 class Careful:
