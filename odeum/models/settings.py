@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from odeum.errors import OdeumError, choose
 from odeum.models.pretrained import Pretrained
 from odeum.registry.names import REGISTRIES, Registry
-
-if TYPE_CHECKING:
-    from odeum.models.base import OdeumModel
 
 Reference = str | type
 """a class, or "module:name" of a class that is imported on first use"""
@@ -80,7 +77,7 @@ class ModelKind:
     """settings by name, as in `odeum.build("rk4", "deit_tiny")`"""
 
     @property
-    def model_class(self) -> type[OdeumModel]:
+    def model_class(self) -> type[Any]:  # an OdeumModel; to name it would make --help import torch
         """The class that the settings build; imports torch."""
         return resolve(self.model)
 
