@@ -21,7 +21,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_setti
 from odeum.errors import OdeumError, notice
 from odeum.models.pretrained import NOT_OFFERED
 from odeum.models.settings import PRESETS, Model, find_preset
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 OPTION_ALIASES = {
     "lr": "train.learning_rate",

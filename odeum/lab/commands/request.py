@@ -26,7 +26,7 @@ from odeum.lab.train.distributed import ranks
 from odeum.lab.train.settings import MAY_CHANGE, Training
 from odeum.models.pretrained import NOT_OFFERED
 from odeum.models.settings import Model
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 from odeum.storage import slug
 
 if TYPE_CHECKING:
