@@ -14,6 +14,8 @@ from odeum.kernels.cross_entropy import cross_entropy
 from odeum.models import build
 from odeum.models.base import OdeumModel
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
+from odeum.models.pretrained import EmbeddingSettings, Pretrained
+from odeum.models.settings import MODEL_KINDS, Classification, Language, MaskedLanguage, Model, Translation, Vision
 
 
 def smoothed(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -185,3 +187,44 @@ def test_a_loss_compiles_into_one_graph(kind: str, architecture: str) -> None:
     model, batch = trained(kind, architecture)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(**batch).loss, model(**batch).loss, rtol=1e-5, atol=1e-5)
+
+
+TINY: dict[str, Any] = {"width": 16, "heads": 2, "depth": 1, "hidden": 24}
+TEXT: dict[str, Any] = {**TINY, "vocabulary": 23, "length": 9}
+WITH_LABELS: dict[str, Model] = {
+    "vision": Vision(**TINY, image_size=8, patch_size=4, channels=1, classes=3),
+    "classification": Classification(**TEXT),
+    "classification, pretrained": Classification(**TEXT, pretrained=Pretrained()),
+    "language": Language(**TEXT),
+    "language, adaptive": Language(**TEXT, embedding="adaptive"),
+    "language, untied": Language(**TEXT, pretrained=Pretrained(embedding=EmbeddingSettings(tied=False, bias=True))),
+    "masked": MaskedLanguage(**TEXT),
+    "translation": Translation(**TEXT),
+}
+
+
+def test_every_kind_of_model_with_class_labels_is_below() -> None:
+    kinds = {kind.settings for kind in MODEL_KINDS.values() if kind.name not in ("regression", "image-regression")}
+    assert {type(settings) for settings in WITH_LABELS.values()} == kinds
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["odeum", "transformers"])
+@pytest.mark.parametrize("name", WITH_LABELS)
+def test_no_label_is_no_loss(name: str, wrapped: bool) -> None:
+    """A batch whose labels are all ignored has loss 0 and zero gradients, beside others in a step too."""
+    model: Any = build("parallel", WITH_LABELS[name]).train()
+    model.label_smoothing = 0.0 if name == "language, adaptive" else 0.1
+    inputs = model.example("cpu", batch=2)
+    length = () if name.startswith(("vision", "classification")) else (9,)
+    more: list[dict[str, Any]] = [{}]
+    if wrapped:
+        hf = pytest.importorskip("odeum.hf")
+        model = hf.configuration.class_of(type(WITH_LABELS[name]).__name__).wrap(model)
+        inputs = {"pixel_values" if key == "images" else key: value for key, value in inputs.items()}
+        more += [{"num_items_in_batch": 7}]
+    for given in more:
+        model.zero_grad()
+        loss = model(**inputs, labels=torch.full((2, *length), -100), **given).loss
+        assert loss == 0.0
+        loss.backward()
+        assert not any(bool(p.grad.any()) for p in model.parameters() if p.grad is not None)  # NaN is not zero

@@ -16,7 +16,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
 from odeum.hf.cache_slots import CacheSlots
-from odeum.models.base import check_ids, key_mask
+from odeum.models.base import IGNORE, check_ids, key_mask
 from odeum.models.language import token_positions
 
 
@@ -50,9 +50,14 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        shift_labels: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """As for every causal model of transformers: `labels=input_ids` are shifted here, −100 is ignored."""
+        """As for every causal model of transformers: `labels=input_ids` are shifted here, −100 is ignored.
+
+        `shift_labels` are labels that were shifted by the caller.
+        """
         refuse_attentions(output_attentions)
         tokens = embedded(self, input_ids, inputs_embeds)
         past_key_values = prepared_cache(self, past_key_values, use_cache)
@@ -64,8 +69,10 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
         logits = logits_of(self, x, logits_to_keep)
         loss = None
-        if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=logits.shape[-1], **kwargs)
+        if labels is not None and shift_labels is None:
+            shift_labels = nn.functional.pad(labels, (0, 1), value=IGNORE)[:, 1:]
+        if shift_labels is not None:
+            loss = self._criterion(logits, shift_labels, num_items_in_batch)
         found: dict[str, Any] = {
             "loss": loss,
             "logits": logits,

@@ -56,14 +56,18 @@ class OdeumModel(nn.Module):
         return len(labels) if labels.is_floating_point() else int((labels != IGNORE).sum())
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy for class numbers (−100 = ignore) or, from mixup, class probabilities."""
+        """Mean cross-entropy for class numbers (−100 = ignored) or, from mixup, class probabilities.
+
+        0 with zero gradient if every label is ignored.
+        """
         check_labels(labels, logits)
         smoothing = self.label_smoothing if self.training else 0.0
         if labels.is_floating_point():
             return nn.functional.cross_entropy(exact(logits), labels, label_smoothing=smoothing)
-        return nn.functional.cross_entropy(
-            exact(logits).flatten(0, -2), labels.flatten().long(), ignore_index=IGNORE, label_smoothing=smoothing
-        )
+        labels = labels.flatten().long()
+        options: dict[str, Any] = {"ignore_index": IGNORE, "label_smoothing": smoothing, "reduction": "sum"}
+        total = nn.functional.cross_entropy(exact(logits).flatten(0, -2), labels, **options)
+        return total / (labels != IGNORE).sum().clamp(min=1)
 
 
 def no_tokens(batch: int, length: int, device: str) -> Tensor:
