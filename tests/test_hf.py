@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -389,3 +393,69 @@ def test_every_kind_of_model_names_its_class(kind: ModelKind) -> None:
     assert wrapper is getattr(hf, wrapper.__name__)
     assert transformers.AutoConfig.for_model("odeum", kind=kind.settings.__name__).model_type == "odeum"
     assert getattr(transformers, wrapper.auto_model)._model_mapping[hf.OdeumConfig] is wrapper
+
+
+def small_of(kind: ModelKind) -> Any:
+    """A small model of the kind, with scrambled weights."""
+    sizes = {"vocabulary": 23, "length": 9, "image_size": 8, "patch_size": 4, "channels": 1, "classes": 3}
+    known = {field.name for field in dataclasses.fields(kind.settings)}
+    return scrambled(build("parallel", kind.settings(**SMALL, **{k: v for k, v in sizes.items() if k in known})))
+
+
+def inputs_of(model: Any) -> dict[str, torch.Tensor]:
+    return {"pixel_values" if k == "images" else k: v for k, v in model.example("cpu", batch=2).items()}
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS.values(), ids=lambda kind: kind.name)
+def test_auto_model_is_the_model_before_its_head(kind: ModelKind, tmp_path: Path) -> None:
+    model = small_of(kind)
+    whole = class_of(kind.settings.__name__).wrap(model)
+    whole.save_pretrained(tmp_path)
+    base, loading = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(base) is hf.OdeumBaseModel and not loading["missing_keys"] and not loading["unexpected_keys"]
+    inputs = inputs_of(model)
+    assert base.main_input_name in inputs
+    out, right = base(**inputs, output_hidden_states=True), whole(**inputs, output_hidden_states=True)
+    name = "decoder_hidden_states" if kind.name == "translation" else "hidden_states"
+    for mine, theirs in zip(getattr(out, name), getattr(right, name), strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(out.last_hidden_state, getattr(right, name)[-1]) and base(**inputs).get(name) is None
+    for asked in (whole, base):
+        with pytest.raises(OdeumError, match="output_attentions is not available"):
+            asked(**inputs, output_attentions=True)
+
+
+def test_attentions_asked_for_by_the_configuration_are_refused() -> None:
+    model = hf.OdeumForCausalLM.wrap(language("sequential"))
+    with pytest.raises((OdeumError, ValueError), match="output_attentions"):
+        model.config.output_attentions = True
+        model(prompts()[0])
+
+
+@pytest.mark.parametrize("kind", [MODEL_KINDS["language"], MODEL_KINDS["vision"]], ids=lambda kind: kind.name)
+def test_a_saved_model_loads_where_odeum_was_not_imported(kind: ModelKind, tmp_path: Path) -> None:
+    model = small_of(kind)
+    whole = class_of(kind.settings.__name__).wrap(model)
+    whole.save_pretrained(tmp_path / "saved")
+    hf.OdeumImageProcessor(8, [0.5], [0.5]).save_pretrained(tmp_path / "saved")
+    inputs = inputs_of(model)
+    torch.save(inputs, tmp_path / "inputs.pt")
+    code = f"""
+import sys, torch, transformers
+assert "odeum" not in sys.modules
+trusted = {{"trust_remote_code": True}}
+model = transformers.{whole.auto_model}.from_pretrained("saved", **trusted)
+model.save_pretrained("again")
+model = transformers.{whole.auto_model}.from_pretrained("again", **trusted)
+torch.save(model(**torch.load("inputs.pt")).logits, "logits.pt")
+assert type(transformers.AutoModel.from_pretrained("again", **trusted)).__name__ == "OdeumBaseModel"
+assert type(transformers.AutoImageProcessor.from_pretrained("saved", **trusted)).__name__ == "OdeumImageProcessor"
+"""
+    environment = {
+        **os.environ,
+        "HF_HOME": str(tmp_path / "cache"),
+        "PYTHONPATH": str(Path(odeum.__file__).parent.parent),
+    }
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert torch.equal(torch.load(tmp_path / "logits.pt"), whole(**inputs).logits)

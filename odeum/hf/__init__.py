@@ -28,6 +28,7 @@ except ImportError as error:
         "another torch"
     ) from None
 
+from odeum.hf.base import OdeumBaseModel
 from odeum.hf.card import model_card
 from odeum.hf.causal import OdeumForCausalLM
 from odeum.hf.classifiers import OdeumForImageClassification, OdeumForMaskedLM, OdeumForSequenceClassification
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from odeum.lab.hf_run import from_run, save
 
 __all__ = [
+    "OdeumBaseModel",
     "OdeumConfig",
     "OdeumForCausalLM",
     "OdeumForImageClassification",
@@ -55,6 +57,7 @@ __all__ = [
 
 transformers.AutoConfig.register("odeum", OdeumConfig, exist_ok=True)
 for _class in (
+    OdeumBaseModel,
     OdeumForCausalLM,
     OdeumForImageClassification,
     OdeumForMaskedLM,

@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
 
 from odeum.errors import OdeumError
 from odeum.fields.attention import reset
@@ -17,7 +20,7 @@ from odeum.fields.base import Context
 from odeum.fields.transevolve.linear import LinearFeatures
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import Stack
-from odeum.hf.configuration import OdeumConfig, class_of
+from odeum.hf.configuration import OdeumConfig, class_of, write_loader
 from odeum.models import OdeumModel, assemble
 from odeum.models.base import IGNORE
 from odeum.registry.spelling import parse
@@ -41,7 +44,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: OdeumConfig) -> None:
         super().__init__(config)
-        if not isinstance(self, wrapper := class_of(config.kind)):
+        if not isinstance(self, (wrapper := class_of(config.kind)) | OdeumBaseModel):
             raise OdeumError(f"{type(self).__name__} cannot wrap a {config.kind} model; use {wrapper.__name__}")
         self.odeum: Any = assemble(parse(config.architecture), config.model_settings())
         self.gradient_checkpointing = False
@@ -74,13 +77,22 @@ class OdeumPreTrainedModel(PreTrainedModel):
         return out
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As for every model of transformers, and the card."""
+        """As for every model of transformers, and the card and a loader for `trust_remote_code=True`."""
         for name in ("run.json", "task.json"):
             if (Path(save_directory) / name).exists():
                 raise OdeumError(f"'{save_directory}' holds a run of Odeum, whose files would be lost; save elsewhere")
+        wrapper = class_of(self.config.kind)
+        names = {"AutoConfig": OdeumConfig, "AutoModel": OdeumBaseModel, wrapper.auto_model: wrapper}
+        if wrapper.__module__.startswith("odeum."):  # a plugin's class is not imported by the loader
+            self.config.auto_map = {auto: f"modeling_odeum.{cls.__name__}" for auto, cls in names.items()}
         out = super().save_pretrained(save_directory, *args, **kwargs)
+        write_loader(save_directory)
         self._write_card(Path(save_directory))
         return out
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
+        """Do nothing: transformers would copy the file of this class beside the weights, instead of the loader."""
 
     def _upload_modified_files(self, working_dir: Any, *args: Any, **kwargs: Any) -> Any:
         self._write_card(Path(working_dir))  # push_to_hub has put a card of its own there
@@ -158,15 +170,32 @@ class OdeumPreTrainedModel(PreTrainedModel):
             if isinstance(stack, Stack):
                 stack.recompute = function
 
-    def _states(
-        self, stack: Stack, x: Tensor, context: Context | None, every: bool | None
-    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+    def _states(self, stack: Stack, x: Tensor, context: Context | None, every: bool | None) -> BaseModelOutput:
         """The last states and, if asked for, those before the first layer and after each; the last ones are normed."""
         if not (self.config.output_hidden_states if every is None else every):
-            return stack(x, context), None
+            return BaseModelOutput(stack(x, context))
         *states, x = stack.trajectory(x, context)
         x = x if stack.norm is None else stack.norm(x)
-        return x, (*states, x)
+        every_state: Any = (*states, x)
+        return BaseModelOutput(every_state[-1], every_state)
+
+
+class OdeumBaseModel(OdeumPreTrainedModel):
+    """The states of a model before its head, for models of every kind: what `AutoModel` loads.
+
+    Arguments are those of the class for the kind of model; the head is loaded too, and not used.
+    """
+
+    pipeline: ClassVar[str] = "feature-extraction"
+
+    def __init__(self, config: OdeumConfig) -> None:
+        super().__init__(config)
+        self.main_input_name = class_of(config.kind).main_input_name
+
+    @can_return_tuple
+    def forward(self, *args: Any, **kwargs: Any) -> ModelOutput:
+        """`last_hidden_state`, and what else the kind of model returns besides its logits."""
+        return class_of(self.config.kind).features(self, *args, **kwargs)[0]
 
 
 @torch.no_grad()
@@ -179,7 +208,7 @@ def _restore_buffers(model: OdeumModel) -> None:
             model.get_submodule(path).get_buffer(name).copy_(new.get_submodule(path).get_buffer(name))
 
 
-def refuse_attentions(wanted: bool | None) -> None:
-    """The fused kernels never have them."""
-    if wanted:
+def refuse_attentions(config: PreTrainedConfig, wanted: bool | None) -> None:
+    """Raise OdeumError if attention weights are asked for, by an argument or by the configuration."""
+    if config.output_attentions if wanted is None else wanted:
         raise OdeumError("output_attentions is not available: attention runs in a fused kernel that keeps no weights")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.generation import GenerationMixin
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from odeum.decode.common import cacheable
@@ -37,6 +37,30 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
     auto_model: ClassVar[str] = "AutoModelForCausalLM"
     pipeline: ClassVar[str] = "text-generation"
 
+    def features(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, None]:
+        """The last states, and the cache that the next tokens are decoded with."""
+        refuse_attentions(self.config, output_attentions)
+        tokens = embedded(self, input_ids, inputs_embeds)
+        past_key_values = prepared_cache(self, past_key_values, use_cache)
+        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        where = positions(tokens, attention_mask, position_ids, past)
+        own = own_source(tokens, attention_mask, past_key_values, past)
+        x = self.odeum.embed(tokens, where, past)
+        context = Context(own=own._replace(rotary=self.odeum.positions.rotary(where)))
+        states = self._states(self.odeum.stack, x, context, output_hidden_states)
+        return BaseModelOutputWithPast(**states, past_key_values=past_key_values), None
+
     @can_return_tuple
     def forward(
         self,
@@ -58,28 +82,23 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
 
         `shift_labels` are labels that were shifted by the caller.
         """
-        refuse_attentions(output_attentions)
-        tokens = embedded(self, input_ids, inputs_embeds)
-        past_key_values = prepared_cache(self, past_key_values, use_cache)
-        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
-        where = positions(tokens, attention_mask, position_ids, past)
-        own = own_source(tokens, attention_mask, past_key_values, past)
-        x = self.odeum.embed(tokens, where, past)
-        context = Context(own=own._replace(rotary=self.odeum.positions.rotary(where)))
-        x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
-        logits = logits_of(self, x, logits_to_keep)
+        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        features, _ = self.features(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **asked
+        )
+        logits = logits_of(self, features.last_hidden_state, logits_to_keep)
         loss = None
         if labels is not None and shift_labels is None:
             shift_labels = nn.functional.pad(labels, (0, 1), value=IGNORE)[:, 1:]
         if shift_labels is not None:
             loss = self._criterion(logits, shift_labels, num_items_in_batch)
-        found: dict[str, Any] = {
+        output: dict[str, Any] = {
             "loss": loss,
             "logits": logits,
-            "past_key_values": past_key_values,
-            "hidden_states": states,
+            "past_key_values": features.past_key_values,
+            "hidden_states": features.hidden_states,
         }
-        return CausalLMOutputWithPast(**found)
+        return CausalLMOutputWithPast(**output)
 
     def get_output_embeddings(self) -> nn.Module | None:
         return getattr(self.odeum, "output", None)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from transformers.modeling_outputs import ImageClassifierOutput, MaskedLMOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    ImageClassifierOutput,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+)
 from transformers.utils.generic import can_return_tuple
 
+from odeum.fields.base import Context
 from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
+from odeum.models.classification import TextModel
 
 
 class OdeumForSequenceClassification(OdeumPreTrainedModel):
@@ -16,6 +22,21 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
 
     auto_model: ClassVar[str] = "AutoModelForSequenceClassification"
     pipeline: ClassVar[str] = "text-classification"
+
+    def features(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, Context]:
+        """The last states, and the context that the head reads."""
+        refuse_attentions(self.config, output_attentions)
+        types = {} if isinstance(self.odeum, TextModel) else {"token_type_ids": token_type_ids}
+        x, context = self.odeum.embed(input_ids, attention_mask, **types)
+        return self._states(self.odeum.stack, x, context, output_hidden_states), context
 
     @can_return_tuple
     def forward(
@@ -30,14 +51,12 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """`labels` are numbers of classes; −100 is ignored."""
-        refuse_attentions(output_attentions)
-        types = {} if self.config.settings.get("pretrained") is None else {"token_type_ids": token_type_ids}
-        x, context = self.odeum.embed(input_ids, attention_mask, **types)
-        x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
-        logits = self.odeum.read_off(x, context)
+        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
+        logits = self.odeum.read_off(features.last_hidden_state, context)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        found: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": states}
-        return SequenceClassifierOutput(**found)
+        output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
+        return SequenceClassifierOutput(**output)
 
 
 class OdeumForMaskedLM(OdeumPreTrainedModel):
@@ -45,6 +64,8 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
 
     auto_model: ClassVar[str] = "AutoModelForMaskedLM"
     pipeline: ClassVar[str] = "fill-mask"
+
+    features = OdeumForSequenceClassification.features
 
     @can_return_tuple
     def forward(
@@ -59,13 +80,12 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """`labels` are the tokens where one is hidden, −100 elsewhere."""
-        refuse_attentions(output_attentions)
-        x, context = self.odeum.embed(input_ids, attention_mask, token_type_ids)
-        x, states = self._states(self.odeum.stack, x, context, output_hidden_states)
-        logits = self.odeum.read_off(x, context)
+        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
+        logits = self.odeum.read_off(features.last_hidden_state, context)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        found: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": states}
-        return MaskedLMOutput(**found)
+        output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
+        return MaskedLMOutput(**output)
 
     def get_output_embeddings(self) -> nn.Module | None:
         return self.odeum.output
@@ -86,6 +106,17 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = "image"
 
+    def features(
+        self,
+        pixel_values: Tensor,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, None]:
+        """The last states."""
+        refuse_attentions(self.config, output_attentions)
+        return self._states(self.odeum.stack, self.odeum.embed(pixel_values), None, output_hidden_states), None
+
     @can_return_tuple
     def forward(
         self,
@@ -97,10 +128,9 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> ImageClassifierOutput:
         """`pixel_values` are [batch, channels, height, width], normalised as by the image processor."""
-        refuse_attentions(output_attentions)
-        x = self.odeum.embed(pixel_values)
-        x, states = self._states(self.odeum.stack, x, None, output_hidden_states)
-        logits = self.odeum.read_off(x)
+        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        features, _ = self.features(pixel_values, **asked)
+        logits = self.odeum.read_off(features.last_hidden_state)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        found: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": states}
-        return ImageClassifierOutput(**found)
+        output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
+        return ImageClassifierOutput(**output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -62,6 +63,10 @@ class OdeumConfig(PreTrainedConfig):
             slots, cached = count_slots(self.architecture, model)
             self.num_hidden_layers, self.use_cache = slots or model.depth, self.use_cache and cached
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Do nothing: transformers would copy the file of this class beside the weights, instead of the loader."""
+
     def model_settings(self) -> Model:
         """The settings that the model is built from: ours, with what transformers has changed."""
         values = dict(self.settings or {})
@@ -97,6 +102,17 @@ def count_slots(architecture: str, settings: Model) -> tuple[int, bool]:
             sources = Source(causal=True, cache=own, rotary=rotary), Source(memory=memory, cache=other)
             model.decoder(x, Context(*sources))
     return max(own.cursor, other.cursor), True
+
+
+LOADER = '''"""Loads this folder by `from_pretrained(…, trust_remote_code=True)`; needs `pip install odeum[hf]`."""
+
+from odeum.hf import *  # noqa: F403
+'''
+
+
+def write_loader(directory: str | Path) -> None:
+    """Write the module that `auto_map` in the configuration names, so that nobody has to import odeum.hf before."""
+    (Path(directory) / "modeling_odeum.py").write_text(LOADER, encoding="utf-8")
 
 
 class Counted(Cache):

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.image_processing_utils import BaseImageProcessor, BatchFeature
 
 from odeum.errors import OdeumError
+from odeum.hf.configuration import write_loader
 from odeum.models.pixels import squared
 
 
@@ -31,6 +32,17 @@ class OdeumImageProcessor(BaseImageProcessor):
         super().__init__(**kwargs)
         self.side, self.fit = side, fit
         self.image_mean, self.image_std = list(image_mean), list(image_std)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """As for every image processor of transformers, and a loader for `trust_remote_code=True`."""
+        self.auto_map = {"AutoImageProcessor": "modeling_odeum.OdeumImageProcessor"}
+        out = super().save_pretrained(save_directory, *args, **kwargs)
+        write_loader(save_directory)
+        return out
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoImageProcessor") -> None:
+        """Do nothing: transformers would copy the file of this class beside the weights, instead of the loader."""
 
     @property
     def backend(self) -> str:

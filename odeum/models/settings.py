@@ -77,8 +77,8 @@ class ModelKind:
     """settings by name, as in `odeum.build("rk4", "deit_tiny")`"""
 
     @property
-    def model_class(self) -> type[Any]:  # an OdeumModel; to name it would make --help import torch
-        """The class that the settings build; imports torch."""
+    def model_class(self) -> type[Any]:  # no type of torch in this file: jsonargparse runs blocks for type checkers
+        """The class that the settings build, an OdeumModel; imports torch."""
         return resolve(self.model)
 
 

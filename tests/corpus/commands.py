@@ -180,10 +180,10 @@ def settings() -> Iterator[Case]:
     yield from _section("train digits", "train", Training, set())
     seen: dict[str, set[str]] = {"data": set(), "model": set()}  # what kinds share is tried once
     for kind in KINDS.values():
-        if not kind.sets or not kind.presets:
+        if not kind.sets or not kind.model.presets:
             continue
         yield from _section(f"train {kind.sets[0]}", "data", kind.options, seen["data"])
-        preset = next(iter(kind.presets))
+        preset = next(iter(kind.model.presets))
         yield from _section(f"describe sequential --model {preset}", "model", kind.settings, seen["model"])
 
 
