@@ -13,7 +13,6 @@ import pytest
 from corpus import commands, data_files, run_folders
 from corpus.case import Case
 
-from odeum import storage
 from odeum.lab.cli import main
 
 LIMIT = 60
@@ -63,7 +62,6 @@ def content(folder: Path) -> dict[str, object]:
 def test_one_sentence(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     case.prepare(tmp_path)
-    storage._unsealed.clear()  # of the cases before, whose folders had the same name
     before = content(tmp_path)
     with at_once(LIMIT):
         code = main(list(case.words))

@@ -148,7 +148,7 @@ def spellings() -> Iterator[Case]:
     )
     yield words("describe looped:repeats=1000000000", "repeats=1000000000 would make")
     yield words("describe pcformer:method=strang", "pcformer needs a Runge–Kutta method, not 'strang'")
-    yield words("describe yurii:steps=2", "yurii makes one step a layer")
+    yield words("describe yurii:steps=2", "yurii makes one step per layer")
     yield words("describe mhc:mixing=permutations,streams=9", "give streams=5 at most, or mixing=sinkhorn")
     yield words("describe parallel*6++rk4*6", "unknown architecture ''")
     yield words("compare digits --architectures sequential,parallel*6+rk4*2", "is 8 layers, but the depth is")
