@@ -17,6 +17,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.storage import Damaged, read_bytes
+from odeum.tokenizer_files import library_errors, read_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -212,9 +213,9 @@ class Bytes(Tokens):
 class Bpe(Tokens):
     """Byte-level BPE of the `tokenizers` library: no character is unknown, and decoding gives the text back."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, size: int = 0) -> None:
         self.tokenizer = tokenizer
-        self.size = tokenizer.get_vocab_size()
+        self.size = max(size, tokenizer.get_vocab_size())
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int, first: tuple[str, ...] = (), prefix_space: bool = False) -> Bpe:
@@ -235,13 +236,16 @@ class Bpe(Tokens):
         return cls(tokenizer)
 
     def encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        with library_errors():
+            return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_some(self, texts: list[str]) -> list[list[int]]:
-        return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        with library_errors():
+            return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        with library_errors():
+            return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def token(self, number: int) -> str:
         return self.tokenizer.id_to_token(number) or ""
@@ -257,7 +261,7 @@ def load_tokens(directory: Path) -> Tokens:
         raise OdeumError(f"'{directory}' holds no tokenizer.json, so it is no whole run of Odeum")
     try:
         return _tokens(read_bytes(path).decode("utf-8"), path)
-    except Damaged:
+    except OdeumError:
         raise
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
@@ -278,12 +282,7 @@ def _tokens(text: str, path: Path) -> Tokens:
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
             raise ValueError("its entries are no texts")
         return Listed(content["odeum"], entries)
-    from tokenizers import Tokenizer
-
-    try:
-        return Bpe(Tokenizer.from_str(text))
-    except Exception as error:  # whatever the library makes of it: it raises nothing more exact
-        raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
+    return Bpe(*read_tokenizer(text, path))
 
 
 class Framed(Tokens):

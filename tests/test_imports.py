@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "odeum"
 
 LAYERS = """
     errors
-    storage tokens
+    storage tokenizer_files tokens
     registry tableaux models.settings models.pretrained models.limits
     kernels
     fields

@@ -15,6 +15,7 @@ from PIL import Image
 
 from odeum.errors import Notice, OdeumError
 from odeum.lab.data.inputs import text_inputs
+from odeum.lab.data.packed_tables import unpack_parquet, unpack_saved_dataset
 from odeum.lab.tasks import load_task, open_task, reopen_task
 
 ROWS = [{"text": f"number {i} is {'gut' if i % 2 else 'schlecht, süß'}", "label": "ab"[i % 2]} for i in range(60)]
@@ -81,6 +82,30 @@ def test_parquet_and_save_to_disk(tmp_path: Path, plain: Path) -> None:
     parquet.write_table(arrow.table({"text": ["a"], "image": [b"x"]}), tmp_path / "bytes.parquet")
     with pytest.raises(OdeumError, match=r"column 'image' of .* holds binary, neither texts nor numbers"):
         open_task(tmp_path / "bytes.parquet")
+
+
+def test_tables_that_are_bombs_meet_a_limit(tmp_path: Path) -> None:
+    """One long text in every row, as a dictionary or under compression: some kB become GB once they are read."""
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'data' is not installed")
+    import pyarrow.parquet
+
+    bomb = arrow.table({"text": ["x" * 30_000_000] * 64, "label": [0] * 64})
+    pyarrow.parquet.write_table(
+        bomb, tmp_path / "a.parquet", compression="zstd", dictionary_pagesize_limit=10**9, write_statistics=False
+    )
+    (tmp_path / "saved").mkdir()
+    options = arrow.ipc.IpcWriteOptions(compression="zstd")
+    with (
+        arrow.OSFile(str(tmp_path / "saved" / "a.arrow"), "wb") as file,
+        arrow.ipc.new_stream(file, bomb.schema, options=options) as writer,
+    ):
+        writer.write_table(bomb)
+    (tmp_path / "saved" / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    (tmp_path / "saved" / "dataset_info.json").write_text("{}")
+    for path, unpack in ((tmp_path / "a.parquet", unpack_parquet), (tmp_path / "saved", unpack_saved_dataset)):
+        (out := tmp_path / f"out-{path.name}").mkdir()
+        with pytest.raises(OdeumError, match=r"takes more memory than|unpacks to over"):
+            unpack(path, out)
 
 
 def test_parquet_that_is_damaged_or_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
@@ -12,14 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odeum.errors import OdeumError
-from odeum.lab.data.archive_limits import UnpackedSize
+from odeum.lab.data.archive_limits import RATIO, UnpackedSize
 from odeum.lab.data.unpacking import lines_within, open_zip
+from odeum.models.limits import SWITCH, limits_off
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
 _PARQUET = b"PAR1"
 """how such a file begins and ends"""
-ROWS_AT_ONCE = 32
-"""rows of Parquet at a time: a column that says one long text again and again takes little room until it is read"""
+ROWS_AT_ONCE, BYTES_AT_ONCE = 1024, 4 * 2**20
+"""most rows, and about the bytes, that are made Python's at a time"""
+MEMORY = 300 * 2**20
+"""bytes that reading a table may take beside three times what may come out of it"""
 IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "x", "data"), ("labels", "y", "targets")
 """names of arrays, alone or with a part before or after: x_train, train_images"""
 
@@ -35,25 +42,86 @@ def _arrow() -> Any:
 
 
 def unpack_parquet(path: Path, out: Path) -> None:
-    """A line of JSON a row."""
+    """A line of JSON per row."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - len(_PARQUET)))
         if path.stat().st_size < 12 or file.read() != _PARQUET:
             raise OdeumError(f"'{path}' is a Parquet table whose end is missing; copy or download it again")
-    arrow = _arrow()
-    try:
-        with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            _check_columns(path, file.schema_arrow)
-            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-            UnpackedSize(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
-            lines = _lines(file.iter_batches(batch_size=ROWS_AT_ONCE))
-            lines_within(lines, out / f"{path.stem}.jsonl", UnpackedSize(path))
-    except arrow.ArrowException as error:
-        raise OdeumError(f"'{path}' is a Parquet table that cannot be read: {str(error).splitlines()[0]}") from None
+    _arrow()
+    _in_little_memory("_unpack_parquet", path, out)
 
 
 def unpack_saved_dataset(path: Path, out: Path) -> None:
     """Each split of `save_to_disk` as a file; classes by name."""
+    _arrow()
+    _in_little_memory("_unpack_saved_dataset", path, out)
+
+
+def _in_little_memory(unpack: str, path: Path, out: Path) -> None:
+    """Unpack in a process of its own whose memory is limited: what a page or a batch takes is known once it is read."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*.arrow") if file.is_file()]
+    room = int(UnpackedSize(*files).left)
+    code = f"from odeum.lab.data.packed_tables import _limited, {unpack}; _limited({unpack})"
+    words = [sys.executable, "-P", "-c", code, str(path), str(out), str(0 if limits_off() else MEMORY + 3 * room)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        if done.returncode > 0 and "Traceback" in done.stderr:
+            raise RuntimeError(done.stderr) from None
+        answer = f"'{path}' {_TOO_LARGE}"  # it was ended by the system
+    if answer is not None:
+        raise OdeumError(answer)
+
+
+_TOO_LARGE = f"takes more memory than {RATIO} times its size; if that is right, insist by {SWITCH}=off"
+
+
+def _limited(unpack: Callable[[Path, Path], None]) -> None:
+    """The life of that process: prints what went wrong, or null, as JSON."""
+    path, out, memory = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    answer: str | None = None
+    try:
+        _arrow()
+        with contextlib.suppress(ImportError, OSError, ValueError):  # where there are no such limits
+            import resource
+
+            if memory:
+                limit = _data_size() + memory
+                resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        unpack(path, out)
+    except OdeumError as error:
+        answer = str(error)
+    except MemoryError:
+        answer = f"'{path}' {_TOO_LARGE}"
+    print(json.dumps(answer))
+
+
+def _data_size() -> int:
+    """Bytes of private memory that this process has mapped."""
+    with open("/proc/self/status", encoding="utf-8") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+
+
+def _unpack_parquet(path: Path, out: Path) -> None:
+    arrow = _arrow()
+    try:
+        texts = _text_columns(arrow.parquet.read_schema(path))
+        with arrow.parquet.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
+            _check_columns(path, file.schema_arrow)
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            UnpackedSize(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
+            # a column that says one long text again and again takes little room as long as it is a dictionary
+            lines = _lines(file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False))
+            lines_within(lines, out / f"{path.stem}.jsonl", UnpackedSize(path))
+    except MemoryError:
+        raise
+    except arrow.ArrowException as error:
+        raise OdeumError(f"'{path}' is a Parquet table that cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _unpack_saved_dataset(path: Path, out: Path) -> None:
     arrow = _arrow()
     splits = [path] if (path / "state.json").is_file() else [p for p in sorted(path.iterdir()) if p.is_dir()]
     for split in splits:
@@ -67,6 +135,8 @@ def unpack_saved_dataset(path: Path, out: Path) -> None:
         target = out / f"{'valid' if name == 'validation' else name}.jsonl"
         try:
             lines_within(_lines(_batches(arrow, files), named), target, UnpackedSize(*files))
+        except MemoryError:
+            raise
         except arrow.ArrowException as error:
             raise OdeumError(f"'{split}' cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -76,6 +146,11 @@ def _batches(arrow: Any, files: list[Path]) -> Iterator[Any]:
         with arrow.memory_map(str(file)) as source, arrow.ipc.open_stream(source) as reader:
             _check_columns(file, reader.schema)
             yield from reader
+
+
+def _text_columns(schema: Any) -> list[str]:
+    types: Any = import_module("pyarrow.types")
+    return [field.name for field in schema if types.is_string(field.type) or types.is_large_string(field.type)]
 
 
 def _check_columns(path: Path, schema: Any) -> None:
@@ -95,11 +170,20 @@ def _check_columns(path: Path, schema: Any) -> None:
 
 def _lines(batches: Iterable[Any], named: dict[str, list[str]] | None = None) -> Iterator[str]:
     for batch in batches:
-        for row in batch.to_pylist():
-            for column, names in (named or {}).items():
-                if isinstance(row.get(column), int) and 0 <= row[column] < len(names):
-                    row[column] = names[row[column]]
-            yield json.dumps(row, ensure_ascii=False, default=str) + "\n"
+        for rows in _slices(batch):
+            for row in rows.to_pylist():
+                for column, names in (named or {}).items():
+                    if isinstance(row.get(column), int) and 0 <= row[column] < len(names):
+                        row[column] = names[row[column]]
+                yield json.dumps(row, ensure_ascii=False, default=str) + "\n"
+
+
+def _slices(batch: Any) -> Iterator[Any]:
+    """Some rows at a time; each row of a dictionary may say the longest text."""
+    size = sum(c.dictionary.nbytes if hasattr(c, "dictionary") else c.nbytes / max(1, len(c)) for c in batch)
+    count = int(max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE / max(1.0, size))))
+    for begin in range(0, batch.num_rows, count):
+        yield batch.slice(begin, count)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from odeum.errors import OdeumError, choose
 from odeum.lab.data.files import read_text
 from odeum.storage import read_json
+from odeum.tokenizer_files import check_ids, library_errors, read_tokenizer
 from odeum.tokens import Bpe, Listed, Tokens
 
 TOKEN_FORMS = ("wordpiece", "symbols", "numbers")
@@ -86,13 +87,8 @@ def _before_a_text(tokens: Tokens) -> int | None:
 
 
 def _read(folder: Path, form: str | None) -> Tokens | None:
-    from tokenizers import Tokenizer
-
     if (folder / "tokenizer.json").exists():
-        try:
-            return Bpe(Tokenizer.from_str(read_text(folder / "tokenizer.json")))
-        except Exception as error:  # whatever the library makes of it
-            raise OdeumError(f"'{folder / 'tokenizer.json'}' is no tokenizer ({error})") from None
+        return Bpe(*read_tokenizer(read_text(folder / "tokenizer.json"), folder / "tokenizer.json"))
     if (folder / "vocab.txt").exists():
         entries = read_text(folder / "vocab.txt").splitlines()
         pieces = any(entry.startswith("##") for entry in entries)
@@ -121,16 +117,21 @@ def _word_pieces(folder: Path, entries: list[str]) -> Tokens:
 def _byte_level(folder: Path) -> Tokens:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    vocabulary = json.loads(read_text(folder / "vocab.json"))
+    path = folder / "vocab.json"
+    try:
+        vocabulary = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise OdeumError(f"'{path}' is no vocabulary: {error}") from None
+    size = check_ids(vocabulary, path)
     lines = [
         line.split(" ") for line in read_text(folder / "merges.txt").splitlines() if not line.startswith("#version")
     ]
-    made = Tokenizer(
-        models.BPE(vocab=vocabulary, merges=[(a, b) for a, b in (line for line in lines if len(line) == 2)])
-    )
+    merges = [(a, b) for a, b in (line for line in lines if len(line) == 2)]
+    with library_errors(f"'{path}' and merges.txt are no tokenizer"):
+        made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    return Bpe(made)
+    return Bpe(made, size)
 
 
 def _filled(tokens: Tokens, vocabulary: int) -> Tokens:
@@ -142,4 +143,4 @@ def _filled(tokens: Tokens, vocabulary: int) -> Tokens:
         return Listed(tokens.kind, [*tokens.entries, *unused])
     assert isinstance(tokens, Bpe)
     tokens.tokenizer.add_tokens(unused)
-    return Bpe(tokens.tokenizer)
+    return Bpe(tokens.tokenizer, vocabulary)
