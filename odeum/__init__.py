@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.flow import Stack as Stack
     from odeum.flow import set_solver as set_solver
     from odeum.flow import set_steps as set_steps
+    from odeum.inspection import inspect as inspect
     from odeum.integrators import Method as Method
     from odeum.lab.tasks.run import Run as Run
     from odeum.lab.tasks.run import load as load
@@ -75,6 +76,7 @@ _HOMES = {
     "odeum.integrators": ["Method"],
     "odeum.architectures.parts": ["terms"],
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
+    "odeum.inspection": ["inspect"],
     "odeum.looping": ["set_repeats"],
     "odeum.models": ["Decoder", "Encoder", "build"],
     "odeum.lab.tasks.run": ["Run", "load"],

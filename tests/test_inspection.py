@@ -1,0 +1,217 @@
+"""Inspection: states are those of the stack, measures are what they say, exponents and errors obey the theory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import odeum
+from odeum.architectures.parts.solvers import make_method
+from odeum.errors import OdeumError
+from odeum.fields import Field
+from odeum.fields.base import Context
+from odeum.flow import Flow, Stack
+from odeum.inspection import effective_rank, inspect, local_error, lyapunov
+from odeum.integrators import FixedSteps
+from odeum.models.settings import Classification, Language, Translation, Vision
+from odeum.registry.names import ARCHITECTURES
+
+LANGUAGE = Language(width=16, heads=2, depth=4, length=12, vocabulary=20)
+
+
+def model_of(architecture: str, settings: Any = LANGUAGE) -> Any:
+    torch.manual_seed(0)
+    model: Any = odeum.build(architecture, settings).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("architecture", ["sequential", "parallel", "rk4", "hyper", "macaron", "transevolve", "dense"])
+def test_states_are_those_of_the_stack(architecture: str) -> None:
+    model = model_of(architecture)
+    ids = torch.randint(0, 20, (2, 9))
+    found = inspect(model, ids, keep=2)
+    path: list[torch.Tensor] = []
+    model.hidden(ids, run=lambda x, context: [*path_of(model.stack, x, context, path)][-1])
+    for state, expected in zip(found.states, path, strict=False):
+        assert torch.allclose(torch.from_numpy(state), expected, atol=1e-5)
+    assert found.answer is not None and found.lens is not None
+    assert (found.lens[-1] == found.answer).all() and found.layers[-1].agreement == 1.0
+    assert (model(ids).logits.argmax(-1).numpy() == found.answer).all()
+
+
+def path_of(stack: Any, x: torch.Tensor, context: Context, path: list[torch.Tensor]) -> list[torch.Tensor]:
+    layers = [flow for flow in stack.flows if hasattr(flow, "body")]
+    if layers:  # a block of TransEvolve holds the layers
+        path += list(layers[0].trajectory(x, context))
+    else:
+        path += list(stack.trajectory(x, context))
+    return path
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_every_architecture_can_be_inspected(architecture: str) -> None:
+    found = inspect(model_of(architecture), torch.randint(0, 20, (2, 7)))
+    assert found.layers and all(math.isfinite(layer.displacement) for layer in found.layers)
+    assert found.particles().shape == (len(found.layers) + 1, 7, 2)
+    assert found.as_dict()["layers"]
+
+
+def test_measures_by_hand() -> None:
+    model = model_of("sequential")
+    ids = torch.randint(0, 20, (3, 8))
+    found = inspect(model, ids, keep=3)
+    states = torch.from_numpy(found.states)
+    x, y = states[1], states[2]
+    layer = found.layers[1]
+    assert layer.displacement == pytest.approx(float(((y - x).norm(dim=-1) / x.norm(dim=-1)).mean()), rel=1e-5)
+    assert layer.norm == pytest.approx(float(y.norm(dim=-1).mean()) / 4, rel=1e-5)
+    unit = nn.functional.normalize(y, dim=-1)
+    cosines = unit @ unit.transpose(1, 2)
+    off = ~torch.eye(8, dtype=torch.bool)
+    assert layer.alikeness == pytest.approx(float(cosines[:, off].mean()), rel=1e-4)
+    step = nn.functional.cosine_similarity(y - x, x - states[0], dim=-1)
+    assert layer.turn == pytest.approx(float(step.acos().rad2deg().mean()), rel=1e-4)
+    names = [(branch.layer, branch.term) for branch in found.branches]
+    assert names == [(i, term) for i in range(4) for term in ("attention", "feedforward")]
+    assert all(branch.displacement is not None for branch in found.branches)
+    # Lie–Trotter over Euler steps: a term moves the stream by its own branch
+    assert all(branch.displacement == pytest.approx(branch.ratio, rel=1e-4) for branch in found.branches)
+
+
+def test_entropy_of_attention() -> None:
+    """Equal scores are uniform over the positions that a query sees."""
+    model = model_of("sequential")
+    for name, parameter in model.named_parameters():
+        if "qkv" in name:
+            parameter.data[:32].zero_()  # queries and keys
+    found = inspect(model, torch.randint(0, 20, (2, 6)))
+    expected = sum(math.log(n) for n in range(1, 7)) / 6
+    entropies = [branch.entropy for branch in found.branches if branch.term == "attention"]
+    assert entropies == pytest.approx([expected] * 4, rel=1e-5)
+
+
+def test_padding_is_left_out() -> None:
+    model = model_of("sequential", Classification(width=16, heads=2, depth=2, length=12, vocabulary=20, classes=3))
+    ids = torch.randint(1, 20, (1, 8))
+    mask = torch.ones(1, 12, dtype=torch.long)
+    mask[:, 8:] = 0
+    padded = torch.cat((ids, torch.zeros(1, 4, dtype=torch.long)), dim=1)
+    whole, part = inspect(model, {"input_ids": ids}), inspect(model, {"input_ids": padded, "attention_mask": mask})
+    for a, b in zip(whole.layers, part.layers, strict=True):
+        assert a.displacement == pytest.approx(b.displacement, rel=1e-4)
+        assert a.alikeness == pytest.approx(b.alikeness, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch"),
+    [
+        (
+            Vision(width=16, heads=2, depth=2, image_size=8, patch_size=4, classes=5),
+            {"images": torch.randn(2, 3, 8, 8)},
+        ),
+        (
+            Translation(width=16, heads=2, depth=2, length=12, vocabulary=20),
+            {"input_ids": torch.ones(2, 5, dtype=torch.long), "decoder_input_ids": torch.ones(2, 4, dtype=torch.long)},
+        ),
+    ],
+)
+def test_images_and_translations(settings: Any, batch: dict[str, torch.Tensor]) -> None:
+    found = inspect(model_of("parallel", settings), batch)
+    assert found.lens is not None and found.answer is not None and (found.lens[-1] == found.answer).all()
+
+
+def test_the_model_is_not_changed_and_training_is_refused() -> None:
+    model = model_of("sequential")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inspect(model, torch.randint(0, 20, (1, 5)))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+    with pytest.raises(OdeumError, match=r"model\.eval"):
+        inspect(model.train(), torch.randint(0, 20, (1, 5)))
+    with pytest.raises(OdeumError, match="no stack of layers"):
+        inspect(nn.Linear(2, 2).eval(), torch.randn(1, 2))
+
+
+def test_effective_rank() -> None:
+    assert effective_rank(torch.eye(8) - 0.0) == pytest.approx(7.0, rel=1e-3)  # centred, one dimension is gone
+    line = torch.linspace(-1, 1, 9)[:, None] * torch.ones(1, 5)
+    assert effective_rank(line) == pytest.approx(1.0, abs=1e-6)
+
+
+class LinearField(Field):
+    """dx/dt = A x on each token."""
+
+    def __init__(self, matrix: torch.Tensor) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(matrix)
+
+    def forward(self, t: float, x: torch.Tensor, context: Context) -> torch.Tensor:
+        return x @ self.matrix.T
+
+
+class Only(nn.Module):
+    """A stack and nothing around it."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.stack(x, Context())
+
+
+STABILITY = {
+    "euler": lambda z: 1 + z,
+    "midpoint": lambda z: 1 + z + z**2 / 2,
+    "rk4": lambda z: 1 + z + z**2 / 2 + z**3 / 6 + z**4 / 24,
+}
+
+
+def linear_model(method: str, h: float, layers: int = 40) -> tuple[Any, np.ndarray]:
+    """Layers of length h through dx/dt = A x with a normal matrix: rotations with growth."""
+    blocks = [np.array([[0.3, 1.0], [-1.0, 0.3]]), np.array([[-0.4, 0.5], [-0.5, -0.4]])]
+    matrix = torch.zeros(4, 4, dtype=torch.float64)
+    for i, block in enumerate(blocks):
+        matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.from_numpy(block)
+    turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))[0]
+    matrix = turn @ matrix @ turn.T
+    flow = Flow(LinearField(matrix), FixedSteps(make_method(method), 1 / h), 0.0, h, layer=h)
+    return Only(Stack([flow], [0] * layers)).double().eval(), np.linalg.eigvals(matrix.numpy())
+
+
+@pytest.mark.parametrize("method", STABILITY)
+@pytest.mark.parametrize("h", [1.0, 0.25])
+def test_exponents_of_a_linear_field(method: str, h: float) -> None:
+    """log |R(h λ)| / h, R the method's stability function."""
+    model, values = linear_model(method, h, round(40 / h))
+    found = lyapunov(model, {"x": torch.randn(1, 1, 4, dtype=torch.float64)}, 4)
+    expected = np.sort(np.log(np.abs(STABILITY[method](h * values))) / h)[::-1]
+    assert found == pytest.approx(expected, abs=0.05)
+
+
+def test_exponents_tend_to_the_real_parts() -> None:
+    errors = []
+    for h in (0.5, 0.25, 0.125):
+        model, values = linear_model("rk4", h, round(40 / h))
+        found = lyapunov(model, {"x": torch.randn(1, 1, 4, dtype=torch.float64)}, 4)
+        errors.append(np.abs(found - np.sort(values.real)[::-1]).max())
+    assert errors[-1] < 0.02
+
+
+@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
+def test_local_error_falls_with_the_order(method: str, order: int) -> None:
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    errors = [local_error(linear_model(method, h, 1)[0], {"x": x})[0] for h in (0.2, 0.1)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order + 1, abs=0.15)
+
+
+def test_methods_with_memory_have_no_layer_of_their_own() -> None:
+    with pytest.raises(OdeumError, match="from layer to layer"):
+        lyapunov(model_of("adams-bashforth"), torch.randint(0, 20, (1, 5)), 2)
