@@ -25,7 +25,7 @@ LAYERS = """
     flow looping schedules
     architectures
     models
-    decode interop
+    decode interop inspection
     hf
     lab
     testing
