@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import Keyed
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.flow import Layer, Stack, finished
 from odeum.kernels.autograd import in_vmap
 
 
-class Injection(nn.Module):
+class Injection(Keyed, nn.Module):
     """What the core begins a repeat with, from the state s (none before the first) and the prelude's e: s itself."""
 
     again = False

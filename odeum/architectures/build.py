@@ -24,12 +24,15 @@ def make_stack(architecture: Architecture, shape: Shape, cross: bool = False) ->
     """Builds the stack of an architecture whose options have been checked."""
     from torch import nn
 
-    check_shape(shape)
-    if isinstance(architecture, Mixed):
-        from odeum.architectures.mixed import mixed_stack
+    from odeum.draws import drawing_stack
 
-        return mixed_stack(architecture, shape, cross)
-    result = architecture.stack(shape, cross)
+    check_shape(shape)
+    with drawing_stack():
+        if isinstance(architecture, Mixed):
+            from odeum.architectures.mixed import mixed_stack
+
+            return mixed_stack(architecture, shape, cross)
+        result = architecture.stack(shape, cross)
     if not isinstance(result, nn.Module):
         raise OdeumError(
             f"{type(architecture).__name__}.stack should return an odeum.Stack, not {type(result).__name__}"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
 from odeum.fields.noise import Dropout
@@ -147,7 +148,10 @@ class SelfAttention(Field):
         self.dropout = Dropout(dropout)
         self.q_norm = None if head_norm is None else head_norm(size)
         self.k_norm = None if head_norm is None else head_norm(size)
-        reset(self.qkv, self.out, parts=3 if groups == heads else 1)
+        with drawing("qkv"):
+            reset(self.qkv, parts=3 if groups == heads else 1)
+        with drawing("out"):
+            reset(self.out)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
@@ -183,8 +187,12 @@ class CrossAttention(Field):
         self.kv = nn.Linear(width, 2 * width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
         self.dropout = Dropout(dropout)
-        reset(self.q, self.out)
-        reset(self.kv, parts=2)
+        with drawing("q"):
+            reset(self.q)
+        with drawing("kv"):
+            reset(self.kv, parts=2)
+        with drawing("out"):
+            reset(self.out)
 
     def _keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         k, v = linear(self.kv, memory).chunk(2, dim=-1)

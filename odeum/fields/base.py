@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from odeum.draws import Keyed
 from odeum.fields.cache import Cache
 from odeum.fields.noise import Noise
 
@@ -71,7 +72,7 @@ class Context(NamedTuple):
     extra: Any = None  # a user's own tensors in mappings, tuples and lists, for fields to read; gradients reach them
 
 
-class Field(nn.Module):
+class Field(Keyed, nn.Module):
     """dx/dt = f(t, x; context) with x of shape [batch, length, width]."""
 
     role: str | None = None

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import Keyed
 from odeum.errors import OdeumError, choose
 from odeum.fields.time_features import COUNT_OF_FEATURES, time_features
 
 BETWEEN = ("constant", "linear", "cubic")
 
 
-class Basis(nn.Module):
+class Basis(Keyed, nn.Module):
     """The functions φ. `versions` are, for each weight, its θ₀, θ₁, …; a basis gives each weight as it is at time t."""
 
     stepwise = False

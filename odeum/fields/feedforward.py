@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Field
@@ -56,8 +57,10 @@ class FeedForward(Field):
         self.up = nn.Linear(width, hidden * (2 if self.gated else 1), bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)
         self.dropout = Dropout(dropout)
-        reset(self.up, parts=2 if self.gated else 1)
-        reset(self.down)
+        with drawing("up"):
+            reset(self.up, parts=2 if self.gated else 1)
+        with drawing("down"):
+            reset(self.down)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if self.activation is nn.functional.relu and not self.gated and wants_plain_gradient(x, self.up, self.down):

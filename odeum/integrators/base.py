@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import Keyed
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Carry, Context, Field, foreign_modules, projects_anywhere
 from odeum.fields.noise import DrawWatch, Noise
 
 
-class Method(nn.Module):
+class Method(Keyed, nn.Module):
     """One step. A Module because the mix of stages may be learned."""
 
     order: int | None = 1

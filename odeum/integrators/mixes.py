@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import Keyed
 from odeum.errors import OdeumError
 from odeum.tableaux import Tableau
 
@@ -46,7 +47,7 @@ def combination(weights: tuple[float, ...]) -> str:
     return text
 
 
-class Mix(nn.Module):
+class Mix(Keyed, nn.Module):
     """Σ w_i k_i with the tableau's weights."""
 
     def __init__(self, tableau: Tableau) -> None:

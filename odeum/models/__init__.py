@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from odeum.models.base import OdeumModel, Output
     from odeum.models.classification import ClassificationModel
     from odeum.models.drop_in import Decoder, Encoder
-    from odeum.models.factory import assemble, build
+    from odeum.models.factory import assemble, build, redraw
     from odeum.models.language import LanguageModel
     from odeum.models.masked import MaskedLanguageModel
     from odeum.models.translation import TranslationModel
@@ -27,6 +27,7 @@ __all__ = [
     "VisionModel",
     "assemble",
     "build",
+    "redraw",
 ]
 
 _MODULES = {
@@ -41,6 +42,7 @@ _MODULES = {
     "VisionModel": "vision",
     "assemble": "factory",
     "build": "factory",
+    "redraw": "factory",
 }
 
 

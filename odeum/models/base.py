@@ -40,6 +40,8 @@ class OdeumModel(nn.Module):
         self.architecture = architecture
         self.label_smoothing = 0.0
         """of the loss in training; evaluation is never smoothed"""
+        self.draw_key: int | None = None
+        """what its initial weights are drawn from, if `odeum.build` made it"""
 
     @property
     def particles(self) -> int:

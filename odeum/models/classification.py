@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from odeum.architectures import make_stack
 from odeum.architectures.parts import make_norm
+from odeum.draws import drawing
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
@@ -33,9 +34,11 @@ class TextModel(OdeumModel):
         self.stack = make_stack(architecture, settings)
         # Of the mean over positions, as in the published TransEvolve classifier; a class token was normed by the stack.
         self.norm = nn.Identity() if token else make_norm(settings)
-        self.head = nn.Linear(settings.width, self.outputs)
-        nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
-        reset(self.head)
+        with drawing("embedding"):
+            nn.init.normal_(self.embedding.weight, std=settings.width**-0.5)
+        with drawing("head"):
+            self.head = nn.Linear(settings.width, self.outputs)
+            reset(self.head)
 
     @property
     def outputs(self) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.architectures import make_stack
+from odeum.draws import key_draws
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import merge_masks
 from odeum.fields.base import Context, Source
@@ -63,7 +64,8 @@ class Encoder(nn.Module):
             width, heads, depth, hidden, activation, norm_kind, norm_eps, bias, dropout, stochastic_depth
         )
         self.architecture = parse(architecture)
-        self.stack = make_stack(self.architecture, self.shape, cross=self.cross)
+        with key_draws() as self.draw_key:
+            self.stack = make_stack(self.architecture, self.shape, cross=self.cross)
 
     def extra_repr(self) -> str:
         """The architecture's spelling and its sizes."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Rotary
@@ -31,7 +32,8 @@ class Positions(nn.Module):
         self.length = length
         self.table = nn.Embedding(length, width) if kind == "learned" else None
         if self.table is not None:
-            nn.init.trunc_normal_(self.table.weight, std=0.02)
+            with drawing("positions"):
+                nn.init.trunc_normal_(self.table.weight, std=0.02)
 
     def forward(self, x: Tensor, positions: Tensor, past: int = 0) -> Tensor:
         """`positions` of x lie below its length and `past`, that of what was read before."""
@@ -106,7 +108,8 @@ class TiedEmbedding(nn.Embedding):
         self.scale = math.sqrt(width) if scaled else 1.0
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+        with drawing("embedding"):
+            nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
 
     def forward(self, input: Tensor) -> Tensor:
         found = lookup(input, self.weight)
@@ -124,7 +127,8 @@ class OutputMatrix(nn.Linear):
     """An output matrix of its own, beside an embedding that it is not tied to."""
 
     def reset_parameters(self) -> None:
-        reset(self)
+        with drawing("output"):
+            reset(self)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         """The mean cross-entropy of the logits."""
@@ -158,11 +162,12 @@ class AdaptiveEmbedding(nn.Module):
         self.bounds = [0, *ends, vocabulary]
         widths = [max(width // self.factor**i, 4) for i in range(len(ends) + 1)]
         sizes = [high - low for low, high in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
-        self.tables = nn.ParameterList(
-            torch.empty(n, w).normal_(std=w**-0.5) for n, w in zip(sizes, widths, strict=True)
-        )
-        self.projections = nn.ParameterList(nn.init.xavier_uniform_(torch.empty(w, width)) for w in widths)
-        self.classes = nn.Linear(width, len(ends), bias=False)
+        with drawing("embedding"):
+            self.tables = nn.ParameterList(
+                torch.empty(n, w).normal_(std=w**-0.5) for n, w in zip(sizes, widths, strict=True)
+            )
+            self.projections = nn.ParameterList(nn.init.xavier_uniform_(torch.empty(w, width)) for w in widths)
+            self.classes = nn.Linear(width, len(ends), bias=False)
         self.scale = math.sqrt(width)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, Literal, overload
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from odeum.architectures import check_shape, make_stack
+from odeum.draws import key_draws
 from odeum.errors import OdeumError, choose
 from odeum.models.base import OdeumModel
 from odeum.models.classification import ClassificationModel
+from odeum.models.drop_in import Encoder
 from odeum.models.language import LanguageModel
 from odeum.models.limits import check_size
 from odeum.models.masked import PretrainedClassifier
@@ -77,9 +80,57 @@ def assemble(architecture: Architecture, settings: Shape) -> nn.Module:
         check_shape(settings)
         check_size(settings, architecture)
     if isinstance(settings, Classification) and settings.pretrained is not None:
-        return PretrainedClassifier(settings, architecture)
-    if kind is not None and isinstance(settings, kind.settings):
-        return kind.model_class(settings, architecture)
-    if type(settings) is Shape:
+        make: Any = PretrainedClassifier
+    elif kind is not None and isinstance(settings, kind.settings):
+        make = kind.model_class
+    elif type(settings) is Shape:
         return make_stack(architecture, settings)
-    raise OdeumError(f"cannot build from {type(settings).__name__}; give a model's name, a Shape, or one of its kinds")
+    else:
+        raise OdeumError(
+            f"cannot build from {type(settings).__name__}; give a model's name, a Shape, or one of its kinds"
+        )
+    with key_draws() as key:
+        model = make(settings, architecture)
+    model.draw_key = key
+    return model
+
+
+@torch.no_grad()
+def redraw(model: OdeumModel | Encoder) -> None:
+    """Give a model its initial weights again, in place.
+
+    For a model that was built on the meta device and moved by `to_empty`: it gets the weights that the same build gives
+    on a CPU. Weights may be sharded by FSDP2, then each process keeps its part; every process needs memory for one
+    whole model meanwhile.
+    """
+    if model.draw_key is None:
+        raise OdeumError(
+            f"this {type(model).__name__} was not made by odeum.build, so it has no key to draw from again"
+        )
+    dtypes = {weight.dtype for weight in model.parameters()}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtypes.pop() if len(dtypes) == 1 else before)
+    try:
+        with torch.device("cpu"), key_draws(model.draw_key):
+            fresh = _same_again(model)
+    finally:
+        torch.set_default_dtype(before)
+    numbers = {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        tensor.copy_(_placed_like(numbers[name], tensor))
+
+
+def _same_again(model: OdeumModel | Encoder) -> nn.Module:
+    if isinstance(model, OdeumModel):
+        return assemble(model.architecture, model.settings)
+    shape = {field.name: getattr(model.shape, field.name) for field in fields(model.shape)}
+    return type(model)(architecture=model.architecture, **shape)
+
+
+def _placed_like(value: Tensor, like: Tensor) -> Tensor:
+    if not hasattr(like, "placements"):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any = like
+    return distribute_tensor(value.to(sharded.device), sharded.device_mesh, sharded.placements, src_data_rank=None)

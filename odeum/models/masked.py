@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from odeum.architectures import make_stack
 from odeum.architectures.parts import make_norm
+from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
@@ -35,11 +36,14 @@ class BidirectionalModel(OdeumModel):
         extra = details(settings).embedding
         width = extra.width or settings.width
         self.embedding = nn.Embedding(settings.vocabulary, width)
-        nn.init.normal_(self.embedding.weight, std=0.02)
+        with drawing("embedding"):
+            nn.init.normal_(self.embedding.weight, std=0.02)
         self.positions = make_positions(settings, width)
-        self.types = nn.Embedding(extra.types, width) if extra.types else None
+        with drawing("types"):
+            self.types = nn.Embedding(extra.types, width) if extra.types else None
         self.embedding_norm = make_norm(replace(settings, width=width)) if extra.norm else None
-        self.projection = None if extra.width is None else nn.Linear(width, settings.width)
+        with drawing("projection"):
+            self.projection = None if extra.width is None else nn.Linear(width, settings.width)
         self.stack = make_stack(architecture, settings)
 
     @property
@@ -89,7 +93,8 @@ class MaskedLanguageModel(BidirectionalModel):
         self.activation = ACTIVATIONS[extra.activation or settings.activation]
         self.bias = nn.Parameter(torch.zeros(settings.vocabulary))
         self.output = None if extra.embedding.tied else OutputMatrix(width, settings.vocabulary, bias=False)
-        reset(self.transform)
+        with drawing("transform"):
+            reset(self.transform)
 
     def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""
@@ -118,7 +123,10 @@ class PretrainedClassifier(BidirectionalModel):
         super().__init__(settings, architecture)
         self.pooler = nn.Linear(settings.width, settings.width)
         self.head = nn.Linear(settings.width, settings.classes)
-        reset(self.pooler, self.head)
+        with drawing("pooler"):
+            reset(self.pooler)
+        with drawing("head"):
+            reset(self.head)
 
     def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from odeum.architectures import make_stack
+from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
@@ -33,9 +34,11 @@ class TranslationModel(OdeumModel):
         decoder_shape = replace(settings, depth=settings.decoder_depth or settings.depth)
         self.embedding = TiedEmbedding(settings.vocabulary, settings.width)
         self.positions = Positions(settings.positions, settings.width, settings.length)
-        self.encoder = make_stack(architecture, settings)
+        with drawing("encoder"):
+            self.encoder = make_stack(architecture, settings)
         decoder = architecture if settings.decoder is None else parse(settings.decoder)
-        self.decoder = make_stack(decoder, decoder_shape, cross=True)
+        with drawing("decoder"):
+            self.decoder = make_stack(decoder, decoder_shape, cross=True)
         refuse_looking_ahead(self.decoder, settings.width, settings.length, cross=True)
 
     @property

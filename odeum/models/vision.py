@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.architectures import make_stack
+from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.kernels.linear import linear_map
@@ -29,16 +30,19 @@ class ImageModel(OdeumModel):
         patches = (settings.image_size // settings.patch_size) ** 2
         extra = settings.pretrained
         self.tokens = int(settings.pooling == "token") if extra is None else extra.tokens
-        self.patch = make_stem(settings)
+        with drawing("patch"):
+            self.patch = make_stem(settings)
         self.token = nn.Parameter(torch.zeros(1, self.tokens, settings.width)) if self.tokens else None
         self.position = nn.Parameter(torch.zeros(1, patches + self.tokens, settings.width))
         self.stack: Any = make_stack(architecture, settings)
         self.norm: nn.Module | None = None
         if extra is not None and extra.pooled_norm:
             self.norm, self.stack.norm = self.stack.norm, None
-        self.head = nn.Linear(settings.width, self.outputs)
-        nn.init.trunc_normal_(self.position, std=0.02)
-        reset(self.head)
+        with drawing("position"):
+            nn.init.trunc_normal_(self.position, std=0.02)
+        with drawing("head"):
+            self.head = nn.Linear(settings.width, self.outputs)
+            reset(self.head)
 
     @property
     def outputs(self) -> int:

@@ -12,6 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.attention import check_heads, reset, split_heads
 from odeum.fields.base import Context, Field, Source
@@ -38,7 +39,8 @@ class EvolvedAttention(Field):
         self.coefficients = nn.Parameter(torch.empty(signals))
         nn.init.uniform_(self.coefficients, -math.sqrt(6.0 / signals), math.sqrt(6.0 / signals))
         self.out = nn.Linear(width, width, bias=False)
-        reset(self.out)
+        with drawing("out"):
+            reset(self.out)
         self.dropout = Dropout(dropout)
 
     def depth_vector(self, t: float) -> Tensor:

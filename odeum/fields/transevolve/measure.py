@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from odeum.draws import Keyed
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import check_heads, check_mask, rotate, split_heads
 from odeum.fields.base import Source
@@ -24,7 +25,7 @@ LARGEST_SHARED = 1 << 30
 """bytes of P up to which `auto` shares the exponential on a CPU"""
 
 
-class Measure(nn.Module):
+class Measure(Keyed, nn.Module):
     """Measures a block's anchor. Only live weights are stored; `dead_parameters` more were published."""
 
     def __init__(

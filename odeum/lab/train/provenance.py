@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 import odeum
+from odeum import draws
 from odeum.kernels.matmul import backend_name
 
 
@@ -21,6 +22,7 @@ def versions() -> dict[str, str]:
         "odeum": odeum.__version__,  # of the code that runs: what is installed beside it may be an older copy
         "vectors": torch.backends.cpu.get_cpu_capability(),  # longer ones add up in another order
         "products": backend_name(),  # as does another library
+        "draws": draws.SCHEME,  # which numbers a seed gives the initial weights
     }
     for name in ("numpy", "tokenizers", "sacrebleu"):
         try:
