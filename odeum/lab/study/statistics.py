@@ -79,3 +79,20 @@ def paired_ratio(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Ra
     ratios = [ours[s] / baseline[s] for s in ours.keys() & baseline.keys() if baseline[s] > 0]
     middle = median(ratios)
     return None if middle is None else Ratio(middle, min(ratios), max(ratios))
+
+
+def pairing(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
+    """Return var(a − b) / (var a + var b) over the seeds that both have.
+
+    0: the noise of a seed is the same in both and cancels in the difference; 1: pairing by seed gains nothing; above 1:
+    it loses. As many times fewer seeds give the same interval. None with fewer than two common seeds, or if nothing
+    varies.
+    """
+    seeds = sorted(a.keys() & b.keys())
+    if len(seeds) < 2:
+        return None
+    spreads = [
+        summarise(values) for values in ([a[s] - b[s] for s in seeds], [a[s] for s in seeds], [b[s] for s in seeds])
+    ]
+    difference, *each = (summary.spread**2 for summary in spreads if summary is not None and summary.spread is not None)
+    return difference / sum(each) if sum(each) > 0 else None
