@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odeum.lab.study.statistics import Ratio, paired_ratio, summarise, t_quantile, t_test
+from odeum.lab.study.statistics import Ratio, paired_ratio, pairing, summarise, t_quantile, t_test
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -57,3 +57,26 @@ def test_ratio_is_the_median_within_seeds() -> None:
 )
 def test_a_ratio_tells_only_what_every_seed_says(ratio: Ratio, tells: bool) -> None:
     assert ratio.tells(0.1) is tells
+
+
+def test_pairing_by_hand() -> None:
+    a = seeds(1.0, 2.0, 4.0)
+    assert pairing(a, seeds(11.0, 12.0, 14.0)) == 0.0
+    assert pairing(a, seeds(-1.0, -2.0, -4.0)) == pytest.approx(2.0)
+    # var a = 7/3, var b = 1, var(a − b) = var(2, 1, 4) = 7/3
+    assert pairing(a, seeds(-1.0, 1.0, 0.0)) == pytest.approx((7 / 3) / (7 / 3 + 1))
+    assert pairing(a, {1: 2.0, 2: 5.0, 7: 100.0}) == pytest.approx(0.5 / (2.0 + 4.5))
+
+
+def test_pairing_of_too_little() -> None:
+    assert pairing(seeds(1.0), seeds(2.0)) is None
+    assert pairing({0: 1.0, 1: 2.0}, {2: 1.0, 3: 2.0}) is None
+    assert pairing(seeds(1.0, 1.0), seeds(2.0, 2.0)) is None
+
+
+def test_pairing_of_independent_runs_is_one() -> None:
+    import random
+
+    numbers = random.Random(0)
+    a, b = ({seed: numbers.gauss(0, 1) for seed in range(4000)} for _ in range(2))
+    assert pairing(a, b) == pytest.approx(1.0, abs=0.06)

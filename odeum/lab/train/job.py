@@ -166,6 +166,12 @@ def _remark_rounding(run: Mapping[str, Any], directory: Path) -> None:
             f"'{directory}' began on a processor with {there} and goes on with {here}: sums are rounded in another "
             "order, so it may end with other bits"
         )
+    there, here = ((run.get("versions") or {}).get("draws") for run in (before, run))
+    if there != here:
+        notice(
+            f"'{directory}' began with initial weights drawn in another way ({there or 'construction order'}, now {here}): "
+            "it goes on from its last checkpoint, but would not begin with the same weights again"
+        )
     there, here = ((run.get("versions") or {}).get("products", "torch") for run in (before, run))  # of old runs: torch
     if there != here:
         notice(
