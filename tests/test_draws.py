@@ -23,7 +23,7 @@ from odeum.fields.roles import by_role
 from odeum.models import OdeumModel, redraw
 from odeum.models.embedding import AdaptiveEmbedding, TiedEmbedding
 from odeum.models.settings import Classification, Language, MaskedLanguage, Translation, Vision
-from odeum.settings.architecture import ARCHITECTURES
+from odeum.registry.names import ARCHITECTURES
 
 VISION = Vision(image_size=8, patch_size=4, channels=1, classes=3, width=16, heads=2, depth=4)
 TEXT = {"vocabulary": 23, "length": 9, "width": 16, "heads": 2, "depth": 2}

@@ -178,6 +178,7 @@ def test_metrics_that_are_no_text(tmp_path: Path) -> None:
         ({"threads": 64}, "began with 64 threads and goes on with 1"),
         ({"versions": {"vectors": "SLOW"}}, "began on a processor with SLOW and goes on with"),
         ({"versions": {"products": "hand"}}, "began with products by hand and goes on with products by"),
+        ({"versions": {"draws": "lots"}}, "began with initial weights drawn by lots"),
     ],
 )
 def test_what_rounds_otherwise_is_remarked(change: dict[str, object], sentence: str, tmp_path: Path) -> None:

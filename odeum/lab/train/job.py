@@ -169,8 +169,8 @@ def _remark_rounding(run: Mapping[str, Any], directory: Path) -> None:
     there, here = ((run.get("versions") or {}).get("draws") for run in (before, run))
     if there != here:
         notice(
-            f"'{directory}' began with initial weights drawn in another way ({there or 'construction order'}, now {here}): "
-            "it goes on from its last checkpoint, but would not begin with the same weights again"
+            f"'{directory}' began with initial weights drawn by {there or 'construction order'}, and they are now "
+            f"{here}: it goes on from its last checkpoint, but would not begin with the same weights again"
         )
     there, here = ((run.get("versions") or {}).get("products", "torch") for run in (before, run))  # of old runs: torch
     if there != here:
