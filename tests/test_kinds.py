@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 import yaml
 from registries import kept_registries
 
 import odeum
-from odeum import register
+from odeum import hf, register
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
 from odeum.lab.launch.local import cores
@@ -182,3 +184,86 @@ def test_the_kind_is_part_of_the_configuration(tmp_path: Path, capsys: Any, monk
 def test_labels_count_as_the_loss_counts_them() -> None:
     assert OdeumModel.counted(torch.tensor([[1, -100], [2, 3]])) == 3
     assert OdeumModel.counted(torch.rand(4, 10)) == 4  # probabilities of ten classes
+
+
+WHOLE_KIND = """
+from dataclasses import dataclass
+
+import odeum
+from odeum.lab.tasks import KINDS, Kind
+from odeum.lab.tasks.generated import GeneratedTask
+from odeum.models import ClassificationModel
+from odeum.models.settings import Classification, ModelKind
+
+
+@dataclass(frozen=True)
+class LongestData:
+    \"\"\"Rows of letters; the class is the letter of the longest run.\"\"\"
+
+    rows: int = 60
+    \"\"\"number of rows\"\"\"
+
+
+@dataclass(frozen=True)
+class Scaled(Classification):
+    \"\"\"A classifier with scaled logits.\"\"\"
+
+    scale: float = 2.0
+    \"\"\"factor of the logits\"\"\"
+
+
+class ScaledModel(ClassificationModel):
+    def read_off(self, x, context):
+        return self.settings.scale * super().read_off(x, context)
+
+
+class LongestTask(GeneratedTask):
+    @classmethod
+    def generate(cls, options):
+        rows = [("a b b", "b"), ("a a b", "a")] * (options.rows // 2)
+        return {"train": rows, "valid": rows[:8], "test": rows[:8]}
+
+    def model(self):
+        return Scaled(width=16, heads=2, depth=1, **self.facts())
+
+
+odeum.register.kind(
+    Kind(
+        name="longest",
+        about="the longest run of letters",
+        input="text",
+        target="class",
+        options=LongestData,
+        model=ModelKind("scaled", Scaled, ScaledModel, presets={"scaled_small": Scaled(width=16, heads=2, depth=1)}),
+        task=LongestTask,
+        decided=("classes", "vocabulary", "length"),
+        sets=("longest",),
+    )
+)
+"""
+
+
+def test_a_whole_kind_of_a_plugin_with_a_model_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("longest_runs.py").write_text(WHOLE_KIND)
+    plugin = ["--plugin", "longest_runs.py"]
+    with kept_registries():
+        words = ["train", "longest", "--model.scale", "3", "--train.steps", "2", "--out", "run"]
+        assert main([*words, *plugin]) == 0
+        record = json.loads(Path("run/config.json").read_text())
+        assert record["kind"] == "Scaled" and record["model"]["scale"] == 3.0
+        [need] = record["plugins"]
+        assert (need["what"], need["name"], need["file"]) == ("kind of model", "scaled", "longest_runs.py")
+        assert main(["evaluate", "run", *plugin]) == 0
+        assert odeum.build("rk4", "scaled_small", scale=4.0).settings.scale == 4.0
+        model = hf.from_run("run")
+        assert type(model) is hf.OdeumForSequenceClassification
+        model.save_pretrained("saved")
+        again = transformers.AutoModelForSequenceClassification.from_pretrained("saved")
+        assert again.odeum.settings.scale == 3.0 and type(again.odeum).__name__ == "ScaledModel"
+    sys.modules.pop("longest_runs")
+    capsys.readouterr()
+    with pytest.raises(OdeumError, match=r"needs the kind of model 'scaled' of plugin longest_runs\.py; add --plugin"):
+        odeum.load("run")

@@ -16,6 +16,7 @@ from PIL import Image
 from odeum.errors import Notice, OdeumError
 from odeum.lab.data.inputs import text_inputs
 from odeum.lab.data.packed_tables import unpack_parquet, unpack_saved_dataset
+from odeum.lab.data.split_names import SPLIT_SPELLINGS
 from odeum.lab.tasks import load_task, open_task, reopen_task
 
 ROWS = [{"text": f"number {i} is {'gut' if i % 2 else 'schlecht, süß'}", "label": "ab"[i % 2]} for i in range(60)]
@@ -180,6 +181,20 @@ def test_what_is_missing_in_objects_is_an_empty_cell(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(LINES + '{"text": "x", "label": NaN}\n{"text": "y", "label": null}\n')
     with pytest.warns(Notice, match="without a label were left out: 2"):
         assert open_task(tmp_path / "rows.jsonl").facts()["classes"] == 2
+
+
+@pytest.mark.parametrize("part", SPLIT_SPELLINGS)
+def test_parts_of_arrays_are_spelled_as_those_of_files(part: str, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8)
+    for word in SPLIT_SPELLINGS[part]:
+        spelled = {"train": word} if part == "train" else {"train": "train", part: word}
+        arrays = {}
+        for name, spelling in spelled.items():
+            rows = images[:20] if name == "train" else images[20:26]
+            arrays |= {f"{spelling}_images": rows, f"{spelling}_labels": np.arange(len(rows)) % 2}
+        np.savez(tmp_path / f"{word}.npz", **arrays)
+        sizes = open_task(tmp_path / f"{word}.npz").sizes()
+        assert sizes[part] == 6 if part != "train" else sum(sizes.values()) == 20, word
 
 
 def test_arrays_of_images(tmp_path: Path) -> None:

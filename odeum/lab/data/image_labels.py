@@ -7,9 +7,7 @@ from pathlib import Path, PurePath
 from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import IMAGE_SUFFIXES, files_below
 from odeum.lab.data.numbers import LABELS, labelled_folders
-from odeum.lab.data.table_files import Table, find_label, open_table
-
-FILE_NAMES_USUAL = ("file", "filename", "file_name", "image", "path", "name")
+from odeum.lab.data.table_files import FILE_COLUMNS, Table, find_label, open_table
 
 
 def labelled_groups(folder: Path) -> dict[str, dict[str, list[Path]]]:
@@ -46,7 +44,7 @@ def _columns(path: Path) -> tuple[Table, int, int]:
         raise OdeumError(f"'{path}' needs a column of file names and one of classes; it has {len(table.head)}")
     if any(PurePath(cell.strip()).suffix.lower() in IMAGE_SUFFIXES for cell in table.head):
         table = table.without_header([f"column {i + 1}" for i in range(len(table.head))])
-    usual = [i for i, name in enumerate(table.head) if name.strip().lower() in FILE_NAMES_USUAL]
+    usual = [i for i, name in enumerate(table.head) if name.strip().lower() in FILE_COLUMNS]
     file = usual[0] if usual else 0
     named = find_label(table.head, None)
     label = table.places([named])[0] if named is not None else len(table.head) - 1

@@ -16,7 +16,7 @@ from odeum.lab.data.files import (
     refuse_foreign,
     regular,
 )
-from odeum.lab.data.table_files import Columns, Table, find_text, looks_like_head, open_table
+from odeum.lab.data.table_files import FILE_COLUMNS, Columns, Table, find_text, looks_like_head, open_table
 from odeum.lab.data.unpacking import plain_files
 
 
@@ -27,10 +27,6 @@ class PredictInput(NamedTuple):
     file: str | None = None
     row: int | None = None
     error: OdeumError | None = None
-
-
-FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
-"""columns in which a list of images has their paths, unless another is named"""
 
 
 def image_inputs(names: Sequence[str], column: str | None = None) -> list[PredictInput]:

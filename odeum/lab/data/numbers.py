@@ -11,10 +11,18 @@ from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below
 from odeum.lab.data.sniffing import Sniffed, holds_images, holds_labelled_texts
 from odeum.lab.data.split_names import SPLITS, split_name, whole_name
-from odeum.lab.data.table_files import LABEL_NAMES, Chosen, Table, Understood, choose_columns, find_text, open_table
+from odeum.lab.data.table_files import (
+    FILE_COLUMNS,
+    LABEL_NAMES,
+    Chosen,
+    Table,
+    Understood,
+    choose_columns,
+    find_text,
+    open_table,
+)
 
 NUMBER_NAMES = ("target", "y", "number", "value", "score", "rating", "stars", "price", "amount", "label", "labels")
-FILE_NAMES = ("file", "filename", "file_name", "image", "path", "name", "id")
 LABELS = "labels.csv"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -133,7 +141,7 @@ def _label_columns(path: Path, label: str | None) -> tuple[Table, int, int]:
         table = table.without_header(["file", "number"])
     place = table.places([label or _usual(table.head[1:], NUMBER_NAMES) or table.head[-1]])[0]
     others = [name for i, name in enumerate(table.head) if i != place]
-    return table, table.places([_usual(others, FILE_NAMES) or others[0]])[0], place
+    return table, table.places([_usual(others, (*FILE_COLUMNS, "id")) or others[0]])[0], place
 
 
 def read_labels(folder: Path, label: str | None = None) -> tuple[list[Path], list[float]]:

@@ -17,10 +17,10 @@ import numpy as np
 
 from odeum.errors import OdeumError
 from odeum.lab.data.archive_limits import RATIO, UnpackedSize
+from odeum.lab.data.split_names import SPLIT_SPELLINGS
 from odeum.lab.data.unpacking import lines_within, open_zip
 from odeum.models.limits import SWITCH, limits_off
 
-PARTS = {"train": ("train",), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
 _PARQUET = b"PAR1"
 """how such a file begins and ends"""
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1024, 4 * 2**20
@@ -242,7 +242,7 @@ def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
     """Which arrays are images and labels of which part."""
     lowered = {name.lower(): name for name in names}
     out: dict[str, tuple[str, str]] = {}
-    for part, spellings in PARTS.items():
+    for part, spellings in SPLIT_SPELLINGS.items():
         both = []
         for kinds in (IMAGE_ARRAYS, LABEL_ARRAYS):
             wanted = [f for k in kinds for w in spellings for f in (f"{k}_{w}", f"{w}_{k}")]

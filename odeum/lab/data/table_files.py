@@ -18,6 +18,8 @@ TEXT_NAMES = (
 )
 LABEL_NAMES = "label labels class category target sentiment polarity topic intent emotion tag y"
 PAIR_NAMES = "source src target tgt trg en de fr es it english german french"
+FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
+"""columns in which a list of images has their paths, unless another is named"""
 Columns = Sequence[str | int]
 """columns by name, or by place from 0 where a table has no header"""
 
