@@ -24,7 +24,10 @@ from typing import Any
 
 from odeum.lab.launch.launcher import launcher
 from odeum.lab.launch.worker import Event
-from odeum.lab.study import report
+from odeum.lab.study.findings import judged
+from odeum.lab.study.runs import read
+from odeum.lab.study.sentences import headline
+from odeum.lab.study.tables import table
 from odeum.lab.tasks import open_task
 from odeum.lab.tasks.images.task import RECIPES
 from odeum.lab.train.job import Job
@@ -84,12 +87,12 @@ def show(found: dict[str, Any]) -> str:
 
 def section(found: dict[str, Any], compared: Path) -> str:
     """What docs/results.md says of digits."""
-    record = report.read(compared)
-    rows = report.rows(record)
+    findings = judged(read(compared))
     seeds = " and ".join(map(str, found["seeds"]))
     return (
         "`odeum compare digits --seeds 6`, equal steps; files in `results/digits`, table by "
-        f"`odeum report results/digits`:\n\n{report.table(rows, 'md')}\n{report.headline(rows, record.data)}\n\n"
+        f"`odeum report results/digits`:\n\n{table(findings.rows, 'md')}\n"
+        f"{headline(findings.rows, findings.study.data)}\n\n"
         "The learning rate was chosen on the validation part alone, for the mean of all five architectures, with "
         f"seeds ({seeds}) that the\ncomparison does not use (`benchmarks/digits_recipe.py`, "
         f"`benchmarks/results/digits_recipe.json`; validation accuracy, %):\n\n{show(found)}\n"

@@ -3,7 +3,7 @@
     python benchmarks/intervals.py            # some minutes on one core; writes benchmarks/results/intervals.json
     python benchmarks/intervals.py --show     # prints the tables of docs/statistics.md from that file
 
-A table is rows × seeds of noise; row 0 is the baseline. `intervals` is `odeum.lab.study.intervals` for many tables at
+A table is rows × seeds of noise; row 0 is the baseline. `intervals` is `odeum.lab.study.statistics` for many tables at
 once (a test holds them equal); an error is an interval that leaves out the truth, a wrong word one that the truth
 contradicts, each counted once a table.
 """
@@ -24,9 +24,9 @@ import numpy as np
 import scipy
 from scipy.special import stdtrit
 
-from odeum.lab.study.intervals import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
+from odeum.lab.study.judge import Criterion, Seeds, judge
 from odeum.lab.study.metric import Margin
-from odeum.lab.study.seeds import Criterion, Seeds, decide
+from odeum.lab.study.statistics import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
 
 RESULT = Path(__file__).parent / "results" / "intervals.json"
 TABLES = 40_000
@@ -285,11 +285,11 @@ def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
         values = random.standard_normal((5, 63)) * 0.7 + truth[:, None]
         rows = {name: dict(enumerate(row.tolist())) for name, row in enumerate(values)}
         first = {name: {seed: row[seed] for seed in range(3)} for name, row in rows.items()}
-        for pair, answer in decide(first, pairs, question).items():
+        for pair, answer in judge(first, pairs, question).items():
             more = answer.verdict.more
             if answer.verdict.word == "open" and more is not None and more <= 60:
                 later = {name: {seed: row[seed] for seed in range(3 + more)} for name, row in rows.items()}
-                asked, hit = asked + 1, hit + (not decide(later, pairs, question)[pair].verdict.open)
+                asked, hit = asked + 1, hit + (not judge(later, pairs, question)[pair].verdict.open)
     return {"asked": asked, "decided": hit / max(asked, 1)}
 
 

@@ -29,7 +29,7 @@ def seed() -> None:
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """For comparisons whose plots nobody asks about: half of their time. Others draw them: test_plots, test_report*,
     test_verbs and test_walk."""
-    monkeypatch.setattr("odeum.lab.study.plots.draw", lambda comparison, rows, directory: [])
+    monkeypatch.setattr("odeum.lab.study.plots.draw", lambda findings, directory: [])
 
 
 @pytest.fixture

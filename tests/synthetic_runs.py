@@ -7,8 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from odeum.lab.study import report
-from odeum.lab.study.page import page
+from odeum.lab.study.findings import Findings, judged
+from odeum.lab.study.page import comparison_page
+from odeum.lab.study.runs import read
+
+
+def findings(root: Path) -> Findings:
+    """The runs below a directory, judged."""
+    return judged(read(root))
 
 
 def write_run(
@@ -89,8 +95,7 @@ def write_plan(root: Path, architectures: Sequence[str], **changes: Any) -> None
 
 def page_of(root: Path) -> str:
     """report.html without the plots, which take longer to draw than all the rest, where they are not asked about."""
-    comparison = report.read(root)
-    return page(comparison, report.rows(comparison), [])
+    return comparison_page(findings(root), [])
 
 
 def digits(root: Path) -> Path:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from synthetic_runs import findings, write_run
 
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
 from odeum.lab.launch.worker import Event
-from odeum.lab.study.comparison import _complaint
+from odeum.lab.papers import table_named
+from odeum.lab.study.design import Factor, Study, StudyRow, cells
+from odeum.lab.study.execute import complaint
+from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import METRICS, Margin
-from odeum.lab.study.plan import make_plan
-from odeum.lab.study.seeds import Seeds
+from odeum.registry.spelling import parse
 
 TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "2", "--train.steps", "12"]
 AUTO = ["compare", "digits", *TINY, "--architectures", "sequential,parallel,transevolve", "--seeds", "auto:6"]
@@ -69,15 +74,16 @@ def test_all_decided_at_the_first_look_ends_the_comparison(tmp_path: Path, capsy
     assert json.loads((tmp_path / "comparison.json").read_text())["margin"] == plan["margin"]
 
 
-def planned(directory: Path, **changes):
-    words = {"baseline": "a", "data": "digits", "match": "steps", "budget": None, "seeds": Seeds(3)}
-    return make_plan(directory, ["a", "b"], **{**words, "metric": METRICS["accuracy"], **changes})
+def planned(directory: Path, judge: str | None = None, margin: str | None = None, **changes: Any) -> Study:
+    rows = StudyRow("a", "a"), StudyRow("b", "b")
+    study = Study("digits", rows, METRICS["accuracy"], Margin(0.01), Seeds(3), "a", match="steps")
+    return replace(study, **changes).settled(directory, judge, margin)
 
 
 def test_an_old_plan_has_the_default_margin_and_keeps_it(tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text(json.dumps({"architectures": ["a", "c"], "match": "steps", "seeds": 3}))
     plan = planned(tmp_path)
-    assert plan.margin == Margin(0.01) and plan.judge == "metric" and plan.architectures == ("a", "b")
+    assert plan.margin == Margin(0.01) and plan.judge == "metric" and plan.labels == ("a", "b")
     assert plan.earlier == ("c",)
     assert planned(tmp_path, margin="1").margin == Margin(0.01)
     with pytest.raises(OdeumError, match="with a margin of 1 point, not 2 points"):
@@ -113,10 +119,10 @@ def test_without_a_baseline_every_two_are_the_family(tmp_path: Path) -> None:
 
 def test_a_failed_run_is_named_and_a_bug_is_told_in_full() -> None:
     lost = Event("failed", {"sentence": "the process of this run ended by signal 9"})
-    assert _complaint("rk4 seed 1", lost) == ["rk4 seed 1: the process of this run ended by signal 9"]
+    assert complaint("rk4 seed 1", lost) == ["rk4 seed 1: the process of this run ended by signal 9"]
     bug = Event("failed", {"sentence": "KeyError: 'x'", "traceback": "Traceback …\nKeyError: 'x'\n"})
-    assert _complaint("rk4 seed 1", bug) == ["rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"]
-    assert _complaint("rk4 seed 1", Event("done", {"test": {}})) == []
+    assert complaint("rk4 seed 1", bug) == ["rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"]
+    assert complaint("rk4 seed 1", Event("done", {"test": {}})) == []
 
 
 def test_two_spellings_of_one_architecture_are_one_row_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,3 +154,22 @@ def test_a_comparison_shows_its_own_rows_and_others_on_request(
     assert table(tmp_path).keys() == {"macaron", "parallel", "rk4", "sequential"}
     for row in table(tmp_path).values():
         assert float(row["step_ratio_low"]) <= float(row["step_ratio"]) <= float(row["step_ratio_high"]), row
+
+
+def test_factors_make_rows_and_a_row_is_found_by_its_label(tmp_path: Path) -> None:
+    """Two learning rates and two sizes of one architecture are four rows of one study, with their own runs."""
+    spec = table_named("zhong2022/table1").specs("laptop")["sequential"]
+    rates = Factor.training("learning_rate", [1e-3, 4e-3])
+    sizes = Factor.model("size", {"24x2": {"width": 24, "depth": 2}, "48x4": {"width": 48, "depth": 4}})
+    one = Factor.architecture([parse("sequential"), parse("parallel")])
+    assert list(cells(spec, [one])) == ["sequential", "parallel"] and not cells(spec, [one])["parallel"].row
+    rows = cells(spec, [Factor.architecture([parse("parallel")]), rates, sizes])
+    label = "parallel learning_rate=0.004 24x2"
+    assert len(rows) == 4 and label in rows and len({run.key for run in rows.values()}) == 4
+    run = rows[label]
+    assert (run.row, run.training.learning_rate, run.model.depth, run.name) == (label, 4e-3, 2, "parallel")
+    for place in rows:
+        write_run(
+            tmp_path, place.replace(" ", "-").replace(".", "-"), 0, 0.9, info={"architecture": "parallel", "row": place}
+        )
+    assert set(findings(tmp_path).study.labels) == set(rows)

@@ -21,7 +21,7 @@ from small_runs import Stopping, job, run
 
 from odeum.errors import Notice, OdeumError
 from odeum.interop.transevolve import load as load_published
-from odeum.lab.study.records import _run
+from odeum.lab.study.runs import _run
 from odeum.lab.tasks.run import load
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.run import train

@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from small_runs import digits, run
 
-from odeum.lab.commands.evaluate import _within
+from odeum.lab.study.grid import Grid
 from odeum.lab.tasks import open_task
 from odeum.lab.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
 from odeum.lab.tasks.language.task import LanguageTask
@@ -163,7 +163,7 @@ def test_windows_of_text_and_sentences_have_losses_of_their_own(tmp_path: Path) 
 
 
 def test_columns_that_do_not_fit_stand_below() -> None:
-    lines = [["run", "a/seed-0", "b/seed-0", "c/seed-0"], ["loss", "0.25", "0.5", "1"]]
+    grid = Grid.of(["run", "a/seed-0", "b/seed-0", "c/seed-0"], [["loss", "0.25", "0.5", "1"]])
     one, two = "run   a/seed-0  b/seed-0\nloss  0.25      0.5", "run   c/seed-0\nloss  1"
-    assert _within(lines, 24) == f"{one}\n\n{two}"
-    assert _within(lines, 80) == "run   a/seed-0  b/seed-0  c/seed-0\nloss  0.25      0.5       1"
+    assert grid.blocks(24) == f"{one}\n\n{two}"
+    assert grid.blocks(80) == "run   a/seed-0  b/seed-0  c/seed-0\nloss  0.25      0.5       1"

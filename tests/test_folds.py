@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_runs import findings
 
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
 from odeum.lab.data.splits import consecutive
-from odeum.lab.study import report
-from odeum.lab.study.intervals import differences
-from odeum.lab.study.notes import notes, warnings
-from odeum.lab.study.verdicts import more_seeds
+from odeum.lab.study.judge import more_seeds
+from odeum.lab.study.sentences import notes, warnings
+from odeum.lab.study.statistics import differences
 from odeum.lab.tasks import open_task
 
 TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "1", "--train.steps", "2", "--jobs", "1"]
@@ -79,10 +79,9 @@ def test_each_seed_has_its_split_and_the_plan_remembers(tmp_path: Path, capsys: 
     assert prints["sequentialseed-1"] == prints["parallelseed-1"]
     plan = json.loads((out / "comparison.json").read_text())
     assert plan["vary"] == "split" and plan["overlap"] == pytest.approx(359 / 1259)
-    found = report.read(out)
-    rows = report.rows(found)
-    assert "Nadeau and Bengio: the variance of a mean has 0.29 beside 1/n" in " ".join(notes(found, rows))
-    assert not any("not one experiment" in warning for warning in warnings(found, rows))
+    found = findings(out)
+    assert "Nadeau and Bengio: the variance of a mean has 0.29 beside 1/n" in " ".join(notes(found))
+    assert not any("not one experiment" in warning for warning in warnings(found))
     capsys.readouterr()
     assert main(words) == 2
     assert "whose seeds vary the split, not the seed" in capsys.readouterr().err

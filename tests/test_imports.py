@@ -177,7 +177,7 @@ def test_the_core_needs_torch_alone() -> None:
 
 
 def test_tables_are_made_without_a_model() -> None:
-    assert "torch" not in loaded_by("import odeum.lab.study, odeum.lab.papers.table_page")
+    assert "torch" not in loaded_by("import odeum.lab.study.report, odeum.lab.papers")
     assert "torch" not in loaded_by(
         "import odeum.lab.cli; odeum.lab.cli.main(['table', 'zhong2022/table1', '--format', 'md'])"
     )

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from odeum.lab.study.intervals import Difference, all_pairs, differences, resolution, to_baseline
+from odeum.lab.study.statistics import Difference, all_pairs, differences, resolution, to_baseline
 
 stats = pytest.importorskip("scipy.stats")
 ROOT = Path(__file__).parent.parent

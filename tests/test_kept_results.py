@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from synthetic_runs import findings
 
-from odeum.lab.study import report
+from odeum.lab.study.tables import table
 from odeum.storage import read_json
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +32,7 @@ def test_the_page_shows_what_the_files_say(name: str) -> None:
     shown = re.search(r"(?:^\|.*\n)+", PAGE[place.end() :], re.MULTILINE)
     assert shown is not None
     head, _, *lines = map(cells, shown[0].splitlines())
-    made = report.table(report.rows(report.read(ROOT / "results" / name)), "md")
+    made = table(findings(ROOT / "results" / name).rows, "md")
     all_heads, _, *wanted = map(cells, made.splitlines())
     chosen = [all_heads.index(column) for column in head]
     assert lines == [[line[i] for i in chosen] for line in wanted]
@@ -50,6 +51,6 @@ def test_a_damaged_line_of_kept_runs_is_reported(tmp_path: Path) -> None:
     kept = Path(shutil.copytree(ROOT / "results" / "digits", tmp_path / "digits"))
     first, *others = (kept / "runs.jsonl").read_bytes().splitlines(keepends=True)
     (kept / "runs.jsonl").write_bytes(first.replace(b'"seed": 0', b'"seed": 9') + b"".join(others))
-    comparison = report.read(kept)
-    assert len(comparison.runs) == len(others)
-    assert "runs.jsonl:1' is damaged" in comparison.left_out[0]
+    comparison = findings(kept)
+    assert len(comparison.results.runs) == len(others)
+    assert "runs.jsonl:1' is damaged" in comparison.results.problems[0]

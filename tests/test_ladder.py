@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from odeum.errors import OdeumError
-from odeum.lab.study.intervals import differences
 from odeum.lab.study.ladder import Rung, detectable_change, fit, gains, local_slope, trends
-from odeum.lab.study.statistics import t_quantile
+from odeum.lab.study.statistics import differences, t_quantile
 
 ROOT = Path(__file__).parents[1]
 NOISE = (-1e-4, 0.0, 1e-4)

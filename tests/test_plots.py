@@ -7,17 +7,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from synthetic_runs import digits, write_plan, write_run
+from synthetic_runs import digits, findings, write_plan, write_run
 
-from odeum.lab.study import plots, report
-from odeum.lab.study.svg import INK, Series, front, looks, spread_apart, tick
+from odeum.lab.study import plots
+from odeum.lab.study.findings import Findings
+from odeum.lab.study.plots import INK, Series, front, spread_apart, styles, tick
 
 NAMES = ["curves-steps", "curves-time", "quality-parameters", "quality-time", "quality-compute"]
 
 
-def drawn(root: Path) -> tuple[report.ComparisonRecord, list[plots.Figure]]:
-    comparison = report.read(root)
-    return comparison, plots.draw(comparison, report.rows(comparison), root / "plots")
+def drawn(root: Path) -> tuple[Findings, list[plots.Figure]]:
+    comparison = findings(root)
+    return comparison, plots.draw(comparison, root / "plots")
 
 
 def read_csv(figure: plots.Figure) -> list[list[str]]:
@@ -93,8 +94,8 @@ def test_twelve_architectures_look_different_and_fit(tmp_path: Path) -> None:
             )  # fmt: skip
     write_plan(tmp_path, names)
     comparison, figures = drawn(tmp_path)
-    styles = looks(comparison)
-    assert len(set(styles.values())) == 12 and styles["sequential"].colour == INK
+    drawn_as = styles(comparison.study)
+    assert len(set(drawn_as.values())) == 12 and drawn_as["sequential"].colour == INK
     assert len(figures) == 5
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from test_recipes import keep, small_table
 
-from odeum.lab.papers.base import Claim, CostClaim
-from odeum.lab.papers.judging import read_results
-from odeum.lab.papers.printing import print_table
-from odeum.lab.papers.store import Store
+from odeum.lab.study.judge import Claim, CostClaim
 from odeum.lab.study.pace import Pace
+from odeum.lab.study.runs import Store
+from odeum.lab.study.tables import paper_table
 from odeum.storage import sealed_line
 
 
@@ -29,10 +28,10 @@ def test_verdicts_of_claims(tmp_path: Path) -> None:
         store = Store(tmp_path / opinion)
         keep(store, table, "first", values)
         keep(store, table, "second", [0.80, 0.812, 0.801])
-        (found,) = read_results(table, "laptop", store).claims
+        (found,) = table.findings("laptop", store).claims
         assert found.opinion == opinion
         assert (found.more is not None) == (opinion == "not resolved")
-    (empty,) = read_results(table, "laptop", Store(tmp_path / "none")).claims
+    (empty,) = table.findings("laptop", Store(tmp_path / "none")).claims
     assert empty.opinion == "not run" and empty.difference is None
 
 
@@ -40,7 +39,7 @@ def test_two_seeds_decide_nothing(tmp_path: Path) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.9, 0.9001])
     keep(store, table, "second", [0.1, 0.1002])
-    (found,) = read_results(table, "laptop", store).claims
+    (found,) = table.findings("laptop", store).claims
     assert found.opinion == "not resolved" and found.more == 1
 
 
@@ -48,7 +47,7 @@ def test_seeds_beyond_a_look_wait_for_the_next(tmp_path: Path) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.70, 0.95, 0.80, 0.99, 0.99])
     keep(store, table, "second", [0.80, 0.812, 0.801, 0.1, 0.1])
-    (found,) = read_results(table, "laptop", store).claims
+    (found,) = table.findings("laptop", store).claims
     assert found.difference is not None and found.difference.n == 3
 
 
@@ -58,7 +57,7 @@ def test_comparable_is_judged_against_the_margin(tmp_path: Path) -> None:
         store = Store(tmp_path / opinion)
         keep(store, table, "second", [0.80, 0.812, 0.801])
         keep(store, table, "first", [0.80 + shift, 0.8121 + shift, 0.8011 + shift])
-        (found,) = read_results(table, "laptop", store).claims
+        (found,) = table.findings("laptop", store).claims
         assert found.opinion == opinion, found
 
 
@@ -69,17 +68,17 @@ def test_claims_without_runs_keep_their_share_of_the_error(tmp_path: Path) -> No
     store = Store(tmp_path)
     keep(store, table, "first", [0.90, 0.91, 0.905])
     keep(store, table, "second", [0.80, 0.812, 0.801])
-    before = read_results(table, "laptop", store).claims[0].difference
-    alone = read_results(small_table(), "laptop", store).claims[0].difference
+    before = table.findings("laptop", store).claims[0].difference
+    alone = small_table().findings("laptop", store).claims[0].difference
     keep(store, table, "third", [0.90, 0.91, 0.905])
-    after = read_results(table, "laptop", store).claims[0].difference
+    after = table.findings("laptop", store).claims[0].difference
     assert before and after and alone and before.level == after.level > alone.level
 
 
 def test_claims_about_costs(tmp_path: Path) -> None:
     size, speed = (CostClaim("less", "first", "second", what, 0.5) for what in ("parameters", "step"))
     table, store = small_table(costs=(size, speed)), Store(tmp_path)
-    assert [found.opinion for found in read_results(table, "laptop", store).costs] == ["not run", "not run"]
+    assert [found.opinion for found in table.findings("laptop", store).costs] == ["not run", "not run"]
     keep(store, table, "first", [0.9])
     keep(store, table, "second", [0.8])
     first, second = (table.spec(table.row(name), "laptop").key for name in ("first", "second"))
@@ -87,9 +86,9 @@ def test_claims_about_costs(tmp_path: Path) -> None:
         middle = (low + high) / 2
         paces = {first: Pace(0.2 * middle, middle, low, high), second: Pace(0.2, 1.0, 1.0, 1.0)}
         store.keep_paces(paces, {"date": f"2026-{opinion}", "rows": ["second", "first"], "versions": {}})
-        found = read_results(table, "laptop", store)
+        found = table.findings("laptop", store)
         assert [each.opinion for each in found.costs] == ["disagrees", opinion]  # as many parameters, so not half
-        assert opinion in print_table(found)
+        assert opinion in paper_table(found)
         (store.directory / "pace.jsonl").unlink()
 
 
@@ -97,25 +96,25 @@ def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.9, math.nan, 0.9])
     keep(store, table, "second", [0.1, 0.1, 0.1])
-    result = read_results(table, "laptop", store)
-    assert result.claims[0].opinion == "not resolved" and result.of("first").diverged == 1
-    assert "1 diverged" in print_table(result)
+    result = table.findings("laptop", store)
+    assert result.claims[0].opinion == "not resolved" and result.row("first").diverged == (1,)
+    assert "1 diverged" in paper_table(result)
 
 
 def test_what_is_kept_names_no_place_and_damage_is_left_out(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.9, 0.8, 0.7])
     recipe = table.spec(table.row("first"), "laptop")
-    assert store.runs(recipe)[0].fact("command") == "odeum table x --seeds 3"
+    assert store.lines(recipe)[0]["facts"]["command"] == "odeum table x --seeds 3"
     first, second, third = store.path(recipe).read_bytes().splitlines(keepends=True)
     other = json.loads(second)
     other["identity"]["data"] = "cifar100"
     other.pop("checksum")
     store.path(recipe).write_bytes(first[:50] + b"\n" + sealed_line(other) + third + third[:40])
-    assert list(store.runs(recipe)) == [2]
+    assert list(store.lines(recipe)) == [2]
     told = " ".join(str(warning.message) for warning in recwarn)
     assert f"{store.path(recipe)}:2' is of another recipe" in told
     assert all(f"{store.path(recipe)}:{line}' is damaged" in told for line in (1, 4))
     shutil.rmtree(tmp_path / "runs")
     keep(store, table, "first", [0.9, 0.8, 0.7])  # after a torn last line
-    assert list(store.runs(recipe)) == [0, 1, 2]
+    assert list(store.lines(recipe)) == [0, 1, 2]

@@ -14,17 +14,15 @@ import torch
 from odeum.errors import OdeumError
 from odeum.lab.launch.inline import Inline
 from odeum.lab.papers import TABLES, table_named
-from odeum.lab.papers.base import Claim, PaperTable, Setting, TableRow
-from odeum.lab.papers.costs import row_cost
+from odeum.lab.papers.base import PaperTable, Setting, TableRow
 from odeum.lab.papers.document import PICTURE, all_results, results_text, short_text, with_results
-from odeum.lab.papers.fresh import beside_kept
-from odeum.lab.papers.judging import read_results
-from odeum.lab.papers.picture import claims_picture, marks_of
-from odeum.lab.papers.running import Jobs, TableRuns, train_missing
-from odeum.lab.papers.store import PACES, Store, lines_of, results_home
-from odeum.lab.papers.table_page import write_table
+from odeum.lab.study.drawings import claims_picture, marks_of
+from odeum.lab.study.execute import TableExecution, beside_kept
+from odeum.lab.study.forecast import run_cost
+from odeum.lab.study.judge import Claim, Seeds
 from odeum.lab.study.metric import Margin
-from odeum.lab.study.seeds import Seeds
+from odeum.lab.study.report import write_table
+from odeum.lab.study.runs import PACES, Store, lines_of, results_home
 from odeum.lab.train.provenance import checkout, git_revision
 from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
@@ -127,7 +125,7 @@ def test_the_papers_column_of_parameters() -> None:
     sizes = {name: parameters(table, name) for name in (*names, "sequential", "rk4")}
     assert [round(sizes[name] / 1e6, 1) for name in names] == [5.5, 2.9, 2.0, 1.5, 1.1, 0.7]
     assert sizes["sequential"] == sizes["rk4"] == sizes["parallel"] == 5_543_716
-    costs = {name: row_cost(table, table.row(name), "paper") for name in ("parallel", "rk4")}
+    costs = {name: run_cost(spec, 88) for name, spec in table.specs("paper").items() if name in ("parallel", "rk4")}
     # 12 layers on 197 tokens: 12 (12 n d² + 2 n² d), the patches, the head
     layers = 12 * (12 * 197 * 192**2 + 2 * 197**2 * 192)
     assert costs["parallel"].macs == layers + 196 * 768 * 192 + 192 * 100
@@ -184,22 +182,25 @@ def labels(model: OdeumModel, example: dict[str, Any]) -> dict[str, torch.Tensor
 # runs
 
 
+def execution(table: PaperTable, store: Store, runs: Path, seeds: Seeds, rows: str | None = None) -> TableExecution:
+    labels = [row.name for row in table.select(rows)]
+    return TableExecution(table.study("laptop"), table.specs("laptop"), store, runs, seeds, labels, "odeum table x")
+
+
 def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path: Path) -> None:
     table, store = small_table(), Store(tmp_path / "results")
-    runs = TableRuns(table, "laptop", table.select(None), Seeds(2), store, Jobs(tmp_path / "runs", "odeum table x"))
-    assert [(row.name, seed) for row, _, seed in runs.missing()][:3] == [("first", 0), ("second", 0), ("third", 0)]
-    assert train_missing(runs, Inline(), Nobody()) == []
-    assert runs.missing() == []
-    elsewhere = TableRuns(table, "laptop", table.rows, Seeds(2), store, Jobs(tmp_path / "none"))
-    assert elsewhere.missing() == []
-    more = TableRuns(table, "laptop", table.rows, Seeds.parse("auto"), store, Jobs(tmp_path / "none"))
-    assert {(row.name, seed) for row, _, seed in more.missing()} == {("first", 2), ("second", 2), ("third", 2)}
-    kept = store.runs(table.spec(table.row("first"), "laptop"))[0]
-    assert kept.fact("versions")["torch"] and kept.fact("date") and kept.content["steps"] == 2
+    job = execution(table, store, tmp_path / "runs", Seeds(2))
+    assert job.missing()[:3] == [("first", 0), ("second", 0), ("third", 0)]
+    assert job.train(Inline(), Nobody()) == []
+    assert job.missing() == []
+    assert execution(table, store, tmp_path / "none", Seeds(2)).missing() == []
+    more = execution(table, store, tmp_path / "none", Seeds.parse("auto"))
+    assert set(more.missing()) == {("first", 2), ("second", 2), ("third", 2)}
+    kept = store.lines(table.spec(table.row("first"), "laptop"))[0]
+    assert kept["facts"]["versions"]["torch"] and kept["facts"]["date"] and kept["steps"] == 2
     fresh = Store(tmp_path / "fresh")
-    again = TableRuns(table, "laptop", table.select("first"), Seeds(1), fresh, Jobs(tmp_path / "again"))
-    train_missing(again, Inline(), Nobody())
-    (told,) = beside_kept(table, "laptop", table.select("first"), fresh, store)
+    execution(table, fresh, tmp_path / "again", Seeds(1), "first").train(Inline(), Nobody())
+    (told,) = beside_kept(table.study("laptop"), table.specs("laptop", table.select("first")), fresh, store)
     assert told.holds and told.sentence.endswith("the kept figure")
 
 
@@ -207,9 +208,10 @@ def test_a_figure_far_from_what_is_kept_is_told(tmp_path: Path) -> None:
     table, kept, fresh = small_table(), Store(tmp_path / "kept"), Store(tmp_path / "fresh")
     keep(kept, table, "first", [0.9, 0.91, 0.89])
     keep(fresh, table, "first", [0.5])
-    (told,) = beside_kept(table, "laptop", table.select("first"), fresh, kept)
+    study, specs = table.study("laptop"), table.specs("laptop", table.select("first"))
+    (told,) = beside_kept(study, specs, fresh, kept)
     assert not told.holds and "spreads from the kept mean" in told.sentence
-    assert beside_kept(table, "laptop", table.select("first"), fresh, Store(tmp_path / "none"))[0].holds
+    assert beside_kept(study, specs, fresh, Store(tmp_path / "none"))[0].holds
 
 
 def test_a_part_of_a_name_stands_for_its_rows() -> None:
@@ -266,24 +268,24 @@ def test_a_picture_of_claims(tmp_path: Path) -> None:
     store, table = Store(tmp_path), small_table()
     keep(store, table, "first", [0.90, 0.91, 0.905])
     keep(store, table, "second", [0.80, 0.812, 0.801])
-    result = read_results(table, "laptop", store)
+    result = table.findings("laptop", store)
     (mark,) = marks_of([result])
     assert mark.opinion == "agrees" and mark.paper == pytest.approx(10) and mark.low > 0
     assert claims_picture([result]).count("<circle") == 2
     lower = small_table(metric="loss", margin=Margin(0.01, relative=True))
-    assert marks_of([read_results(lower, "laptop", store)]) == []  # nothing of this metric is kept
+    assert marks_of([lower.findings("laptop", store)]) == []  # nothing of this metric is kept
 
 
 def test_a_page_of_its_own(tmp_path: Path) -> None:
     store, table = Store(tmp_path / "kept"), small_table(title="A <table>")
     keep(store, table, "first", [0.90, 0.91, 0.905])
     keep(store, table, "second", [0.80, 0.812, 0.801])
-    page = write_table(read_results(table, "laptop", store), tmp_path)
+    page = write_table(table.findings("laptop", store), tmp_path)
     text = page.read_text(encoding="utf-8")
     assert "A &lt;table&gt;" in text and "<table>," not in text and "agrees" in text and "not run" in text
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
     assert {path.name for path in page.parent.iterdir()} == {"report.html", "table.md", "table.csv", "plots"}
-    assert write_table(read_results(table, "laptop", Store(tmp_path / "none")), tmp_path / "empty").exists()
+    assert write_table(table.findings("laptop", Store(tmp_path / "none")), tmp_path / "empty").exists()
 
 
 def test_the_kept_results_are_those_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

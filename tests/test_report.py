@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import digits, page_of, write_plan, write_run
+from synthetic_runs import digits, findings, page_of, write_plan, write_run
 
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
 from odeum.lab.study import report
-from odeum.lab.study.notes import notes, warnings
+from odeum.lab.study.findings import Row
 from odeum.lab.study.pace import Pace
+from odeum.lab.study.sentences import headline, notes, warnings
+from odeum.lab.study.tables import table
 
 BASE = (0.90, 0.92, 0.91)
 
 
-def compared(root: Path, *others: tuple[str, tuple[float, ...], float], **plan: Any) -> tuple[str, list[report.Row]]:
+def compared(root: Path, *others: tuple[str, tuple[float, ...], float], **plan: Any) -> tuple[str, list[Row]]:
     """A baseline and others: (name, scores, step seconds) -> headline and rows."""
     for seed, score in enumerate(BASE):
         write_run(root, "sequential", seed, score)
@@ -27,13 +29,13 @@ def compared(root: Path, *others: tuple[str, tuple[float, ...], float], **plan: 
         for seed, score in enumerate(scores):
             write_run(root, name, seed, score, step_seconds=seconds)
     write_plan(root, ["sequential", *(name for name, _, _ in others)], **plan)
-    comparison = report.read(root)
-    rows = report.rows(comparison)
-    return report.headline(rows, comparison.data), rows
+    comparison = findings(root)
+    rows = comparison.rows
+    return headline(rows, comparison.study.data), rows
 
 
 def test_rows_hold_what_the_runs_hold(tmp_path: Path) -> None:
-    rows = {row.architecture: row for row in report.rows(report.read(digits(tmp_path)))}
+    rows = {row.architecture: row for row in findings(digits(tmp_path)).rows}
     assert list(rows) == ["sequential", "parallel", "rk4", "macaron", "transevolve:full-1"]
     rk4, late = rows["rk4"], rows["transevolve:full-1"]
     assert rk4.test is not None and rk4.test.mean == pytest.approx(0.961) and rk4.test.n == 3
@@ -55,14 +57,14 @@ def test_rows_hold_what_the_runs_hold(tmp_path: Path) -> None:
 def test_without_a_plan_rows_are_in_order_of_name_and_sequential_is_the_baseline(tmp_path: Path) -> None:
     for name in ("sequential", "rk4", "macaron"):
         write_run(tmp_path, name, 0, 0.9)
-    comparison = report.read(tmp_path)
-    assert comparison.architectures == ("macaron", "rk4", "sequential") and comparison.baseline == "sequential"
-    assert "not recorded" in notes(comparison, report.rows(comparison))[0]
+    comparison = findings(tmp_path)
+    assert comparison.study.labels == ("macaron", "rk4", "sequential") and comparison.study.baseline == "sequential"
+    assert "not recorded" in notes(comparison)[0]
 
 
 def test_an_empty_directory_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OdeumError, match="holds no runs"):
-        report.read(tmp_path)
+        findings(tmp_path)
     with pytest.raises(OdeumError, match="holds no runs"):
         report.write(tmp_path / "missing")
 
@@ -71,7 +73,7 @@ def test_a_baseline_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     write_run(tmp_path, "rk4", 0, 0.9)
     write_plan(tmp_path, ["rk4"], baseline="sequental")
     with pytest.raises(OdeumError, match=r"'sequental'.*it has: rk4"):
-        report.read(tmp_path)
+        findings(tmp_path)
 
 
 def test_better_is_said_with_its_price(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_small_or_shaky_gap_of_step_times_is_a_tie(tmp_path: Path, times: tupl
         write_run(tmp_path, "sequential", seed, score)
         write_run(tmp_path, "parallel", seed, score + (0.001, -0.002, 0.002)[seed], step_seconds=times[seed])
     write_plan(tmp_path, ["sequential", "parallel"])
-    told = report.headline(report.rows(report.read(tmp_path)), "digits")
+    told = headline(findings(tmp_path).rows, "digits")
     assert told.startswith("Stay with `sequential`") and told.endswith("and no cheaper.")
 
 
@@ -115,15 +117,15 @@ def test_step_times_are_those_measured_in_turns_and_not_of_runs_side_by_side(tmp
     pace = {"sequential": Pace(0.01, 1.0, 1.0, 1.0), "parallel": Pace(0.01, 1.0, 0.95, 1.04)}
     pace["rk4"] = Pace(0.03, 3.0, 2.9, 3.1)
     write_plan(tmp_path, [*pace], pace={name: found.record() for name, found in pace.items()})
-    found = report.read(tmp_path)
-    rows = report.rows(found)
-    told = report.headline(rows, "digits")
+    found = findings(tmp_path)
+    rows = found.rows
+    told = headline(rows, "digits")
     assert told.startswith("Stay with `sequential`") and "no cheaper" in told
-    assert "1.00× [0.95, 1.04]" in report.table(rows, "md") and "3.00× [2.90, 3.10]" in report.table(rows, "md")
+    assert "1.00× [0.95, 1.04]" in table(rows, "md") and "3.00× [2.90, 3.10]" in table(rows, "md")
     flat = rows[2].as_dict()
     assert (flat["step_ratio"], flat["step_ratio_low"], flat["step_seconds"], flat["seconds"]) == (3.0, 2.9, 0.03, 15.0)
     assert "3.00×<small>[2.90, 3.10]<br>30 ms</small>" in report.write(tmp_path).page.read_text()
-    assert "measured before the runs" in " ".join(notes(found, rows))
+    assert "measured before the runs" in " ".join(notes(found))
     with (tmp_path / "plots" / "curves-time.csv").open() as file:
         last = [line for line in file if line.startswith("rk4")][-1]
     assert float(last.split(",")[1]) == pytest.approx(15.0)
@@ -137,14 +139,14 @@ def test_what_the_clock_cuts_off_gets_no_verdict_and_the_rest_keeps_theirs(tmp_p
     write_plan(tmp_path, ["sequential", "rk4", "macaron"])
     with (tmp_path / "rk4" / "seed-1" / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 500, "split": "limit", "cut_off": "1h"}) + "\n")
-    found = report.read(tmp_path)
-    rows = report.rows(found)
+    found = findings(tmp_path)
+    rows = found.rows
     assert [row.verdict for row in rows[1:]] == ["cut off: no verdict", "better by more than the margin"]
     assert rows[1].diverged == () and rows[1].unfinished == ("seed 1: cut off at step 500 by the limit of 1h",)
-    assert "cut off at step 500 by the limit of 1h" in " ".join(warnings(found, rows))
+    assert "cut off at step 500 by the limit of 1h" in " ".join(warnings(found))
     shutil.rmtree(tmp_path / "macaron")
     write_plan(tmp_path, ["sequential", "rk4"])
-    told = report.headline(report.rows(report.read(tmp_path)), "digits")
+    told = headline(findings(tmp_path).rows, "digits")
     assert told == "No verdict on digits: the clock cut runs off; a longer --train.limit continues them."
 
 
@@ -163,30 +165,30 @@ def test_intervals_are_shown_within_what_is_possible_and_words_are_not_touched_b
     for seed, (base, ours) in enumerate([(0.97, 0.999), (0.99, 0.985), (0.95, 0.99)]):
         write_run(tmp_path, "sequential", seed, base)
         write_run(tmp_path, "rk4", seed, ours)
-    rows = report.rows(report.read(tmp_path))
+    rows = findings(tmp_path).rows
     row = next(row for row in rows if row.architecture == "rk4")
     assert row.difference is not None and row.difference.high is not None and row.ends is not None
     assert row.difference.high > 0.03 and row.ends[1] == pytest.approx(0.03) and row.ends[0] == row.difference.low
     assert row.verdict == "open"
-    assert "+3.0]" in report.table(rows, "md") and float(row.as_dict()["difference_high"]) == pytest.approx(0.03)
+    assert "+3.0]" in table(rows, "md") and float(row.as_dict()["difference_high"]) == pytest.approx(0.03)
 
 
 def test_the_metric_that_decides_is_the_declared_one(tmp_path: Path) -> None:
     _, rows = compared(tmp_path / "a", ("rk4", (0.950, 0.971, 0.961), 0.05))
     assert rows[1].metric == "accuracy" and rows[1].other is not None and rows[1].other[0] == "loss"
-    assert "loss difference (not judged)" in report.table(rows, "md")
+    assert "loss difference (not judged)" in table(rows, "md")
     _, rows = compared(tmp_path / "b", ("rk4", (0.950, 0.971, 0.961), 0.05), judge="loss")
     assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "1 %"
     assert rows[1].other is not None and rows[1].other[0] == "accuracy"
-    assert "accuracy difference (not judged)" in report.table(rows, "md") and "+5.07 [" in report.table(rows, "md")
+    assert "accuracy difference (not judged)" in table(rows, "md") and "+5.07 [" in table(rows, "md")
     assert "accuracy +5.07 [+4.89, +5.24],<br>not judged" in page_of(tmp_path / "b")
-    assert "Accuracy is shown with its interval" in " ".join(notes(report.read(tmp_path / "b"), rows))
+    assert "Accuracy is shown with its interval" in " ".join(notes(findings(tmp_path / "b")))
 
 
 @pytest.mark.parametrize("width", [42, 60, 80, 120])
 def test_a_terminal_of_any_width_shows_the_verdicts(tmp_path: Path, width: int) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05), ("parallel", (0.902, 0.923, 0.909), 0.02))
-    shown = report.table(rows, "text", width)
+    shown = table(rows, "text", width)
     assert all(len(line) <= width for line in shown.splitlines())
     assert "better" in shown and "practically" in shown and ("difference" in shown) == (width >= 60)
 
@@ -198,7 +200,7 @@ def test_without_a_baseline_rows_are_ranked_with_letters(tmp_path: Path) -> None
     assert rows[0].architecture == "rk4"
     assert {row.architecture: row.group for row in rows} == {"rk4": "a", "parallel": "b", "sequential": "b"}
     assert told == "`rk4` leads on digits (test accuracy 98.1 %), ahead of all others."
-    assert "| group |" in report.table(rows, "md") and "difference to" not in report.table(rows, "md")
+    assert "| group |" in table(rows, "md") and "difference to" not in table(rows, "md")
     text = page_of(tmp_path)
     assert "share a letter" in text and "<b>a</b>" in text and "Difference to" not in text
 
@@ -218,14 +220,14 @@ def test_looks_are_told_and_a_stopped_row_is_no_gap(tmp_path: Path) -> None:
         if seed < 3:
             write_run(tmp_path, "far", seed, 0.70 + luck * 1.1)
     write_plan(tmp_path, ["sequential", "near", "far"], seeds="auto:12")
-    comparison = report.read(tmp_path)
-    rows = report.rows(comparison)
+    comparison = findings(tmp_path)
+    rows = comparison.rows
     assert rows[2].answer is not None and rows[2].answer.look == 3
-    assert "worse by more than 1 point (3 seeds)" in report.table(rows, "md")
+    assert "worse by more than 1 point (3 seeds)" in table(rows, "md")
     assert rows[2].as_dict()["decided_at"] == 3
-    told = " ".join(notes(comparison, rows))
+    told = " ".join(notes(comparison))
     assert "after 3, 6 and 12 of at most 12 seeds, as planned" in told and "got no more: `far` after 3 seeds" in told
-    assert warnings(comparison, rows) == []
+    assert warnings(comparison) == []
 
 
 def test_who_is_worse_is_said_beside_a_decision_for_another(tmp_path: Path) -> None:
@@ -237,12 +239,12 @@ def test_who_is_worse_is_said_beside_a_decision_for_another(tmp_path: Path) -> N
         if seed < 3:
             write_run(tmp_path, "far", seed, 0.70 + luck * 1.1)
     write_plan(tmp_path, ["sequential", "near", "far"], seeds="auto:12")
-    comparison = report.read(tmp_path)
-    rows = report.rows(comparison)
+    comparison = findings(tmp_path)
+    rows = comparison.rows
     assert [row.verdict for row in rows[1:]] == ["practically equal", "worse by more than the margin"]
-    told = report.headline(rows, "digits")
+    told = headline(rows, "digits")
     assert told.endswith("and no cheaper. `far` is worse by more than 1 point (after 3 seeds).")
-    looks = next(note for note in notes(comparison, rows) if "looked at" in note)
+    looks = next(note for note in notes(comparison) if "looked at" in note)
     assert "after 3 and 6 of at most 12 seeds" in looks and "`far` after 3 seeds; `near` after 6 seeds" in looks
     assert "With more architectures, the same command" in page_of(tmp_path)
 
@@ -259,13 +261,13 @@ def test_who_is_worse_is_said_whatever_else_is_decided(
 
 
 def test_seeds_added_after_a_look_are_pointed_out(tmp_path: Path) -> None:
-    _, rows = compared(tmp_path, ("rk4", BASE[::-1], 0.02), looked=[3], seeds=6)
-    assert any("Seeds were added after the results of 3" in text for text in warnings(report.read(tmp_path), rows))
+    compared(tmp_path, ("rk4", BASE[::-1], 0.02), looked=[3], seeds=6)
+    assert any("Seeds were added after the results of 3" in text for text in warnings(findings(tmp_path)))
 
 
 def test_a_collapsed_run_is_pointed_out(tmp_path: Path) -> None:
-    _, rows = compared(tmp_path, ("rk4", (0.91, 0.31, 0.92), 0.02))
-    told = " ".join(warnings(report.read(tmp_path), rows))
+    compared(tmp_path, ("rk4", (0.91, 0.31, 0.92), 0.02))
+    told = " ".join(warnings(findings(tmp_path)))
     assert "Seed 1 of `rk4` is far off its other seeds (31.0 %)" in told
 
 
@@ -280,9 +282,9 @@ def test_models_that_have_not_learned_are_pointed_out_and_the_terminal_says_so(
             result["test"]["majority_accuracy"] = 0.1
             (folder / "result.json").write_text(json.dumps(result))
     write_plan(tmp_path, ["sequential", "rk4"])
-    found = report.read(tmp_path)
+    found = findings(tmp_path)
     told = "No architecture is 1 point above always saying the most frequent class (10 %)"
-    assert any(text.startswith(told) for text in warnings(found, report.rows(found)))
+    assert any(text.startswith(told) for text in warnings(found))
     assert main(["report", str(tmp_path)]) == 0 and f"note: {told}" in capsys.readouterr().err
     poor = tmp_path / "bleu"
     for name in ("sequential", "rk4"):
@@ -304,9 +306,9 @@ def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:
 def test_one_seed_has_no_verdict_and_says_so(tmp_path: Path) -> None:
     write_run(tmp_path, "sequential", 0, 0.90)
     write_run(tmp_path, "rk4", 0, 0.99)
-    rows = report.rows(report.read(tmp_path))
+    rows = findings(tmp_path).rows
     assert rows[0].verdict == "one seed: no verdict"
-    assert report.headline(rows, "digits").startswith("One seed cannot tell")
+    assert headline(rows, "digits").startswith("One seed cannot tell")
 
 
 def test_a_margin_is_seen_in_the_numbers(tmp_path: Path) -> None:
@@ -315,46 +317,44 @@ def test_a_margin_is_seen_in_the_numbers(tmp_path: Path) -> None:
         write_run(tmp_path, "sequential", seed, 1 + luck, metric="loss", higher_is_better=False)
         write_run(tmp_path, "rk4", seed, 1.01 + 1.4 * luck, metric="loss", higher_is_better=False)
     write_plan(tmp_path, ["sequential", "rk4"], margin={"value": 0.02, "relative": True}, judge="loss")
-    rows = report.rows(report.read(tmp_path))
-    assert "| 0.997 ± 0.117 |" in report.table(rows, "md") and "| +0.009 [−0.10" in report.table(rows, "md")
+    rows = findings(tmp_path).rows
+    assert "| 0.997 ± 0.117 |" in table(rows, "md") and "| +0.009 [−0.10" in table(rows, "md")
 
 
 def test_lower_is_better(tmp_path: Path) -> None:
     for seed, luck in enumerate((0.0, 5.0, -3.0)):
         write_run(tmp_path, "sequential", seed, 120 + luck, metric="perplexity", higher_is_better=False)
         write_run(tmp_path, "rk4", seed, 100 + luck + seed / 10, metric="perplexity", higher_is_better=False)
-    rows = report.rows(report.read(tmp_path))
-    assert rows[0].verdict == "better by more than the margin" and "19.9 lower" in report.headline(rows, "text")
+    rows = findings(tmp_path).rows
+    assert rows[0].verdict == "better by more than the margin" and "19.9 lower" in headline(rows, "text")
     assert rows[0].margin == pytest.approx(0.01 * (120 + 2 / 3)) and rows[0].margin_text == "1 %"
 
 
 def test_a_diverged_seed_takes_the_verdict_away(tmp_path: Path) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.95, float("nan"), 0.96), 0.02))
     assert rows[1].verdict == "diverged: no verdict" and rows[1].diverged == (1,)
-    assert any("diverged with seed 1" in text for text in warnings(report.read(tmp_path), rows))
-    assert json.loads(report.table(rows, "json"))[1]["difference"] is None
+    assert any("diverged with seed 1" in text for text in warnings(findings(tmp_path)))
+    assert json.loads(table(rows, "json"))[1]["difference"] is None
 
 
 def test_a_headline_names_those_it_can_judge(tmp_path: Path) -> None:
     """A higher mean of two seeds out of three is not worse, and a diverged row is no comparison to adjust for."""
-    headline, rows = compared(
-        tmp_path, ("rk4", (0.70, 0.71, 0.72), 0.02), ("parallel", (0.95, float("nan"), 0.96), 0.01)
-    )
-    assert "`rk4` is worse" in headline and "Of `parallel` nothing can be said" in headline
+    told, rows = compared(tmp_path, ("rk4", (0.70, 0.71, 0.72), 0.02), ("parallel", (0.95, float("nan"), 0.96), 0.01))
+    assert "`rk4` is worse" in told and "Of `parallel` nothing can be said" in told
     assert rows[1].difference is not None and rows[1].difference.level == pytest.approx(0.95)
 
 
 def test_one_seed_is_no_comparison_to_adjust_for(tmp_path: Path) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.70, 0.71, 0.72), 0.02), ("parallel", (0.95,), 0.01))
     assert rows[1].difference is not None and rows[1].difference.level == pytest.approx(0.95)
-    told = " ".join(warnings(report.read(tmp_path), rows))
+    told = " ".join(warnings(findings(tmp_path)))
     assert "`parallel` and the baseline do not share all seeds" in told
 
 
 def test_runs_of_another_recipe_or_other_data_are_pointed_out(tmp_path: Path) -> None:
     write_run(tmp_path, "sequential", 0, 0.9)
     write_run(tmp_path, "rk4", 0, 0.9, info={"training": {"epochs": 20.0, "batch_size": 64}, "fingerprint": "other"})
-    told = " ".join(warnings(comparison := report.read(tmp_path), report.rows(comparison)))
+    told = " ".join(warnings(findings(tmp_path)))
     assert "epochs is 20.0 or 10.0" in told and "same data" in told and "batch_size is" not in told
 
 
@@ -363,10 +363,10 @@ def test_runs_of_another_recipe_or_other_data_are_pointed_out(tmp_path: Path) ->
     [("steps", "same number of optimizer steps"), ("time", "same time"), ("macs", "same number of multiply–adds")],
 )
 def test_what_was_equal_is_said_beside_what_was_measured(tmp_path: Path, match: str, words: str) -> None:
-    _, rows = compared(tmp_path, ("rk4", BASE, 0.04), match=match)
-    first = notes(report.read(tmp_path), rows)[0]
+    compared(tmp_path, ("rk4", BASE, 0.04), match=match)
+    first = notes(findings(tmp_path))[0]
     assert words in first and "500 steps" in first and "10 s to 20 s" in first
-    broken = [text for text in warnings(report.read(tmp_path), rows) if "should have been equal" in text]
+    broken = [text for text in warnings(findings(tmp_path)) if "should have been equal" in text]
     assert len(broken) == (match == "time")
 
 
@@ -374,5 +374,5 @@ def test_equal_multiply_adds_may_differ_in_steps_without_a_warning(tmp_path: Pat
     for name, steps in (("sequential", 400), ("rk4", 100)):
         write_run(tmp_path, name, 0, 0.9, macs=10**9 // steps, steps=steps, info={"training": {"steps": steps}})
     write_plan(tmp_path, ["sequential", "rk4"], match="macs")
-    comparison = report.read(tmp_path)
-    assert warnings(comparison, report.rows(comparison)) == []
+    comparison = findings(tmp_path)
+    assert warnings(comparison) == []

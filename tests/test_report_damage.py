@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from synthetic_runs import digits, write_plan, write_run
+from synthetic_runs import digits, findings, write_plan, write_run
 from test_report import compared
 from test_training import files_up_to
 
@@ -25,7 +25,7 @@ def test_a_broken_run_is_unfinished_not_fatal(tmp_path: Path, text: str) -> None
     (tmp_path / "rk4" / "seed-1" / "run.json").write_text(text)
     (tmp_path / "macaron" / "seed-1" / "result.json").write_text(text)
     (tmp_path / "parallel" / "seed-1" / "metrics.jsonl").write_text(text)
-    rows = {row.architecture: row for row in report.rows(report.read(tmp_path))}
+    rows = {row.architecture: row for row in findings(tmp_path).rows}
     assert rows["macaron"].seeds == (0, 2) and rows["macaron"].unfinished == ("seed 1: at step 500",)
     assert rows["parallel"].seeds == (0, 1, 2)
     if text != '{"step": NaN}':
@@ -49,7 +49,7 @@ def test_torn_lines_are_skipped_and_a_step_measured_twice_counts_once(tmp_path: 
         b'{"step": 1, "split": "valid", "accuracy": 0.1}\n{"step": 2, "spl'
         b'\n{"step": 1, "split": "valid", "accuracy": 0.2}\n{"step": 2, "split": "valid", "accuracy": 0.3}\n{"st\xc3'
     )
-    curve = report.read(tmp_path).runs[0].curve
+    curve = findings(tmp_path).results.runs[0].curve
     assert [(r["step"], r["accuracy"]) for r in curve] == [(1, 0.2), (2, 0.3)]
 
 
@@ -131,9 +131,9 @@ def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
     assert len(sentences) == len(spoiled)
     for name, (_, complaint) in spoiled.items():
         assert any(name in sentence and complaint in sentence for sentence in sentences)
-    found = report.read(folder)
-    assert found.split == "test"  # where all others are judged
-    assert [len(found.finished(name)) for name in ("sequential", "rk4", "macaron", "parallel")] == [3, 2, 1, 2]
+    found = findings(folder)
+    assert found.results.split == "test"  # where all others are judged
+    assert [len(found.results.finished(name)) for name in ("sequential", "rk4", "macaron", "parallel")] == [3, 2, 1, 2]
 
 
 def test_a_result_of_nobody_and_two_of_one_are_named(tmp_path: Path) -> None:

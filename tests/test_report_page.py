@@ -12,39 +12,40 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_runs import digits, write_plan, write_run
+from synthetic_runs import digits, findings, write_plan, write_run
 
 from odeum.errors import OdeumError
 from odeum.lab.study import report
 from odeum.lab.study.prose import Scale, count, duration
+from odeum.lab.study.tables import table
 
 
 def test_an_equation_is_shown_with_its_scheme(tmp_path: Path) -> None:
     info = {"equation": "dx/dt = G(x) + F(x)", "scheme": ["k1 = G(x); x ← x + dt k1"]}
     write_run(tmp_path, "sequential", 0, 0.9, info=info)
-    assert report.rows(report.read(tmp_path))[0].equation == "dx/dt = G(x) + F(x)\nk1 = G(x)\nx ← x + dt k1"
+    assert findings(tmp_path).rows[0].equation == "dx/dt = G(x) + F(x)\nk1 = G(x)\nx ← x + dt k1"
 
 
 def test_csv_and_json_hold_the_same_unscaled_numbers(tmp_path: Path) -> None:
-    rows = report.rows(report.read(digits(tmp_path)))
-    objects = json.loads(report.table(rows, "json"))
-    lines = list(csv.DictReader(io.StringIO(report.table(rows, "csv"))))
+    rows = findings(digits(tmp_path)).rows
+    objects = json.loads(table(rows, "json"))
+    lines = list(csv.DictReader(io.StringIO(table(rows, "csv"))))
     assert len(lines) == 5 and list(lines[0]) == list(objects[0])
     assert float(lines[2]["test_mean"]) == objects[2]["test_mean"] == pytest.approx(0.961)
     assert lines[0]["difference"] == "" and objects[0]["difference"] is None
 
 
 def test_markdown_and_text(tmp_path: Path) -> None:
-    rows = report.rows(report.read(digits(tmp_path)))
-    lines = report.table(rows, "md").splitlines()
+    rows = findings(digits(tmp_path)).rows
+    lines = table(rows, "md").splitlines()
     assert len(lines) == 7 and len({line.count("|") for line in lines}) == 1
     assert "+1.7 [+1.3, +2.2]" in lines[5] and "| better by more than 1 point |" in lines[5]
     for width in (80, 120, 200):
-        text = report.table(rows, "text", width)
+        text = table(rows, "text", width)
         assert max(map(len, text.splitlines())) <= width
         assert "better by more than 1 point" in text and "transevolve:full-1" in text
     with pytest.raises(OdeumError, match="unknown format 'markdown'"):
-        report.table(rows, "markdown")
+        table(rows, "markdown")
 
 
 class Tags(html.parser.HTMLParser):

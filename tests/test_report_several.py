@@ -8,7 +8,7 @@ import pytest
 from synthetic_runs import write_plan, write_run
 
 from odeum.lab.cli import main
-from odeum.lab.study.ranking import mean_ranks
+from odeum.lab.study.statistics import mean_ranks
 
 
 def test_ties_share_a_rank_and_only_shared_rows_count() -> None:

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from odeum.errors import OdeumError
-from odeum.lab.study.intervals import Difference, all_pairs, to_baseline
+from odeum.lab.study.judge import Criterion, Seeds, judge, more_seeds, undecided, verdict_of
 from odeum.lab.study.metric import METRICS, Margin, Metric, metric_named, read_margin
-from odeum.lab.study.outliers import far_runs
-from odeum.lab.study.ranking import letters
-from odeum.lab.study.seeds import Criterion, Seeds, decide, going
-from odeum.lab.study.verdicts import judge, more_seeds
+from odeum.lab.study.statistics import Difference, all_pairs, far_runs, letters, to_baseline
 
 
 def interval(low: float, high: float, n: int = 3) -> Difference:
@@ -35,8 +32,8 @@ def interval(low: float, high: float, n: int = 3) -> Difference:
     ],
 )
 def test_words(low: float, high: float, word: str) -> None:
-    assert judge(interval(low, high), 1.0, higher_is_better=True).word == word
-    assert judge(interval(-high, -low), 1.0, higher_is_better=False).word == word
+    assert verdict_of(interval(low, high), 1.0, higher_is_better=True).word == word
+    assert verdict_of(interval(-high, -low), 1.0, higher_is_better=False).word == word
 
 
 def test_no_word_is_wrong_while_the_interval_holds_the_truth() -> None:
@@ -50,7 +47,7 @@ def test_no_word_is_wrong_while_the_interval_holds_the_truth() -> None:
     }
     grid = [x / 4 for x in range(-10, 11)]
     for low, high in itertools.combinations(grid, 2):
-        word = judge(interval(low, high), 1.0, higher_is_better=True).word
+        word = verdict_of(interval(low, high), 1.0, higher_is_better=True).word
         assert all(meaning[word](truth) for truth in grid if low <= truth <= high), (low, high, word)
 
 
@@ -58,7 +55,7 @@ def test_an_open_row_says_what_it_would_take() -> None:
     wide, wider = interval(-2.0, 2.5), interval(-9.0, 9.5)
     few, many = more_seeds(wide, 1.0), more_seeds(wider, 1.0)
     assert few is not None and many is not None and 0 < few < many
-    assert judge(wide, 1.0, higher_is_better=True).more == few
+    assert verdict_of(wide, 1.0, higher_is_better=True).more == few
     assert more_seeds(interval(-900.0, 900.0), 0.1) is None
     clear = more_seeds(interval(-0.5, 6.5), 1.0)
     assert clear is not None and clear < few
@@ -141,25 +138,25 @@ def first(scores: dict[str, dict[int, float]], count: int) -> dict[str, dict[int
 def test_a_decided_row_stops_and_keeps_its_word() -> None:
     scores = simulated(12, base=0.0, far=-8.0, near=0.45)
     pairs = to_baseline(list(scores), "base")
-    early = decide(first(scores, 3), pairs, AUTO)
+    early = judge(first(scores, 3), pairs, AUTO)
     assert early["far", "base"].verdict.word == "worse by more than the margin"
     assert early["far", "base"].verdict.look == 3 and early["near", "base"].verdict.open
-    assert going(pairs, early) == {"base", "near"}
-    whole = decide(scores, pairs, AUTO)
+    assert undecided(pairs, early) == {"base", "near"}
+    whole = judge(scores, pairs, AUTO)
     assert whole["far", "base"] == early["far", "base"]
     assert whole["near", "base"].difference.n > 3
     stopped = {**scores, "far": first(scores, 3)["far"]}  # what the runner leaves
-    assert decide(stopped, pairs, AUTO) == whole
+    assert judge(stopped, pairs, AUTO) == whole
 
 
 def test_a_look_that_is_not_complete_decides_nothing() -> None:
     scores = simulated(12, base=0.0, far=-8.0, near=-8.0)
     pairs = to_baseline(list(scores), "base")
-    found = decide(first(scores, 2), pairs, AUTO)
+    found = judge(first(scores, 2), pairs, AUTO)
     assert {answer.verdict.word for answer in found.values()} == {"open"}
     assert {answer.verdict.more for answer in found.values()} == {1}
     scores["near"] = first(scores, 2)["near"]
-    found = decide(first(scores, 3), pairs, AUTO)
+    found = judge(first(scores, 3), pairs, AUTO)
     assert found["near", "base"].verdict.word == "open" and not found["far", "base"].verdict.open
 
 
@@ -169,12 +166,12 @@ def test_between_two_looks_an_open_row_needs_what_was_estimated_and_not_what_the
     scores["base"][0] = 0.001
     pairs = to_baseline(list(scores), "base")
     for count in (3, 4, 5):  # nothing is seen before the next look is complete
-        found = decide(first(scores, count), pairs, AUTO)["wild", "base"]
+        found = judge(first(scores, count), pairs, AUTO)["wild", "base"]
         assert found.verdict.word == "open" and found.verdict.more is not None and found.verdict.more > 50
-        assert found.difference == decide(first(scores, 3), pairs, AUTO)["wild", "base"].difference
+        assert found.difference == judge(first(scores, 3), pairs, AUTO)["wild", "base"].difference
         assert found.difference.level == pytest.approx(1 - 0.05 * 3 / 12)
     near = {"base": dict.fromkeys(range(3), 0.0), "near": dict(enumerate((0.3, 0.9, 0.6)))}
-    found = decide(near, [("near", "base")], AUTO)["near", "base"]
+    found = judge(near, [("near", "base")], AUTO)["near", "base"]
     assert found.verdict.word == "open" and found.verdict.more is not None and found.verdict.more >= 3
 
 
@@ -182,13 +179,13 @@ def test_a_diverged_row_stops() -> None:
     scores = simulated(3, base=0.0, lost=1.0, near=0.4)
     scores["lost"][1] = math.nan
     pairs = to_baseline(list(scores), "base")
-    found = decide(scores, pairs, AUTO)
-    assert found["lost", "base"].verdict.word == "diverged: no verdict" and "lost" not in going(pairs, found)
+    found = judge(scores, pairs, AUTO)
+    assert found["lost", "base"].verdict.word == "diverged: no verdict" and "lost" not in undecided(pairs, found)
 
 
 def test_a_relative_margin_follows_the_baseline() -> None:
     scores = {"base": {0: 100.0, 1: 101.0, 2: 99.0}, "a": {0: 100.1, 1: 100.9, 2: 99.0}}
-    found = decide(scores, [("a", "base")], Criterion(False, Margin(0.01, relative=True)))
+    found = judge(scores, [("a", "base")], Criterion(False, Margin(0.01, relative=True)))
     assert found["a", "base"].margin == pytest.approx(1.0) and found["a", "base"].verdict.word == "practically equal"
 
 

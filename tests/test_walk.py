@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import odeum.lab.study
-import odeum.lab.study.comparison
+import odeum.lab.study.execute
 import odeum.lab.train.distributed.parallel
 import odeum.lab.train.loop  # noqa: F401  all that a comparison calls is there to be counted
 from odeum.lab.cli import main

@@ -29,7 +29,7 @@ WORDS = ("survived", "lost", "silent")
 
 def warm() -> None:
     """Import what children need; nothing is trained here, since a fork does not take autograd's threads along."""
-    for name in ("torch._dynamo", "matplotlib.pyplot", "rich.table", "PIL.Image", "odeum.lab.study.comparison"):
+    for name in ("torch._dynamo", "matplotlib.pyplot", "rich.table", "PIL.Image", "odeum.lab.study.execute"):
         import_module(name)
     for name in (
         "odeum.lab.train",

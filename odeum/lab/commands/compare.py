@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from odeum.errors import choose, notice
+from odeum.errors import OdeumError, choose, notice
 from odeum.lab.commands.options import Parser, known_architectures, model_names
 from odeum.lab.commands.request import (
     DRY_RUN,
@@ -19,8 +19,9 @@ from odeum.lab.commands.request import (
     refuse_processes,
     tell_before,
 )
-from odeum.lab.study.plan import check_plan
-from odeum.lab.study.seeds import NO_BASELINE, Seeds
+from odeum.lab.study.design import NO_BASELINE, Factor, Study, StudyRow, check_study
+from odeum.lab.study.grid import FORMATS
+from odeum.lab.study.judge import Seeds
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
 from odeum.registry.names import ARCHITECTURES, Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
@@ -92,7 +93,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
     request = read_request(parser, argv)
     given = request.given
-    form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    form = choose(given.get("format", "text"), FORMATS, "format")
     if given.get("budget"):
         given["train"] = {**given.get("train", {}), "budget": given["budget"]}
     names = split_spellings(known_architectures(given.get("architectures", DEFAULT)))
@@ -105,14 +106,14 @@ def run(argv: list[str]) -> int:
     match = given.get("match") or ("time" if given.get("train", {}).get("budget") else "steps")
 
     from odeum.lab.commands.board import Board
-    from odeum.lab.study.comparison import Comparison, compare, foresee
+    from odeum.lab.study.execute import Execution, compare, foresee
     from odeum.lab.study.metric import metric_named
-    from odeum.lab.study.report import cut_note, data_notes, hidden_note, read, rows, table, write
     from odeum.lab.train.interrupt import Interrupted
+    from odeum.lab.train.job import Job
     from odeum.registry.plugins import named_plugins
     from odeum.storage import out_directory
 
-    check_plan(match, names, given.get("train", {}).get("budget"))
+    check_study(match, names, given.get("train", {}).get("budget"))
     task, model, training = open_request(request)
     if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
@@ -120,24 +121,36 @@ def run(argv: list[str]) -> int:
         print_config(request, task, model, training, chosen)
         return 0
     directory = out_directory(given.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
-    job = Comparison(
-        task,
-        model,
-        training,
-        list(architectures.values()),
-        seeds,
-        match,
+    metric = metric_named(task.metric, task.higher_is_better)
+    labels = list(dict.fromkeys(map(spell, architectures.values())))
+    reference = labels[0] if first is None else spell(first)
+    if reference not in labels:
+        raise OdeumError(f"the baseline '{reference}' must be one of the architectures: {', '.join(labels)}")
+    study = Study(
+        data=task.name,
+        rows=tuple(StudyRow(label, label) for label in labels),
+        metric=metric,
+        margin=metric.margin,
+        seeds=seeds,
+        baseline=None if baseline == NO_BASELINE else reference,
+        match=match,
+        budget=training.budget,
+        command=command_line(),
+        vary=given.get("vary", "seed"),
+    )
+    base = Job.on(
+        task, model, next(iter(architectures.values())), training, command=command_line(), plugins=named_plugins()
+    )
+    job = Execution(
+        study,
+        base,
+        [Factor.architecture(list(architectures.values()))],
         directory,
-        first,
-        command_line(),
-        given.get("overwrite", False),
-        baseline == NO_BASELINE,
-        given.get("judge"),
-        given.get("margin"),
-        str(given.get("jobs", "auto")),
-        given.get("on"),
-        given.get("vary", "seed"),
-        named_plugins(),
+        judge=given.get("judge"),
+        margin=given.get("margin"),
+        jobs=str(given.get("jobs", "auto")),
+        on=given.get("on"),
+        overwrite=given.get("overwrite", False),
     )
     if given.get("dry_run"):
         refuse_processes()
@@ -145,7 +158,7 @@ def run(argv: list[str]) -> int:
         return 0
     quiet = bool(given.get("quiet")) or not is_main()
     try:
-        with Board(task.metric, metric_named(task.metric, task.higher_is_better).share, quiet=quiet) as board:
+        with Board(metric.name, metric.share, quiet=quiet) as board:
             failures = compare(
                 job,
                 board,
@@ -155,15 +168,20 @@ def run(argv: list[str]) -> int:
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)
-    if not is_main():
-        return 0
+    return _report(directory, form, failures) if is_main() else 0
+
+
+def _report(directory: Path, form: str, failures: Sequence[str]) -> int:
+    from odeum.lab.study.report import write
+    from odeum.lab.study.sentences import cut_note, data_notes, hidden_note
+    from odeum.lab.study.tables import table
+
     report = write(directory)
-    found = read(directory)
-    made = rows(found)
-    print(table(made, form))
-    told = [*report.remarks, *data_notes(found), *cut_note(made), *hidden_note(found)]
-    remarks = [f"note: {note.replace('`', '')}\n" for note in told]
-    print(f"{report.headline}\n{''.join(remarks)}report: {report.page}", file=sys.stderr)
+    findings = report.findings
+    print(table(findings.rows, form))
+    remarks = [*report.remarks, *data_notes(findings), *cut_note(findings.rows), *hidden_note(findings)]
+    notes = "".join(f"note: {remark.replace('`', '')}\n" for remark in remarks)
+    print(f"{report.headline}\n{notes}report: {report.page}", file=sys.stderr)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0
@@ -182,7 +200,9 @@ def _tell_twins(architectures: Mapping[str, Architecture], names: Sequence[str])
 
 def _show(directory: Path) -> None:
     """The table so far, while the other seeds are still to come."""
-    from odeum.lab.study.report import read, rows, table
+    from odeum.lab.study.findings import judged
+    from odeum.lab.study.runs import read
+    from odeum.lab.study.tables import table
 
     if is_main():
-        print(f"\n{table(rows(read(directory)))}", file=sys.stderr)
+        print(f"\n{table(judged(read(directory)).rows)}", file=sys.stderr)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
+from odeum.lab.study.grid import FORMATS, Column, Grid, to_csv
 from odeum.lab.train.rundir import RunDir
 from odeum.registry.names import METHODS
 
 if TYPE_CHECKING:
     from odeum.lab.tasks.evidence import Evidence
     from odeum.lab.tasks.run import Run
-
-EVALUATION_FORMATS = ("text", "md", "csv", "json")
 
 
 class Measured(NamedTuple):
@@ -46,7 +42,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
     given = parser.read(argv)
-    form = choose(given.get("format", "text"), EVALUATION_FORMATS, "format")
+    form = choose(given.get("format", "text"), FORMATS, "format")
     split = given.get("split", "test")
     changes = {name: given.get(name) for name in ("solver", "steps", "repeats", "exit")}
 
@@ -56,23 +52,23 @@ def run(argv: list[str]) -> int:
     runs = [load(directory) for directory in directories]
     _refuse_other_data(runs)
     changed = any(value is not None for value in changes.values())
-    found: list[Measured] = []
+    measured: list[Measured] = []
     for directory, own in zip(directories, runs, strict=True):
         # One changed model alone, for a program: that is all it asked for.
         if not (changed and form == "json" and len(runs) == 1):
-            found.append(_measured(directory, own, split))
+            measured.append(_measure(directory, own, split))
         if changed:
             own.solve_by(**changes)
-            found.append(_measured(directory, own, split))
-    print(_shown(found, split, form))
-    if form in ("text", "md") and (sentences := _differences(found)):
+            measured.append(_measure(directory, own, split))
+    print(_shown(measured, split, form))
+    if form in ("text", "md") and (sentences := _differences(measured)):
         print(*([""] if form == "md" else []), *sentences, sep="\n")
     for note in dict.fromkeys(note for own in runs for note in own.task.notes):
         print(f"note: {note}", file=sys.stderr)
     return 0
 
 
-def _measured(directory: str, own: Run, split: str) -> Measured:
+def _measure(directory: str, own: Run, split: str) -> Measured:
     """With the mean number of repeats, where a sample may end them: what that saves."""
     from odeum.looping import mean_repeats
 
@@ -116,44 +112,30 @@ def _solver_text(solver: Any) -> str:
     return name if steps is None else f"{name}, {steps} step{'' if steps == 1 else 's'} a layer"
 
 
-def _shown(found: list[Measured], split: str, form: str) -> str:
+def _shown(measured: list[Measured], split: str, form: str) -> str:
     if form == "json":
-        if len(found) == 1:
-            return json.dumps(found[0].values, indent=1)
-        return json.dumps([{"run": m.run, "split": split, "solver": m.solver, **m.values} for m in found], indent=1)
-    names = list(dict.fromkeys(name for m in found for name in m.values))
+        if len(measured) == 1:
+            return json.dumps(measured[0].values, indent=1)
+        return json.dumps([{"run": m.run, "split": split, "solver": m.solver, **m.values} for m in measured], indent=1)
+    names = list(dict.fromkeys(name for m in measured for name in m.values))
     if form == "csv":
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["run", "split", "solver", *names])
-        for m in found:
-            writer.writerow([m.run, split, m.solver, *(f"{m.values[n]:.6g}" if n in m.values else "" for n in names)])
-        return out.getvalue().rstrip("\n")
-    lines = [["run", *(_short(m.run) for m in found)], ["split", *(split for _ in found)]]
-    lines += [["solver", *(m.solver for m in found)]]
-    lines += [[name, *(f"{m.values[name]:.6g}" if name in m.values else "–" for m in found)] for name in names]
+        return to_csv(
+            [
+                {"run": m.run, "split": split, "solver": m.solver}
+                | {name: f"{m.values[name]:.6g}" if name in m.values else "" for name in names}
+                for m in measured
+            ]
+        ).rstrip("\n")
+    columns = [Column("run", ["split", "solver", *names], words=True)]
+    for m in measured:
+        values = [f"{m.values[name]:.6g}" if name in m.values else "–" for name in names]
+        columns.append(Column(_short(m.run), [split, m.solver, *values], words=True))
     if form == "md":
-        rule = ["---"] * len(lines[0])
-        return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
-    if len(found) > 1:
-        lines.insert(0, ["column", *(str(number) for number in range(1, len(found) + 1))])
-    return _within(lines, shutil.get_terminal_size((120, 24)).columns)
-
-
-def _within(lines: list[list[str]], width: int) -> str:
-    """Columns side by side as far as they fit, the others below, each time with the names at the left."""
-    widths = [max(len(line[i]) for line in lines) + 2 for i in range(len(lines[0]))]
-    groups, room = [[0]], width - widths[0]
-    for i in range(1, len(widths)):
-        if widths[i] - 2 > room and len(groups[-1]) > 1:
-            groups.append([0])
-            room = width - widths[0]
-        groups[-1].append(i)
-        room -= widths[i]
-    blocks = [
-        "\n".join("".join(f"{line[i]:{widths[i]}}" for i in group).rstrip() for line in lines) for group in groups
-    ]
-    return "\n\n".join(blocks)
+        return Grid(columns).markdown().rstrip("\n")
+    if len(measured) > 1:
+        heads = ["column", *map(str, range(1, len(measured) + 1))]
+        columns = [Column(head, [c.head, *c.cells], words=True) for head, c in zip(heads, columns, strict=True)]
+    return Grid(columns).blocks()
 
 
 def _short(directory: str) -> str:
@@ -161,25 +143,23 @@ def _short(directory: str) -> str:
     return "/".join(Path(directory).parts[-2:])
 
 
-def _differences(found: list[Measured]) -> list[str]:
-    """Mean losses paired by example: a changed solver against its own model, other models against the first; of these
-    trained models, not of architectures."""
-    from odeum.lab.study.statistics import summarise, t_quantile
+def _differences(measured: list[Measured]) -> list[str]:
+    """Mean differences of losses paired by example: a changed solver against its own model, other models against the
+    first; they are about these trained models, not about architectures."""
+    from odeum.lab.study.statistics import paired_mean
 
     out = []
-    for index, other in enumerate(found[1:], 2):
-        against = index - 1 if found[index - 2].run == other.run else 1
-        first = found[against - 1]
+    for index, other in enumerate(measured[1:], 2):
+        against = index - 1 if measured[index - 2].run == other.run else 1
+        first = measured[against - 1]
         if first.evidence is None or other.evidence is None:
             continue
-        summary = summarise((other.evidence.losses.double() - first.evidence.losses.double()).tolist())
-        if summary is None or summary.spread is None:
+        change = paired_mean((other.evidence.losses.double() - first.evidence.losses.double()).tolist())
+        if change is None:
             continue
-        half = t_quantile(0.975, summary.n - 1) * summary.spread / summary.n**0.5
-        low, high = summary.mean - half, summary.mean + half
         out.append(
-            f"loss of column {index} minus column {against}, the mean over examples, paired: {summary.mean:+.4g} "
-            f"[{low:+.4g}, {high:+.4g}] (95 %{' each' if len(found) > 2 else ''}, {summary.n} examples)"
+            f"loss of column {index} minus column {against}, the mean over examples, paired: {change.mean:+.4g} "
+            f"[{change.low:+.4g}, {change.high:+.4g}] (95 %{' each' if len(measured) > 2 else ''}, {change.n} examples)"
         )
     if out:
         out.append("(these trained models on examples like these; other seeds of their architectures may differ)")

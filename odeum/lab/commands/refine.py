@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from odeum.errors import OdeumError
 from odeum.lab.commands.options import Parser
 from odeum.lab.commands.request import command_line
+from odeum.lab.study.grid import Grid
 from odeum.storage import make_directory, new_directory, write_bytes
 
 if TYPE_CHECKING:
@@ -103,14 +104,14 @@ def _opened(own: Run, data: list[str]) -> Task:
 def _table(found: list[Refined], task: Task, sweep: Sweep, best: Refined) -> str:
     names = list(found[0].scores)
     paired = any(row.change is not None for row in found)
-    head = ["", "method", "steps", "interval", "evaluations", *names, *(["change of loss", ""] if paired else [])]
-    lines = [head]
+    heads = ["", "method", "steps", "interval", "evaluations", *names, *(["change of loss", ""] if paired else [])]
+    lines = []
     for number, row in enumerate(found, 1):
-        v = row.variant
-        change = "" if row.change is None else f"{row.change[0]:+.3g} [{row.change[1]:+.3g}, {row.change[2]:+.3g}]"
+        v, change = row.variant, row.change
         cells = [str(number), v.method, str(v.steps), f"[0, {v.end:g}]", str(row.evaluations)]
-        lines.append([*cells, *(f"{row.scores[n]:.4g}" for n in names), *([change, row.verdict] if paired else [])])
-    out = [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *lines[1:]]]
+        text = "" if change is None else f"{change.mean:+.3g} [{change.low:+.3g}, {change.high:+.3g}]"
+        lines.append([*cells, *(f"{row.scores[n]:.4g}" for n in names), *([text, row.verdict] if paired else [])])
+    out = [Grid.of(heads, lines, (1, len(heads) - 1)).markdown().rstrip("\n")]
     out += ["", f"cheapest that is not shown to lose anything: {best.variant.label} ({best.evaluations} evaluations)"]
     out += [f"refused: {name}: {reason}" for name, reason in sweep.refused.items()]
     if getattr(sweep.model.architecture, "norm", "") in ("post", "post-sum"):
@@ -122,7 +123,13 @@ def _write(directory: Path, found: list[Refined], best: Refined, text: str, run:
     from odeum.lab.train.provenance import versions
 
     rows = [
-        {"variant": r.variant.label, "evaluations": r.evaluations, **r.scores, "change": r.change, "verdict": r.verdict}
+        {
+            "variant": r.variant.label,
+            "evaluations": r.evaluations,
+            **r.scores,
+            "change": None if r.change is None else [r.change.mean, r.change.low, r.change.high],
+            "verdict": r.verdict,
+        }
         for r in found
     ]
     about = {"command": command_line(), "run": run, "cheapest": best.variant.label, "versions": versions()}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
+from odeum.lab.study.grid import FORMATS
 from odeum.storage import make_directory
 
 
@@ -20,27 +21,29 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--all", action="store_true", help="also rows of other comparisons in the same directory")
     given = parser.read(argv)
-    form = choose(given.get("format", "text"), ("text", "md", "csv", "json"), "format")
+    form = choose(given.get("format", "text"), FORMATS, "format")
     directories = list(dict.fromkeys(given["directory"]))
     if given.get("out") and len(directories) == 1:
         raise OdeumError("--out is the page of several comparisons; that of one lies beside its runs")
     if len(directories) > 1 and form in ("csv", "json"):
         raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
 
-    from odeum.lab.study.report import cut_note, hidden_note, overall_ranks, read, rows, table, write, write_overview
+    from odeum.lab.study.page import overall_ranks
+    from odeum.lab.study.report import write, write_overview
+    from odeum.lab.study.sentences import cut_note, hidden_note
+    from odeum.lab.study.tables import table
 
     compared = []
     for directory in directories:
         report = write(directory, bool(given.get("all")))
-        found = read(directory, bool(given.get("all")))
-        made = rows(found)
+        findings = report.findings
         if len(directories) > 1:
-            print(f"{'## ' if form == 'md' else ''}{found.data} ({directory})\n")
-        print(table(made, form))
-        told = [*report.remarks, *cut_note(made), *hidden_note(found)]
-        remarks = "".join(f"note: {remark.replace('`', '')}\n" for remark in told)
+            print(f"{'## ' if form == 'md' else ''}{findings.study.data} ({directory})\n")
+        print(table(findings.rows, form))
+        notes = [*report.remarks, *cut_note(findings.rows), *hidden_note(findings)]
+        remarks = "".join(f"note: {note.replace('`', '')}\n" for note in notes)
         print(f"{report.headline}\n{remarks}report: {report.page}", file=sys.stderr)
-        compared.append((found, made))
+        compared.append(findings)
     if len(directories) > 1:
         print(_overall(overall_ranks(compared), len(compared)))
         parents = [Path(directory).resolve().parent for directory in directories]

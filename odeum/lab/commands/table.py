@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
-from odeum.lab.papers import TABLES, table_named
+from odeum.lab.papers import TABLES, list_tables, table_named
 from odeum.lab.papers.base import SCALES, PaperTable, TableRow
-from odeum.lab.papers.judging import read_results
-from odeum.lab.papers.printing import list_tables, print_table
-from odeum.lab.papers.store import Store, results_home
-from odeum.lab.study.formats import FORMATS
-from odeum.lab.study.seeds import Seeds
+from odeum.lab.study.grid import FORMATS
+from odeum.lab.study.judge import Seeds
+from odeum.lab.study.runs import Store, results_home
 from odeum.storage import out_directory
+
+if TYPE_CHECKING:
+    from odeum.lab.study.execute import TableExecution
 
 TableRows = list[tuple[PaperTable, tuple[TableRow, ...]]]
 
@@ -46,15 +46,19 @@ def run(argv: list[str]) -> int:
     if given.get("fresh"):
         return _again(chosen, scale, seeds or Seeds(1), store, given)
     if given.get("pace"):
-        _measure(chosen, scale, store, given)
+        for each in _executions(chosen, scale, Seeds(1), store, given):
+            for path in each.measure_paces():
+                print(f"measured: {path}", file=sys.stderr)
     code = 0 if seeds is None else _train(chosen, scale, seeds, store, given)
-    for table, rows in chosen:
-        result = read_results(table, scale, store)
-        print(print_table(result, form, {row.name for row in rows}), end="")
-        if given.get("report"):
-            from odeum.lab.papers.table_page import write_table
+    from odeum.lab.study.tables import paper_table
 
-            print(f"report: {write_table(result, Path(given['report']))}", file=sys.stderr)
+    for table, rows in chosen:
+        findings = table.findings(scale, store)
+        print(paper_table(findings, form, {row.name for row in rows}), end="")
+        if given.get("report"):
+            from odeum.lab.study.report import write_table
+
+            print(f"report: {write_table(findings, Path(given['report']))}", file=sys.stderr)
     return code
 
 
@@ -97,18 +101,21 @@ def _parser() -> Parser:
 
 
 def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> int:
-    from odeum.lab.papers.costs import cost_grid
+    from odeum.lab.study.forecast import cost_grid, speed_here
 
     if not 0 < teraflops < float("inf"):
         raise OdeumError(f"--tflops should be a positive number, not {teraflops:g}")
     for table, rows in chosen:
-        print(f"{table.name}, {scale} scale: one run a row\n\n{cost_grid(table, rows, scale, store, teraflops).text()}")
+        epochs = {row.name: table.scales[scale][row.setting].steps_an_epoch for row in rows}
+        speed = speed_here(table.specs("laptop"), store)
+        grid = cost_grid(table.specs(scale, rows), epochs, store, speed, teraflops)
+        print(f"{table.name}, {scale} scale: one run a row\n\n{grid.text()}")
     return 0
 
 
 def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]) -> int:
-    """Train rows anew, in a folder of their own, and say how they lie beside what is kept."""
-    from odeum.lab.papers.fresh import beside_kept
+    """Train rows again, in a folder of their own, and compare them with the kept results."""
+    from odeum.lab.study.execute import beside_kept
 
     if seeds.auto:
         raise OdeumError("--fresh trains a number of seeds, such as --seeds 1, not auto")
@@ -117,46 +124,54 @@ def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     fresh = Store(directory / "results")
     code = _train(chosen, scale, seeds, fresh, {**given, "out": str(directory)})
     for table, rows in chosen:
-        for found in beside_kept(table, scale, rows, fresh, store):
-            print(f"{table.name}: {found.sentence}")
-            code = code or (0 if found.holds else 1)
+        for repeated in beside_kept(table.study(scale), table.specs(scale, rows), fresh, store):
+            print(f"{table.name}: {repeated.sentence}")
+            code = code or (0 if repeated.holds else 1)
     return code
+
+
+def _executions(
+    chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]
+) -> list[TableExecution]:
+    from odeum.lab.commands.request import command_line
+    from odeum.lab.study.execute import TableExecution
+    from odeum.registry.plugins import named_plugins
+
+    directory = out_directory(given.get("out"), Path("runs") / "table")
+    tasks: dict[str, Any] = {}  # tables share data
+    return [
+        TableExecution(
+            table.study(scale),
+            table.specs(scale),
+            store,
+            directory,
+            seeds,
+            [row.name for row in rows],
+            command_line(),
+            named_plugins(),
+            tasks,
+        )
+        for table, rows in chosen
+    ]
 
 
 def _train(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]) -> int:
     from odeum.lab.commands.board import Board
-    from odeum.lab.commands.request import command_line
     from odeum.lab.launch.launcher import launcher
-    from odeum.lab.papers.running import RUN_THREADS, Jobs, TableRuns, train_missing
+    from odeum.lab.study.execute import TABLE_THREADS
     from odeum.lab.train.distributed.ranks import complain, leave
     from odeum.lab.train.interrupt import Interrupted
-    from odeum.registry.plugins import named_plugins
 
-    directory = out_directory(given.get("out"), Path("runs") / "table")
-    jobs, failures = Jobs(directory, command_line(), named_plugins()), []
+    executions, failures = _executions(chosen, scale, seeds, store, given), []
     try:
-        with launcher(given.get("on"), str(given.get("jobs", "auto")), RUN_THREADS, directory) as launch:
-            for table, rows in chosen:
-                with Board(table.metric, table.judged.share, quiet=bool(given.get("quiet"))) as board:
-                    runs = TableRuns(table, scale, rows, seeds, store, jobs)
-                    failures += train_missing(runs, launch, board)
+        jobs = str(given.get("jobs", "auto"))
+        with launcher(given.get("on"), jobs, TABLE_THREADS, executions[0].directory) as launch:
+            for each in executions:
+                with Board(each.study.metric.name, each.study.metric.share, quiet=bool(given.get("quiet"))) as board:
+                    failures += each.train(launch, board)
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)
-    return _tell(failures)
-
-
-def _measure(chosen: TableRows, scale: str, store: Store, given: dict[str, Any]) -> None:
-    from odeum.lab.commands.request import command_line
-    from odeum.lab.papers.running import Jobs, measure_paces
-
-    jobs = Jobs(out_directory(given.get("out"), Path("runs") / "table"), command_line())
-    for table, _ in chosen:
-        for path in measure_paces(table, scale, store, jobs):
-            print(f"measured: {path}", file=sys.stderr)
-
-
-def _tell(failures: Sequence[str]) -> int:
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -6,13 +6,16 @@ result is found again: two tables that ask for the same run share it, and a reci
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from odeum.errors import OdeumError, choose
+from odeum.lab.study.design import Study, StudyRow
+from odeum.lab.study.findings import Findings, judged
+from odeum.lab.study.judge import Claim, CostClaim, Seeds
 from odeum.lab.study.metric import Margin, Metric, metric_named
-from odeum.lab.study.seeds import Seeds
+from odeum.lab.study.runs import Store
 from odeum.lab.tasks import DATA_SETS
 from odeum.lab.train.settings import Training
 from odeum.lab.train.spec import RunSpec
@@ -22,8 +25,6 @@ from odeum.registry.spelling import parse
 SCALES = ("laptop", "paper")
 THREE_LOOKS = Seeds(12, auto=True)
 """after 3, 6 and 12 seeds"""
-REST_SEEDS = 3
-"""of a row that carries no claim"""
 
 
 @dataclass(frozen=True)
@@ -65,35 +66,6 @@ class TableRow:
     control: bool = False
     """a row that the paper lacks"""
     about: str = ""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What is said of two rows; its verdict is read off the paired difference."""
-
-    text: str
-    first: str
-    second: str
-    kind: Literal["better", "comparable"] = "better"
-    """the first is better; or it is not worse by more than the margin"""
-    ours: bool = False
-    """a question that the paper does not ask"""
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        return self.first, self.second
-
-
-@dataclass(frozen=True)
-class CostClaim:
-    """What is said of what two rows cost: the first at most this share of the second."""
-
-    text: str
-    first: str
-    second: str
-    quantity: Literal["parameters", "step"]
-    """parameters; or the time of a training step, taken in turns"""
-    at_most: float
 
 
 @dataclass(frozen=True)
@@ -166,11 +138,6 @@ class PaperTable:
         near = [row for row in self.rows if row.name.startswith(f"{name}-") or row.name.endswith(f"-{name}")]
         return near or [row for row in self.rows if row.architecture == name] or [self.row(name)]
 
-    def published(self, claim: Claim) -> float | None:
-        """The difference that the paper prints."""
-        first, second = (self.row(name).paper.get(self.metric) for name in claim.pair)
-        return None if first is None or second is None else first - second
-
     def spec(self, row: TableRow, scale: str) -> RunSpec:
         """What decides the runs of a row at this scale; seed and folder are filled in when it is trained."""
         setting = self.scales[choose(scale, self.scales, f"scale of {self.name}")][row.setting]
@@ -189,3 +156,34 @@ class PaperTable:
             architecture=parse(row.architecture),
             training=replace(training, **row.training),
         )
+
+    def specs(self, scale: str, rows: Sequence[TableRow] | None = None) -> dict[str, RunSpec]:
+        """The spec of each row, by name."""
+        return {row.name: self.spec(row, scale) for row in (self.rows if rows is None else rows)}
+
+    def study(self, scale: str) -> Study:
+        """The table at this scale as a study."""
+        specs = self.specs(scale)
+        ours = dict.fromkeys(note for setting in self.scales[scale].values() for note in setting.ours)
+        return Study(
+            data=self.title,
+            rows=tuple(
+                StudyRow(row.name, specs[row.name].name, row.paper, row.control, specs[row.name].key)
+                for row in self.rows
+            ),
+            metric=self.judged,
+            margin=self.margin,
+            seeds=self.seeds,
+            claims=self.claims,
+            costs=self.costs,
+            split=self.split,
+            beside=self.beside,
+            title=self.title,
+            name=self.name,
+            scale=scale,
+            notes=(*self.notes, *(f"Ours: {note}." for note in ours)),
+        )
+
+    def findings(self, scale: str, store: Store) -> Findings:
+        """The table as the kept runs have it."""
+        return judged(store.results(self.study(scale), self.specs(scale)))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from odeum.errors import OdeumError
 from odeum.lab.papers import TABLES
-from odeum.lab.papers.judging import ClaimResult, TableResult, read_results
-from odeum.lab.papers.picture import claims_picture
-from odeum.lab.papers.printing import claim_grid, cost_claim_grid, print_table
-from odeum.lab.papers.store import Store, results_home
-from odeum.lab.study.metric import metric_named
+from odeum.lab.study.drawings import claims_picture
+from odeum.lab.study.findings import Findings
+from odeum.lab.study.judge import ClaimResult
+from odeum.lab.study.runs import Store, results_home
+from odeum.lab.study.tables import claim_grid, cost_claim_grid, paper_table
 from odeum.storage import write_bytes
 
 BEGIN = "<!-- written by script/results from results/tables: change the recipes or the runs, not this -->"
@@ -20,54 +20,52 @@ END = "<!-- the end of what script/results writes -->"
 PICTURE = "claims.svg"
 
 
-def all_results(store: Store) -> list[TableResult]:
+def all_results(store: Store) -> list[Findings]:
     """Every table at the scale of a laptop."""
-    return [read_results(table, "laptop", store) for table in TABLES.values()]
+    return [table.findings("laptop", store) for table in TABLES.values()]
 
 
-def results_text(results: Sequence[TableResult]) -> str:
+def results_text(tables: Sequence[Findings]) -> str:
     """The claims of all tables first, then each table."""
-    claimed = [result for result in results if result.claims]
-    told = [found.opinion for result in claimed for found in result.claims]
-    counts = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(sorted(told)))
-    runs = len({(found.recipe.key, seed) for result in results for found in result.rows for seed in found.runs})
+    claimed = [table for table in tables if table.claims]
+    opinions = [claim.opinion for table in claimed for claim in table.claims]
+    counts = ", ".join(f"{opinions.count(word)} {word}" for word in dict.fromkeys(sorted(opinions)))
+    runs = len({(table.study.row(run.row).key, run.seed) for table in tables for run in table.results.runs})
     parts = [
-        f"{len(told)} claims: {counts}; {runs} runs. A verdict speaks of this scale alone.\n",
+        f"{len(opinions)} claims: {counts}; {runs} runs. A verdict speaks of this scale alone.\n",
         f"![every claim with its interval]({PICTURE})\n",
     ]
-    for result in claimed:
-        grid = claim_grid(result, result.claims)
-        parts.append(f"`{result.table.name}`:\n\n{grid.markdown()}")
-        if result.costs:
-            parts.append(cost_claim_grid(result).markdown())
-    for result in results:
-        ran = {found.row.name for found in result.rows if found.runs}
-        if ran:
-            parts.append(f"### `odeum table {result.table.name}`\n\n{print_table(result, 'md', ran, claims=False)}")
+    for table in claimed:
+        parts.append(f"`{table.study.name}`:\n\n{claim_grid(table, table.claims).markdown()}")
+        if table.costs:
+            parts.append(cost_claim_grid(table).markdown())
+    for table in tables:
+        if ran := {run.row for run in table.results.runs}:
+            parts.append(f"### `odeum table {table.study.name}`\n\n{paper_table(table, 'md', ran, claims=False)}")
     return "\n".join(parts)
 
 
-def short_text(results: Sequence[TableResult], told: int = 3) -> str:
+def short_text(tables: Sequence[Findings], shown: int = 3) -> str:
     """For the README: how many claims hold here, and those that are decided most clearly."""
-    found = [(result, claim) for result in results for claim in result.claims]
-    opinions = [claim.opinion for _, claim in found]
+    claims = [(table, claim) for table in tables for claim in table.claims]
+    opinions = [claim.opinion for _, claim in claims]
     phrases = (("agrees", "agree"), ("disagrees", "disagree"), ("not resolved", "not resolved"), ("not run", "not run"))
     counts = ", ".join(f"{opinions.count(o)} {text}" for o, text in phrases if o in opinions)
     lines = [
         f"![every claim with its interval](docs/{PICTURE})",
         f"The two papers' claims, tried on a laptop's scale ([docs/results.md](docs/results.md)): {counts}. Clearest:",
     ]
-    decided = [(result, claim) for result, claim in found if claim.opinion in ("agrees", "disagrees")]
-    for result, claim in sorted(decided, key=lambda pair: _clarity(pair[1]), reverse=True)[:told]:
-        text, verdict, ours, paper, _ = claim_grid(result, [claim]).lines[0]
-        unit = "points" if metric_named(result.table.metric).share else result.table.metric
-        lines.append(f"- {text} (`{result.table.name}`): **{verdict}**, {ours} {unit}; paper {paper}")
+    decided = [(table, claim) for table, claim in claims if claim.settled]
+    for table, claim in sorted(decided, key=lambda pair: _clarity(pair[1]), reverse=True)[:shown]:
+        text, verdict, ours, paper, _ = claim_grid(table, [claim]).lines[0]
+        unit = "points" if table.study.metric.share else table.study.metric.name
+        lines.append(f"- {text} (`{table.study.name}`): **{verdict}**, {ours} {unit}; paper {paper}")
     return "\n".join(lines) + "\n"
 
 
-def _clarity(found: ClaimResult) -> float:
-    """Half-widths of its interval between a difference and zero."""
-    difference = found.difference
+def _clarity(claim: ClaimResult) -> float:
+    """Widths of its interval between a difference and zero."""
+    difference = claim.difference
     if difference is None or difference.low is None or difference.high is None:
         return 0.0
     return abs(difference.mean) / max(difference.high - difference.low, 1e-12)
@@ -84,10 +82,10 @@ def with_results(page: str, text: str) -> str:
 
 def write_document(page: Path, readme: Path, store: Store) -> None:
     """Write the page, the picture beside it and the README's few lines."""
-    results = all_results(store)
-    write_bytes(readme, with_results(readme.read_text(encoding="utf-8"), short_text(results)).encode())
-    write_bytes(page, with_results(page.read_text(encoding="utf-8"), results_text(results)).encode())
-    write_bytes(page.with_name(PICTURE), claims_picture(results).encode())
+    tables = all_results(store)
+    write_bytes(readme, with_results(readme.read_text(encoding="utf-8"), short_text(tables)).encode())
+    write_bytes(page, with_results(page.read_text(encoding="utf-8"), results_text(tables)).encode())
+    write_bytes(page.with_name(PICTURE), claims_picture(tables).encode())
 
 
 if __name__ == "__main__":

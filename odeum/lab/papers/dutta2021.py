@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from odeum.lab.papers.base import Claim, CostClaim, PaperTable, Setting, TableRow
+from odeum.lab.papers.base import PaperTable, Setting, TableRow
 from odeum.lab.papers.zhong2022_scales import PAIR_SCALES
+from odeum.lab.study.judge import Claim, CostClaim
 from odeum.lab.study.metric import POINT, Margin
 from odeum.lab.train.settings import Training
 from odeum.models.settings import Classification, Translation

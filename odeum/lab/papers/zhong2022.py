@@ -5,8 +5,9 @@ Figures are those of the paper's tables. What the paper leaves open is named in 
 
 from __future__ import annotations
 
-from odeum.lab.papers.base import Claim, PaperTable, TableRow
+from odeum.lab.papers.base import PaperTable, TableRow
 from odeum.lab.papers.zhong2022_scales import IMAGE_SCALES, PAIR_SCALES, TEXT_SCALES
+from odeum.lab.study.judge import Claim
 from odeum.lab.study.metric import POINT, Margin
 
 PERCENT = Margin(0.01, relative=True)

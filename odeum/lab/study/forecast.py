@@ -1,16 +1,24 @@
-"""What a comparison will cost, told before it begins, from the measured pace of each architecture."""
+"""Estimated cost before training: a comparison from measured steps, a paper's table from counted MACs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from odeum.lab.launch.local import cores
+from odeum.lab.study.grid import Grid
 from odeum.lab.study.pace import Pace
+from odeum.lab.study.prose import count, duration
+from odeum.lab.study.runs import Store
 from odeum.lab.train.job import Job, facts_of, macs_per_step
 from odeum.lab.train.progress import clock_time
 from odeum.lab.train.settings import seconds_of
+from odeum.lab.train.spec import RunSpec
+from odeum.models import OdeumModel, build
+from odeum.models.description import describe
+from odeum.models.settings import Translation
 
 LOOKS = 10
 """evaluations during a run, unless its recipe says another number"""
@@ -110,3 +118,93 @@ def run_seconds(job: Job, step: float) -> float:
     looks = steps / training.evaluate_every if training.evaluate_every else min(LOOKS, steps)
     seen = int(looks) * min(task.quick, sizes["valid"]) + sizes["valid"] + sizes["test"]
     return steps * step + seen * step / 3 * per_epoch / max(1, sizes["train"])
+
+
+# a paper's table
+
+FLOPS_PER_MAC = 2.0
+EXAMPLES_AT_ONCE = 16
+"""batch size with which the speed of this machine is measured"""
+FORWARDS = 3.0
+"""forward and backward cost as much as three forward passes"""
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """The cost of one run of a row."""
+
+    parameters: int
+    macs: int
+    """of one example, forward"""
+    steps: int
+    training_macs: float
+
+
+def run_cost(spec: RunSpec, steps_per_epoch: int = 0) -> RunCost:
+    """Counted for examples of full length: an upper bound for texts, the same for every architecture."""
+    facts, training = describe(spec.architecture, spec.model, detail=False), spec.training
+    steps = training.steps or round(training.epochs * steps_per_epoch)
+    examples: float = training.batch_size
+    if isinstance(spec.model, Translation):  # batches are counted in tokens
+        examples = training.batch_size / spec.model.length
+    return RunCost(facts["parameters"], facts["macs"], steps, FORWARDS * facts["macs"] * examples * steps)
+
+
+def speed_here(specs: Mapping[str, RunSpec], store: Store) -> float:
+    """MACs per second of one run on this machine: of the kept runs or, without any, of a few forward passes."""
+    results = [run.result for label, spec in specs.items() for run in store.runs(label, spec, "loss")]
+    done = [result for result in results if result and result.get("seconds")]
+    if done:
+        return sum(float(run["macs"]) for run in done) / sum(float(run["seconds"]) for run in done)
+    return _measured_speed(next(iter(specs.values())))
+
+
+def _measured_speed(spec: RunSpec) -> float:
+    import torch
+
+    model = build(spec.architecture, spec.model)
+    assert isinstance(model, OdeumModel)
+    macs = describe(spec.architecture, spec.model, detail=False)["macs"]
+    example = {
+        key: value.repeat(EXAMPLES_AT_ONCE, *(1,) * (value.ndim - 1))
+        for key, value in model.eval().example("cpu").items()
+    }
+    model(**example)
+    begin, passes = time.process_time(), 0
+    with torch.no_grad():
+        while time.process_time() - begin < 0.5:
+            model(**example)
+            passes += 1
+    return macs * EXAMPLES_AT_ONCE * passes / (time.process_time() - begin)
+
+
+def cost_grid(
+    specs: Mapping[str, RunSpec], epochs: Mapping[str, int], store: Store, speed: float, teraflops: float
+) -> Grid:
+    """One line per row: the cost of one run here, at so many MACs per second, and at so many sustained TFLOP/s.
+
+    `epochs` has the steps per epoch by row.
+    """
+    lines: list[Sequence[str]] = []
+    for label, spec in specs.items():
+        cost = run_cost(spec, epochs[label])
+        there = FLOPS_PER_MAC * cost.training_macs / (1e12 * teraflops)
+        lines.append(
+            [
+                label,
+                spec.name,
+                count(cost.parameters),
+                count(cost.macs),
+                count(cost.training_macs),
+                str(cost.steps),
+                _hours(cost.training_macs / speed),
+                _hours(there),
+                str(len(store.lines(spec))),
+            ]
+        )
+    heads = ("row", "architecture", "parameters", "multiply–adds", "of training", "steps", "a run here")
+    return Grid.of((*heads, f"at {teraflops:g} TFLOP/s", "seeds kept"), lines, (0, 1))
+
+
+def _hours(seconds: float) -> str:
+    return duration(seconds) if seconds < 7200 else f"{seconds / 3600:,.0f} h"

@@ -34,8 +34,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from odeum.errors import OdeumError
-from odeum.lab.study.intervals import ERROR, Difference, differences, to_baseline
-from odeum.lab.study.statistics import Summary, is_measurement, summarise, t_quantile
+from odeum.lab.study.statistics import (
+    ERROR,
+    Difference,
+    Summary,
+    differences,
+    is_measurement,
+    summarise,
+    t_quantile,
+    to_baseline,
+)
 
 TREND_MARGIN = math.log(1.1)
 """a gain that changes by less than 10 % of the cost over the whole ladder holds"""

@@ -1,90 +1,88 @@
-"""What is held equal: the length of each architecture's training, or the size of its model."""
+"""What is held equal between rows (length of training, or size of the model), and what varies between seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import Any
 
+from odeum.errors import OdeumError
+from odeum.lab.study.design import Study
 from odeum.lab.study.forecast import run_seconds
 from odeum.lab.study.pace import Pace
+from odeum.lab.tasks import Task, open_task
 from odeum.lab.train.distributed.world import join
 from odeum.lab.train.job import Job, facts_of, macs_per_step
 from odeum.lab.train.settings import Training, seconds_of
 from odeum.models.description import describe
 from odeum.models.settings import Model
-from odeum.registry.names import Architecture
-from odeum.storage import slug
 
-if TYPE_CHECKING:
-    from odeum.lab.study.comparison import Comparison
-    from odeum.lab.study.plan import Plan
+VARY = ("seed", "split")
+"""what differs between seeds: initial weights and batches, or also which examples are held out"""
 
 
-def sized_run(job: Comparison, name: str, architecture: Architecture, baseline: Architecture) -> Job:
-    """A run of the architecture, described once for all seeds: what cannot be built is refused before any training."""
-    model = _matched_size(job, architecture, baseline)
-    facts = describe(architecture, model, detail=False)
-    folder = job.directory / slug(name)
-    more = {"command": job.command, "plugins": job.plugins, "facts": facts}
-    return Job.on(job.task, model, architecture, job.training, 0, folder, **more)
+def paces(study: Study, runs: Mapping[str, Job]) -> Mapping[str, Pace]:
+    """Cost per step of each row: as planned before, or measured now, all of them in turns.
 
-
-def paces(plan: Plan, runs: Mapping[str, Job], baseline: str) -> dict[str, Pace]:
-    """Cost of a step per architecture: as planned before, or measured now, all of them in turns.
-
-    Architectures that came later are measured beside one whose cost is known, so that all costs have one reference.
+    Rows that came later are measured beside one whose cost is known, so that all costs have one reference.
     """
-    if runs.keys() <= plan.pace.keys():
-        return plan.pace
+    planned = study.pace or {}
+    if runs.keys() <= planned.keys():
+        return planned
     from odeum.lab.study.measuring import measure
 
+    limit = study.seeds.limit if study.seeds else 1
+
     def whole(steps: Mapping[str, float]) -> float:
-        return plan.seeds.limit * sum(run_seconds(runs[name], seconds) for name, seconds in steps.items())
+        return limit * sum(run_seconds(runs[label], seconds) for label, seconds in steps.items())
 
-    anchor = next((name for name in (baseline, *runs) if name in plan.pace), baseline)
+    anchor = next((label for label in (study.reference, *runs) if label in planned), study.reference)
     measured = measure(runs, anchor, join(runs[anchor].training), whole)
-    if anchor in plan.pace:
-        measured = {name: pace.after(plan.pace[anchor]) for name, pace in measured.items()}
-    return measured | plan.pace
+    if anchor in planned:
+        measured = {label: pace.after(planned[anchor]) for label, pace in measured.items()}
+    return {**measured, **planned}
 
 
-def recipes(job: Comparison, plans: dict[str, Job], baseline: str, pace: Mapping[str, Pace]) -> dict[str, Training]:
-    """The recipe of each architecture: the same but for its length, which is what `match` holds equal."""
-    training = job.training
+def matched_training(study: Study, runs: Mapping[str, Job]) -> dict[str, Training]:
+    """The training of each row; where time or MACs are held equal, its length differs."""
+    return {label: _matched(study, runs, label) for label in runs}
+
+
+def _matched(study: Study, runs: Mapping[str, Job], label: str) -> Training:
+    reference, run, pace = runs[study.reference], runs[label], study.pace or {}
+    training = run.training
     if training.budget is not None:
         seconds = seconds_of(training.budget)
-        steps = {name: pace[name].steps_in(seconds) for name in plans}
-        training = replace(training, budget=None, steps=steps[baseline])
-        if job.match == "time":  # of measured cost, whatever the machine's clock will say
-            return {name: replace(training, steps=steps[name]) for name in plans}
-    if training.macs is not None:  # and so are theirs for a number of multiply–adds
-        each = _macs_per_step(plans[baseline])
-        training = replace(training, macs=None, steps=max(1, round(training.macs / each)))
-    if job.match != "macs":
-        return dict.fromkeys(plans, training)
-    macs = {name: _macs_per_step(plan) for name, plan in plans.items()}
-    steps = training.steps or round(training.epochs * job.task.steps_per_epoch(training.batch_size))
-    return {name: replace(training, steps=max(1, round(steps * macs[baseline] / macs[name]))) for name in plans}
+        # equal time is equal measured cost, whatever the machine's clock will say
+        steps = pace[label if study.match == "time" else study.reference].steps_in(seconds)
+        training = replace(training, budget=None, steps=steps)
+        if study.match == "time":
+            return training
+    if training.macs is not None:  # the reference's number of steps for so many MACs
+        training = replace(training, macs=None, steps=max(1, round(training.macs / _macs_per_step(reference))))
+    if study.match != "macs":
+        return training
+    steps = training.steps or round(training.epochs * run.task.steps_per_epoch(training.batch_size))
+    return replace(training, steps=max(1, round(steps * _macs_per_step(reference) / _macs_per_step(run))))
 
 
 def _macs_per_step(run: Job) -> float:
     return macs_per_step(run, facts_of(run)["macs"])
 
 
-def _matched_size(job: Comparison, architecture: Architecture, baseline: Architecture) -> Model:
-    """To match parameters: the width (a multiple of the heads, even a head) whose count comes nearest."""
-    if job.match != "params" or architecture == baseline:
-        return job.model
-    wanted = describe(baseline, job.model, detail=False)["parameters"]
-    unit = 2 * job.model.heads
-    ratio = (job.model.hidden or 4 * job.model.width) / job.model.width
+def matched_model(run: Job, reference: Job) -> Model:
+    """The model with the width (a multiple of the heads, even per head) whose parameter count comes nearest."""
+    if run.architecture == reference.architecture:
+        return run.model
+    wanted = describe(reference.architecture, reference.model, detail=False)["parameters"]
+    unit = 2 * run.model.heads
+    ratio = (run.model.hidden or 4 * run.model.width) / run.model.width
 
     def sized(width: int) -> Model:
-        return replace(job.model, width=width, hidden=round(ratio * width))
+        return replace(run.model, width=width, hidden=round(ratio * width))
 
     def count(width: int) -> int:
-        return describe(architecture, sized(width), detail=False)["parameters"]
+        return describe(run.architecture, sized(width), detail=False)["parameters"]
 
     low, high = 1, 1
     while count(high * unit) < wanted:
@@ -94,3 +92,38 @@ def _matched_size(job: Comparison, architecture: Architecture, baseline: Archite
         low, high = (middle, high) if count(middle * unit) < wanted else (low, middle)
     best = min((low, high), key=lambda n: abs(count(n * unit) - wanted))
     return sized(best * unit)
+
+
+class Folds:
+    """The data of each seed where every seed has another split; each is opened once.
+
+    Training parts of such splits overlap, so seeds are not independent and a plain interval is too narrow. Nadeau and
+    Bengio (2003) put test / training examples beside 1 / n in the variance of the mean; `differences` calls it
+    `overlap`.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.base: int | None = asdict(task.options).get("fold")
+        self.opened = {0: task}
+        if self.base is None:
+            raise OdeumError(
+                f"--vary split needs data that is read and cut here; {task.name} ({task.kind}) has no other split"
+            )
+        if self.of(1).fingerprint() == task.fingerprint():
+            raise OdeumError(f"--vary split: another fold of {task.name} ({task.kind}) holds the same examples out")
+
+    def of(self, seed: int) -> Task:
+        """The data of a seed: that of seed 0 is the usual one."""
+        if seed not in self.opened:
+            options: dict[str, Any] = {**asdict(self.task.options), "fold": (self.base or 0) + seed}
+            self.opened[seed] = open_task(*self.task.source, kind=self.task.kind, **options)
+        return self.opened[seed]
+
+    @property
+    def overlap(self) -> float:
+        """Test over training examples."""
+        sizes = self.task.sizes()
+        if not sizes.get("train") or not sizes.get("test"):
+            raise OdeumError(f"--vary split needs data that says how many examples it has; {self.task.name} does not")
+        return sizes["test"] / sizes["train"]

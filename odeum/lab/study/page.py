@@ -1,159 +1,331 @@
-"""One self-contained page: the answer, the table, the plots, how it was measured, and what to doubt."""
+"""The pages of a comparison, a paper's table, several comparisons: one HTML shell in `templates/`, all escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from odeum.errors import notice
 from odeum.lab.study import plots
-from odeum.lab.study.confusion import confusion
-from odeum.lab.study.headline import headline
-from odeum.lab.study.markup import document, escaped, marked, verdict_list, warning_box
-from odeum.lab.study.notes import differing, notes, warnings
-from odeum.lab.study.prose import NONE, Scale
-from odeum.lab.study.records import ComparisonRecord
-from odeum.lab.study.results_table import results_table
-from odeum.lab.study.row import Row
+from odeum.lab.study.drawings import claims_picture, forest, key, reach
+from odeum.lab.study.findings import Findings, Row
+from odeum.lab.study.grid import Column, Grid
+from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_time, verdict
+from odeum.lab.study.runs import RunRecord
+from odeum.lab.study.sentences import differing, headline, notes, verdict_groups, warnings
+from odeum.lab.study.statistics import mean_ranks
+from odeum.lab.study.tables import claim_grid, cost_claim_grid, not_judged, paper_notes, row_grid, seeds
+from odeum.lab.train.rundir import RunDir, whole
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_CLASSES = 20
+"""classes of a confusion matrix that a page has room for"""
 
 
-def page(comparison: ComparisonRecord, rows: Sequence[Row], figures: Sequence[plots.Figure]) -> str:
-    """The whole of report.html."""
-    title = f"Which layer is worth it on {comparison.data}?"
-    parts = [
-        f'<p class="eyebrow">Odeum comparison · {escaped(title)}</p>',
-        f"<h1>{marked(headline(rows, comparison.data))}</h1>",
-        verdict_list(rows),
-        warning_box(warnings(comparison, rows)),
-        "<h2>Results</h2>",
-        results_table(comparison, rows),
-        _every_run(comparison, rows),
-        _plots(figures),
-        confusion(comparison, rows),
-        _equations(rows),
-        "<h2>How it was measured</h2>",
-        _facts(comparison),
-        "<h2>How to read it</h2>",
-        _list(notes(comparison, rows)),
-        _repeat(comparison),
-        '<p class="foot">Written by Odeum from the run directories beside this page; table.csv and plots/ hold the '
-        "numbers.</p>",
-    ]
-    return document(title, parts)
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    environment = Environment(
+        loader=PackageLoader("odeum.lab.study"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "marked": lambda text: Markup(re.sub(r"`([^`]*)`", r"<strong>\1</strong>", str(escape(text)))),
+        "breakable": lambda name: Markup(re.sub("([:,=])", r"\1<wbr>", str(escape(name)))),
+        "unbroken": lambda text: Markup(str(escape(text)).replace(" seeds)", "&nbsp;seeds)")),
+        "inline": lambda figure: Markup(plots.inline(figure)),
+    }
+    return environment
 
 
-def _every_run(comparison: ComparisonRecord, rows: Sequence[Row]) -> str:
-    """The numbers behind the means: nothing is hidden in an average."""
-    scale = Scale.of(rows)
-    numbers = sorted({run.seed for run in comparison.runs})
-    lines = []
-    for name in comparison.architectures:
-        found = {run.seed: run for run in comparison.of(name)}
-        cells = []
-        for seed in numbers:
-            run = found.get(seed)
-            value = run.score(comparison.split, comparison.metric) if run else None
-            cells.append(scale.number(value) if value is not None else "unfinished" if run else NONE)
-        lines.append(f'<tr><td class="name">{escaped(name)}</td>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
-    head = "<th>Architecture</th>" + "".join(f"<th>seed {seed}</th>" for seed in numbers)
-    return (
-        f"<details><summary>Every run: {comparison.split} {escaped(comparison.metric)} by seed</summary>"
-        f'<div class="card wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-        "</details>"
+def render(template: str, **values: Any) -> str:
+    """A page from a template and the values that it shows."""
+    return _environment().get_template(template).render(values)
+
+
+def comparison_page(findings: Findings, figures: Sequence[plots.Figure]) -> str:
+    """report.html of a comparison."""
+    study, results = findings.study, findings.results
+    command = study.command or next((run.info["command"] for run in results.runs if run.info.get("command")), None)
+    # The looks of --seeds auto are planned once: a larger limit would be another promise.
+    added = "architectures" if study.seeds and study.seeds.auto else "seeds or architectures"
+    return render(
+        "comparison.html",
+        **_summary(findings),
+        title=f"Which layer is worth it on {study.data}?",
+        judged=f"{results.split} {study.metric.name}",
+        every_run=_every_run(findings),
+        figures=figures,
+        confusion=_confusion(findings),
+        equations=[row for row in findings.rows if row.equation],
+        facts=_facts(findings),
+        notes=notes(findings),
+        command=command,
+        added=added,
     )
 
 
-def _plots(figures: Sequence[plots.Figure]) -> str:
-    drawn = [
-        f'<figure class="card"><h3>{escaped(f.title)}</h3><div class="draw">{plots.inline(f)}</div>'
-        f"<figcaption>{escaped(f.caption)}</figcaption></figure>"
-        for f in figures
+def table_page(findings: Findings, figures: Sequence[plots.Figure]) -> str:
+    """report.html of a paper's table."""
+    from markupsafe import Markup
+
+    study = findings.study
+    opinions = [claim.opinion for claim in findings.claims]
+    return render(
+        "table.html",
+        title=study.title,
+        name=study.name,
+        scale=study.scale,
+        counts=", ".join(f"{opinions.count(word)} {word}" for word in dict.fromkeys(opinions)),
+        picture=Markup(claims_picture([findings])),
+        claims=claim_grid(findings, findings.claims),
+        costs=cost_claim_grid(findings) if findings.costs else None,
+        rows=row_grid(findings, study.labels),
+        figures=figures,
+        notes=paper_notes(findings),
+    )
+
+
+def overall_ranks(compared: Sequence[Findings]) -> dict[str, float]:
+    """The mean rank of each row that all comparisons have, the best first; empty for a single row."""
+    tables = [{row.architecture: row.score.mean for row in each.rows if row.score} for each in compared]
+    ranks = mean_ranks(tables, [each.study.metric.higher_is_better for each in compared])
+    return ranks if len(ranks) > 1 else {}
+
+
+def overview_page(compared: Sequence[Findings], path: Path) -> str:
+    """A page of several comparisons at `path`, with a link to the page of each."""
+    data = [each.study.data for each in compared]
+    names = [
+        name if data.count(name) == 1 else f"{name} ({each.results.directory.name})"
+        for name, each in zip(data, compared, strict=True)
     ]
-    return f'<h2>Plots</h2><div class="plots">{"".join(drawn)}</div>' if drawn else ""
+    ranks = overall_ranks(compared)
+    links = [quote(os.path.relpath(each.results.directory / "report.html", path.parent)) for each in compared]
+    return render(
+        "overview.html",
+        title=f"Which layer is worth it? {len(compared)} comparisons",
+        answer=_overall_answer(ranks),
+        ranking=_ranking(ranks, names, compared) if ranks else None,
+        comparisons=[
+            {**_summary(each), "name": name, "link": link}
+            for each, name, link in zip(compared, names, links, strict=True)
+        ],
+    )
 
 
-def _equations(rows: Sequence[Row]) -> str:
-    lines = [
-        f"<dt>{escaped(row.architecture)}</dt><dd><code>{escaped(row.equation)}</code>{_evaluations(row)}</dd>"
-        for row in rows
-        if row.equation
+def _overall_answer(ranks: Mapping[str, float]) -> str:
+    """A rank has no interval, so it is an order and no verdict."""
+    if not ranks:
+        return "No two architectures are in all of these comparisons, so there is no order over all of them."
+    best = [name for name, rank in ranks.items() if rank == min(ranks.values())]
+    names = " and ".join(f"`{name}`" for name in best)
+    return (
+        f"{names} {'has' if len(best) == 1 else 'have'} the best mean rank; what each comparison decides stands below."
+    )
+
+
+def _ranking(ranks: Mapping[str, float], names: Sequence[str], compared: Sequence[Findings]) -> Grid:
+    """Mean ranks beside the verdict of each comparison."""
+    verdicts = [Column(name, [each.row(label).verdict for label in ranks], words=True)
+                for name, each in zip(names, compared, strict=True)]  # fmt: skip
+    ordered = [
+        Column("Architecture", list(ranks), words=True),
+        Column("Mean rank", [f"{x:.2f}" for x in ranks.values()]),
     ]
-    return f'<h2>What each layer computes</h2><dl class="equations">{"".join(lines)}</dl>' if lines else ""
+    return Grid([*ordered, *verdicts])
 
 
-def _evaluations(row: Row) -> str:
-    """What an integrator costs, in its own unit."""
-    return f'<div class="soft">{row.evaluations} evaluations a forward pass</div>' if row.evaluations else ""
+# the parts of a comparison
 
 
-def _facts(comparison: ComparisonRecord) -> str:
-    """What is equal in all runs, once; what differs is named in the warnings."""
-    infos = [run.info for run in comparison.runs if run.info]
+def _summary(findings: Findings) -> dict[str, Any]:
+    return {
+        "headline": headline(findings.rows, findings.study.data),
+        "verdicts": verdict_groups(findings.rows),
+        "warnings": warnings(findings),
+        "results": results_view(findings),
+    }
+
+
+def results_view(findings: Findings) -> dict[str, Any]:
+    """The results table with drawings: columns, and for each row its cells beside the first column."""
+    study, rows = findings.study, findings.rows
+    scale, styles = Scale.of(rows), plots.styles(study)
+    unit = f", {scale.unit.strip()}" if scale.unit else ""
+    columns: list[dict[str, Any]] = [
+        {"head": "Architecture", "kind": "name"},
+        {"head": f"{findings.results.split.capitalize()} {study.metric.name}{unit}", "kind": "main"},
+    ]
+    if study.ranked:
+        columns.append({"head": "Group", "kind": "words"})
+    else:
+        points = f", {scale.points.strip()}" if scale.points else ""
+        way = 1 if study.metric.higher_is_better else -1
+        far = reach(rows)
+        axis = [scale.number(-way * far, True), "0", scale.number(way * far, True)]
+        columns += [
+            {"head": f"Difference to {study.baseline}{points}", "kind": ""},
+            {"head": "Worse ← 0 → better", "kind": "words", "axis": axis},
+            {"head": "Verdict", "kind": "words"},
+        ]
+    costs = ("Step time", "Parameters", "Multiply–adds an example; in training", "Peak memory")
+    columns += [{"head": head, "kind": ""} for head in costs]
+    return {
+        "columns": [{"axis": None, "words": column["kind"] == "words", **column} for column in columns],
+        "rows": [_row_view(findings, row, scale, styles[row.architecture]) for row in rows],
+        "margin": rows[0].margin_text if any(row.margin for row in rows) else "",
+    }
+
+
+def _row_view(findings: Findings, row: Row, scale: Scale, style: plots.PlotStyle) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    number_of_seeds, _, rest = seeds(row).partition(" ")
+    summary, (other, second) = row.score, ("valid", row.valid) if row.split == "test" else ("test", row.test)
+    f1 = row.beside.get("macro_f1")
+    below = [f"{other} {scale.number(second.mean)}"] if second else []
+    below += [f"macro-F1 {100 * f1.mean:.1f}"] if f1 else []
+    spread = scale.number(summary.spread) if summary and summary.spread is not None else ""
+    cells = [_cell(scale.number(summary.mean) if summary else NONE, below, spread=spread)]
+    if findings.study.ranked:
+        cells.append(_cell(group=row.group) if row.group else _cell(pill=row.verdict))
+    else:
+        change, _, interval = scale.difference(row).partition(" ")
+        unjudged = [f"{row.other[0]} {not_judged(row)},", "not judged"] if row.other else []
+        drawing = forest(row, findings.rows, style, _by_seed(findings, row))
+        cells.append(_cell(change, [interval] if interval else []))
+        cells.append(_cell(drawing=Markup(drawing)))
+        cells.append(_cell(pill=verdict(row), below=unjudged))
+    middle, _, span = step_time(row).partition(" ")
+    cells.append(_cell(middle, [x for x in (span, duration(row.step_seconds) if row.step_seconds else "") if x]))
+    cells.append(_cell(count(row.parameters)))
+    cells.append(_cell(count(row.macs), [count(row.training_macs)] if row.training_macs else []))
+    cells.append(_cell(memory(row.peak_memory)))
+    return {
+        "key": Markup(key(style)),
+        "name": row.architecture,
+        "seeds": f"{number_of_seeds} seed{'' if number_of_seeds == '1' else 's'} {rest}".strip(),
+        "cells": cells,
+    }
+
+
+def _cell(first: str = "", below: Sequence[str] = (), **other: Any) -> dict[str, Any]:
+    """A value and, small below it, what belongs to it; or a verdict, a drawing, a group."""
+    return {"pill": "", "drawing": "", "group": "", "spread": "", "first": first, "below": list(below), **other}
+
+
+def _by_seed(findings: Findings, row: Row) -> list[float]:
+    """The differences behind the mean, one per shared seed."""
+    scores = findings.results.scores(row.metric)
+    own, base = scores.get(row.architecture, {}), scores.get(findings.study.baseline or "", {})
+    return [own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())]
+
+
+def _every_run(findings: Findings) -> Grid:
+    """The numbers behind the means."""
+    study, results, scale = findings.study, findings.results, Scale.of(findings.rows)
+    numbers = sorted({run.seed for run in results.runs})
+
+    def cell(label: str, seed: int) -> str:
+        run = next((run for run in results.of(label) if run.seed == seed), None)
+        value = run.score(results.split, study.metric.name) if run else None
+        return scale.number(value) if value is not None else "unfinished" if run else NONE
+
+    columns = [Column(f"seed {seed}", [cell(label, seed) for label in study.labels]) for seed in numbers]
+    return Grid([Column("Architecture", study.labels, words=True), *columns])
+
+
+def _confusion(findings: Findings) -> dict[str, Any] | None:
+    """The confusion matrix of the best row, summed over its seeds; none if its runs have none."""
+    done = [row for row in findings.rows if row.score]
+    sign = 1 if findings.study.metric.higher_is_better else -1
+    best = max(done, key=lambda row: sign * row.score.mean if row.score else 0.0, default=None)
+    if best is None:
+        return None
+    matrices = [matrix for run in findings.results.finished(best.architecture) if (matrix := _matrix(run))]
+    if not matrices or any(classes != matrices[0][0] for classes, _ in matrices):
+        return None
+    classes = matrices[0][0]
+    size = range(len(classes))
+    total = [[sum(counts[i][j] for _, counts in matrices) for j in size] for i in size]
+    lines = []
+    for i, counts in enumerate(total):
+        shares = [round(100 * x / sum(counts)) if sum(counts) else 0 for x in counts]
+        colours = ["--s2" if i == j else "--s1" for j in size]
+        cells = [
+            {"count": x, "share": f"{0.7 * share:.0f}", "colour": colour}
+            for x, share, colour in zip(counts, shares, colours, strict=True)
+        ]
+        lines.append((classes[i], cells))
+    return {"row": best.architecture, "classes": classes, "lines": lines, "runs": len(matrices)}
+
+
+def _matrix(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
+    """The confusion matrix of a run, if it is a square of counts that fits on a page."""
+    problems: list[str] = []
+    content = RunDir(run.path).read("confusion.json", problems) or {}
+    for sentence in problems:
+        notice(sentence)
+    classes, counts = content.get("classes"), content.get("counts")
+    if not isinstance(classes, list) or not isinstance(counts, list) or not 0 < len(classes) <= MOST_CLASSES:
+        return None
+    square = [[whole(x) for x in line] if isinstance(line, list) else [] for line in counts]
+    if len(square) != len(classes) or any(len(line) != len(classes) or None in line for line in square):
+        return None
+    return [str(name) for name in classes], [[x or 0 for x in line] for line in square]
+
+
+def _facts(findings: Findings) -> dict[str, str]:
+    """What is equal in all runs; what differs is named in the warnings."""
+    study, results = findings.study, findings.results
+    infos = [run.info for run in results.runs if run.info]
     if not infos:
-        return "<p>No run.json could be read.</p>"
+        return {}
     first = infos[0]
+    mark = f"fingerprint {first['fingerprint']}" if first.get("fingerprint") else ""
+    way = "higher" if study.metric.higher_is_better else "lower"
+    dates = sorted(str(info["date"]) for info in infos if info.get("date"))
     settled = {
-        "Data": " · ".join(
-            part
-            for part in (comparison.data, str(first.get("kind") or ""), _mark(first)) if part
-        ),
-        "Judged by": f"{comparison.metric} on the {comparison.split} part, "
-        f"{'higher' if comparison.higher_is_better else 'lower'} is better; "
-        f"a difference matters from {comparison.facts.spell_margin(comparison.margin)} on",
+        "Data": " · ".join(filter(None, (study.data, str(first.get("kind") or ""), mark))),
+        "Judged by": f"{study.metric.name} on the {results.split} part, {way} is better; "
+        f"a difference matters from {study.metric.spell_margin(study.margin)} on",
         "Recipe": _settings([info.get("training") for info in infos]),
         "Model": _settings([info.get("model") for info in infos]),
-        "Seeds": ", ".join(map(str, sorted({run.seed for run in comparison.runs}))),
+        "Seeds": ", ".join(map(str, sorted({run.seed for run in results.runs}))),
         "Device": ", ".join(dict.fromkeys(_device(info) for info in infos if info.get("device"))),
         "Versions": _settings([info.get("versions") for info in infos]),
         "Source": str(first.get("git") or ""),
-        "Dates": " to ".join(dict.fromkeys(_ends(str(info["date"]) for info in infos if info.get("date")))),
-    }  # fmt: skip
-    return (
-        "<dl>"
-        + "".join(f"<dt>{key}</dt><dd>{escaped(value)}</dd>" for key, value in settled.items() if value)
-        + "</dl>"
-    )
+        "Dates": " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "",
+    }
+    return {name: value for name, value in settled.items() if value}
 
 
-def _device(info: dict[str, Any]) -> str:
+def _device(info: Mapping[str, Any]) -> str:
     threads, processes = info.get("threads"), info.get("processes") or 1
     parts = [str(info["device"]), f"{threads} thread{'' if threads == 1 else 's'}" if threads else ""]
     return ", ".join(filter(None, [*parts, f"{processes} processes" if processes != 1 else ""]))
 
 
-def _mark(info: dict[str, Any]) -> str:
-    return f"fingerprint {info['fingerprint']}" if info.get("fingerprint") else ""
-
-
-def _ends(values: Any) -> list[str]:
-    found = sorted(values)
-    return [found[0], found[-1]] if found else []
-
-
-def _settings(found: Sequence[Any]) -> str:
+def _settings(records: Sequence[Any]) -> str:
     """`batch_size 64, epochs 10.0`: what is set, in one line; what differs shows its values."""
-    dicts = [item for item in found if isinstance(item, dict)]
+    dicts = [item for item in records if isinstance(item, dict)]
     varied = differing(dicts)
     pairs = [
-        f"{key.replace('_', ' ')} {' or '.join(varied[key]) if key in varied else value}"
-        for key, value in (dicts[0] if dicts else {}).items()
-        if key in varied or value not in (None, False, "")
+        f"{name.replace('_', ' ')} {' or '.join(varied[name]) if name in varied else value}"
+        for name, value in (dicts[0] if dicts else {}).items()
+        if name in varied or value not in (None, False, "")
     ]
     return ", ".join(pairs)
-
-
-def _list(items: Sequence[str]) -> str:
-    return f'<ul class="notes">{"".join(f"<li>{marked(item)}</li>" for item in items)}</ul>'
-
-
-def _repeat(comparison: ComparisonRecord) -> str:
-    command = comparison.command or next(
-        (run.info["command"] for run in comparison.runs if run.info.get("command")), None
-    )
-    if not command:
-        return ""
-    # The looks of --seeds auto are planned once: a larger limit would be another promise.
-    added = "architectures" if comparison.seeds and comparison.seeds.auto else "seeds or architectures"
-    return (
-        f"<h2>Repeat or extend it</h2><pre>{escaped(command)}</pre>"
-        f'<p class="soft">With more {added}, the same command keeps the runs that exist and adds the missing ones.</p>'
-    )

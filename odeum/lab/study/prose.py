@@ -9,11 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from odeum.lab.study.intervals import ERROR
+from odeum.lab.study.findings import Row
+from odeum.lab.study.judge import MANY
 from odeum.lab.study.metric import metric_named
-from odeum.lab.study.row import Row
-from odeum.lab.study.statistics import Summary
-from odeum.lab.study.verdicts import MANY
+from odeum.lab.study.statistics import ERROR, Summary
 
 NONE = "–"
 MARGIN_STEPS = 5
@@ -61,11 +60,11 @@ class Scale:
 
     def difference(self, row: Row) -> str:
         """+0.8 [+0.1, +1.5]."""
-        found = row.difference
-        if found is None or not math.isfinite(found.mean):
+        difference = row.difference
+        if difference is None or not math.isfinite(difference.mean):
             return NONE
         low, high = row.ends or (None, None)
-        return self.interval(found.mean, low, high)
+        return self.interval(difference.mean, low, high)
 
     def interval(self, mean: float, low: float | None, high: float | None) -> str:
         text = self.number(mean, signed=True)
@@ -110,10 +109,10 @@ def ratio(value: float | None) -> str:
 
 def step_time(row: Row) -> str:
     """3.38× [3.31, 3.45] beside the baseline's; a tie is 1.00×, and its range says how far the noise goes."""
-    found = row.step
-    if found is None or found.low == found.high:
-        return ratio(found.middle if found else None)
-    return f"{ratio(found.middle)} [{found.low:.2f}, {found.high:.2f}]"
+    step = row.step
+    if step is None or step.low == step.high:
+        return ratio(step.middle if step else None)
+    return f"{ratio(step.middle)} [{step.low:.2f}, {step.high:.2f}]"
 
 
 def duration(seconds: float | None) -> str:
@@ -138,15 +137,15 @@ def listing(names: Sequence[str]) -> str:
 
 def interval_note(rows: Sequence[Row]) -> str:
     """How the intervals are made: a footnote wherever they are shown."""
-    found = [row.difference for row in rows if row.difference and row.judged]
+    known = [row.difference for row in rows if row.difference and row.judged]
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
     if any(row.ends and row.difference and row.ends != (row.difference.low, row.difference.high) for row in rows):
         note += ", cut to what is possible,"
-    if len(found) < 2:
-        return f"{note} at {percent(found[0].level if found else 1 - ERROR)}."
-    levels = sorted({each.level for each in found})
+    if len(known) < 2:
+        return f"{note} at {percent(known[0].level if known else 1 - ERROR)}."
+    levels = sorted({each.level for each in known})
     told = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
-    lent = any(each.degrees > each.n - 1 for each in found)
-    return f"{note} at {told} each, so that all {len(found)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
+    lent = any(each.degrees > each.n - 1 for each in known)
+    return f"{note} at {told} each, so that all {len(known)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
         "; rows lend each other part of what they know of the spread." if lent else "."
     )

@@ -15,7 +15,7 @@ from odeum.architectures.stepped import Stepped
 from odeum.errors import OdeumError
 from odeum.flow import Flow, Stack, set_solver
 from odeum.integrators import FixedSteps
-from odeum.lab.study.statistics import summarise, t_quantile
+from odeum.lab.study.statistics import Difference, paired_mean
 from odeum.lab.tasks import Task
 from odeum.models.base import OdeumModel
 from odeum.models.settings import Model
@@ -52,15 +52,15 @@ class Refined:
     evaluations: int
     """of attention in one pass"""
     scores: dict[str, float]
-    change: tuple[float, float, float] | None = None
-    """of the loss against the model as it was trained, paired by example: mean and 95 % interval"""
+    change: Difference | None = None
+    """of the loss against the model as it was trained, paired by example"""
 
     @property
     def verdict(self) -> str:
         """What the interval can tell."""
-        if self.change is None:
+        if self.change is None or self.change.low is None or self.change.high is None:
             return ""
-        _, low, high = self.change
+        low, high = self.change.low, self.change.high
         return "hurts" if low > 0 else "helps" if high < 0 else "not told apart"
 
 
@@ -143,10 +143,7 @@ class Sweep:
         losses = None if evidence is None else evidence.losses.double()
         change = None
         if first is not None and losses is not None and len(first) > 1:
-            summary = summarise((losses - first).tolist())
-            assert summary is not None and summary.spread is not None
-            half = t_quantile(0.975, summary.n - 1) * summary.spread / summary.n**0.5
-            change = (summary.mean, summary.mean - half, summary.mean + half)
+            change = paired_mean((losses - first).tolist())
         return Refined(variant, count_evaluations(model), scores, change), losses
 
     def run(self) -> list[Refined]:
@@ -176,9 +173,6 @@ def cheapest(found: list[Refined], metric: str, higher: bool) -> Refined:
     """The fewest evaluations among those that are not shown to lose anything; of equals, the best."""
     sign = -1 if higher else 1
     first = found[0]
-    fine = [
-        row
-        for row in found
-        if (row.change[1] <= 0 if row.change is not None else sign * row.scores[metric] <= sign * first.scores[metric])
-    ]
+    fine = [row for row in found if row.verdict in ("helps", "not told apart")]
+    fine += [r for r in found if r.change is None and sign * r.scores[metric] <= sign * first.scores[metric]]
     return min([*fine, first], key=lambda row: (row.evaluations, sign * row.scores[metric]))

@@ -100,6 +100,7 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
         torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
     identity = job.identity(job.task.fingerprint())
     record = run_record(job.task, identity, job.architecture, job.model, facts, job.command)
+    record |= {"row": job.row} if job.row else {}
     return record | {"device": str(world.device), "processes": world.size, "threads": torch.get_num_threads()}
 
 

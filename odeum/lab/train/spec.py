@@ -52,6 +52,8 @@ class RunSpec:
     """the checkpoint of another run to continue from"""
     begin_from: Path | None = None
     """the run whose weights this one starts with"""
+    row: str = ""
+    """label of the study's row that the run belongs to, if that is not the architecture's spelling"""
     plugins: tuple[str, ...] = ()
     """files or modules that a process must load before it reads the spec"""
     facts: dict[str, Any] | None = field(default=None, compare=False)
@@ -67,8 +69,8 @@ class RunSpec:
 
     @property
     def title(self) -> str:
-        """Architecture and seed, for messages."""
-        return f"{self.name} seed {self.seed}"
+        """Row and seed, for messages."""
+        return f"{self.row or self.name} seed {self.seed}"
 
     def spec(self) -> RunSpec:
         """The plain spec for another process: an absolute directory, and one thread unless it has a number."""

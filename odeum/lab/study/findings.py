@@ -1,4 +1,4 @@
-"""From runs to rows: one an architecture, everything that the table, the page and the plots show."""
+"""Findings: results after the judge, one `Row` per row of the study, with all that tables, page and plots show."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from odeum.lab.study.intervals import Difference, differences
-from odeum.lab.study.ranking import letters
-from odeum.lab.study.records import ComparisonRecord, RunRecord
-from odeum.lab.study.seeds import Criterion, Decision, decide
-from odeum.lab.study.statistics import Ratio, Summary, paired_ratio, summarise
-from odeum.lab.study.verdicts import Verdict
+from odeum.lab.study.design import Study
+from odeum.lab.study.judge import (
+    ClaimResult,
+    CostClaim,
+    CostResult,
+    Decision,
+    Verdict,
+    claim_result,
+    cost_result,
+    judge,
+)
+from odeum.lab.study.runs import Results, RunRecord
+from odeum.lab.study.statistics import Difference, Ratio, Summary, differences, letters, paired_ratio, summarise
 from odeum.lab.train.rundir import whole
 
 BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
@@ -33,9 +40,10 @@ MEASURED = (
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one architecture."""
+    """The measurements of one row."""
 
     architecture: str
+    """the row's label: the spelling of its architecture, or a name in a paper's table"""
     is_baseline: bool
     metric: str
     higher_is_better: bool
@@ -112,11 +120,11 @@ class Row:
     @property
     def ends(self) -> tuple[float, float] | None:
         """The interval as it is shown: within what is possible. Words are read off the whole one."""
-        found = self.difference
-        if found is None or found.low is None or found.high is None:
+        known = self.difference
+        if known is None or known.low is None or known.high is None:
             return None
         least, most = self.possible
-        return max(found.low, min(least, found.mean)), min(found.high, max(most, found.mean))
+        return max(known.low, min(least, known.mean)), min(known.high, max(most, known.mean))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words, unscaled, for csv and json."""
@@ -127,10 +135,10 @@ class Row:
         flat["seeds"] = len(self.seeds)
         flat["diverged"] = len(self.diverged)
         low, high = self.ends or (None, None)
-        found, answer = self.difference, self.answer
-        flat |= {"difference": found.mean if found else None, "difference_low": low, "difference_high": high}
-        flat |= {"difference_level": found.level if found else None, "difference_p": found.p if found else None}
-        flat |= {"difference_seeds": found.n if found else None, "margin": self.margin, "verdict": self.verdict}
+        known, answer = self.difference, self.answer
+        flat |= {"difference": known.mean if known else None, "difference_low": low, "difference_high": high}
+        flat |= {"difference_level": known.level if known else None, "difference_p": known.p if known else None}
+        flat |= {"difference_seeds": known.n if known else None, "margin": self.margin, "verdict": self.verdict}
         flat |= {"more_seeds": answer.more if answer else None, "decided_at": answer.look if answer else None}
         flat["group"] = self.group
         name, other = self.other or (None, None)
@@ -153,20 +161,50 @@ class Row:
         return "baseline" if self.is_baseline else "no seed in common with the baseline"
 
 
-def rows(comparison: ComparisonRecord) -> list[Row]:
-    """One row an architecture: in the comparison's order or, without a baseline, the best first."""
-    scores = comparison.scores(comparison.metric)
-    criterion = Criterion(comparison.higher_is_better, comparison.margin, comparison.seeds, comparison.overlap)
-    decisions = decide(scores, comparison.pairs, criterion)
-    names, groups = list(comparison.architectures), {}
-    if comparison.baseline is None:
-        names = sorted(names, key=lambda name: _rank(scores[name], comparison.higher_is_better))
-        groups = _groups(names, scores, decisions)
+@dataclass(frozen=True)
+class Findings:
+    """Results after the judge: a row for each row of the study, the claims and the costs of a paper's table."""
+
+    results: Results
+    rows: list[Row]
+    """in the study's order or, in a ranking, the best first"""
+    claims: tuple[ClaimResult, ...] = ()
+    costs: tuple[CostResult, ...] = ()
+
+    @property
+    def study(self) -> Study:
+        return self.results.study
+
+    def row(self, label: str) -> Row:
+        return next(row for row in self.rows if row.architecture == label)
+
+
+def judged(results: Results) -> Findings:
+    """Judge the results: once per look of a comparison, once per report or table."""
+    study = results.study
+    scores = results.scores(study.metric.name)
+    decisions = judge(scores, study.pairs, study.criterion)
+    labels, groups = list(study.labels), {}
+    if study.ranked:
+        labels.sort(key=lambda label: _rank(scores[label], study.metric.higher_is_better))
+        groups = _groups(labels, scores, decisions)
     others = {}
-    if comparison.other:
-        others = differences(comparison.scores(comparison.other), comparison.pairs, overlap=comparison.overlap)
-    against = comparison.baseline or _fastest(comparison)
-    return [_row(comparison, name, against, decisions, groups.get(name, ""), others) for name in names]
+    if study.other:
+        others = differences(results.scores(study.other), study.pairs, overlap=study.overlap)
+    against = study.baseline or _fastest(results)
+    rows = [_row(results, label, against, decisions, groups.get(label, ""), others) for label in labels]
+    claims = tuple(claim_result(claim, decisions.get(claim.pair), study.criterion) for claim in study.claims)
+    return Findings(results, rows, claims, tuple(cost_result(claim, _cost(results, claim)) for claim in study.costs))
+
+
+def _cost(results: Results, claim: CostClaim) -> Ratio | None:
+    """The measured ratio that a claim about costs is about."""
+    if claim.quantity == "step":
+        pace = results.study.pace or {}
+        first, second = pace.get(claim.first), pace.get(claim.second)
+        return first.beside(second) if first and second else None
+    first, second = (results.fact(label, "parameters") for label in (claim.first, claim.second))
+    return Ratio(first / second, first / second, first / second) if first and second else None
 
 
 def _rank(row: dict[int, float], higher_is_better: bool) -> tuple[bool, float]:
@@ -178,68 +216,66 @@ def _groups(
     names: list[str], scores: dict[str, dict[int, float]], decisions: dict[tuple[str, str], Decision]
 ) -> dict[str, str]:
     """Letters of the rows that can be compared with others; a row that diverged or has one seed has none."""
-    counted = {name for pair, found in decisions.items() if found.difference.counts for name in pair}
-    ends = {pair: (found.difference.low, found.difference.high) for pair, found in decisions.items()}
+    counted = {name for pair, decision in decisions.items() if decision.difference.counts for name in pair}
+    ends = {pair: (each.difference.low, each.difference.high) for pair, each in decisions.items()}
     apart = [
         pair for pair, (low, high) in ends.items() if low is not None and high is not None and (low > 0 or high < 0)
     ]
     return letters([name for name in names if name in counted], apart) if counted else {}
 
 
-def _fastest(comparison: ComparisonRecord) -> str:
-    """What step times are compared with where there is no baseline."""
-    times = {
-        name: _mean([run.measured("step_seconds") for run in comparison.finished(name)])
-        for name in comparison.architectures
-    }
-    known = {name: x for name, x in times.items() if x}
-    return min(known, key=lambda name: known[name]) if known else comparison.architectures[0]
+def _fastest(results: Results) -> str:
+    """The reference of step times where there is no baseline."""
+    labels = results.study.labels
+    times = {label: _mean([run.measured("step_seconds") for run in results.finished(label)]) for label in labels}
+    known = {label: x for label, x in times.items() if x}
+    return min(known, key=lambda label: known[label]) if known else labels[0]
 
 
-def _step_ratio(comparison: ComparisonRecord, done: list[RunRecord], base: list[RunRecord]) -> Ratio | None:
-    """Of step times as they were measured in turns; of runs from before that, seed by seed."""
-    if comparison.pace is None:
+def _step_ratio(results: Results, label: str, against: str) -> Ratio | None:
+    """The ratio of step times as they were measured in turns; without such a measurement, seed by seed."""
+    done, base = results.finished(label), results.finished(against)
+    if results.study.pace is None:
         ours, theirs = (_by_seed(runs, lambda run: run.measured("step_seconds")) for runs in (done, base))
         return paired_ratio(ours, theirs)
-    own, other = (comparison.pace.get(runs[0].architecture) if runs else None for runs in (done, base))
-    return own.beside(other) if own and other else None
+    ours, theirs = (results.study.pace.get(name) if runs else None for name, runs in ((label, done), (against, base)))
+    return ours.beside(theirs) if ours and theirs else None
 
 
 def _row(
-    comparison: ComparisonRecord,
-    name: str,
+    results: Results,
+    label: str,
     against: str,
     decisions: dict[tuple[str, str], Decision],
     group: str,
     others: dict[tuple[str, str], Difference],
 ) -> Row:
-    runs, done, base = comparison.of(name), comparison.finished(name), comparison.finished(against)
-    metric, split = comparison.metric, comparison.split
-    scores = comparison.scores(metric)
-    pair = (name, comparison.baseline or "")
+    study, split = results.study, results.split
+    runs, done, metric = results.of(label), results.finished(label), study.metric
+    pair = (label, study.baseline or "")
     answer, other = decisions.get(pair), others.get(pair)
-    centre = summarise(x for x in scores.get(comparison.baseline or "", {}).values() if math.isfinite(x))
+    centre = results.summary(study.baseline, split, metric.name) if study.baseline else None
     memory = [run.measured("peak_memory") for run in done]
     facts: dict[str, Any] = next((run.info for run in runs if run.info), {})
     return Row(
-        architecture=name,
-        is_baseline=name == comparison.baseline,
-        metric=metric,
-        higher_is_better=comparison.higher_is_better,
+        architecture=label,
+        is_baseline=label == study.baseline,
+        metric=metric.name,
+        higher_is_better=metric.higher_is_better,
         split=split,
-        test=_summary(done, "test", metric),
-        valid=_summary(done, "valid", metric),
+        test=results.summary(label, "test", metric.name),
+        valid=results.summary(label, "valid", metric.name),
         seeds=tuple(sorted(run.seed for run in done)),
-        diverged=_diverged(done, split, metric),
+        diverged=results.diverged(label, metric.name),
         difference=answer.difference if answer else None,
-        possible=comparison.facts.possible(centre.mean) if centre else (-math.inf, math.inf),
+        possible=metric.possible(centre.mean) if centre else (-math.inf, math.inf),
         margin=answer.margin if answer else None,
-        margin_text=comparison.facts.spell_margin(comparison.margin),
-        answer=_answer(comparison, pair, answer),
+        margin_text=metric.spell_margin(study.margin),
+        answer=_answer(results, pair, answer),
         group=group,
-        other=(comparison.other, other) if comparison.other and other and math.isfinite(other.mean) else None,
-        beside={key: found for key in BESIDE if (found := _summary(done, split, key))},
-        step=_step_ratio(comparison, done, base),
+        other=(study.other, other) if study.other and other and math.isfinite(other.mean) else None,
+        beside={key: summary for key in BESIDE if (summary := results.summary(label, split, key))},
+        step=_step_ratio(results, label, against),
         step_seconds=_mean([run.measured("step_seconds") for run in done]),
         parameters=whole(facts.get("parameters")),
         macs=whole(facts.get("macs")),
@@ -253,27 +289,18 @@ def _row(
     )
 
 
-def _diverged(runs: list[RunRecord], split: str, metric: str) -> tuple[int, ...]:
-    scores = {run.seed: run.score(split, metric) for run in runs}
-    return tuple(sorted(seed for seed, x in scores.items() if x is not None and not math.isfinite(x)))
-
-
-def _answer(comparison: ComparisonRecord, pair: tuple[str, str], decision: Decision | None) -> Verdict | None:
-    """The verdict; what kept a pair from having one may be the clock."""
+def _answer(results: Results, pair: tuple[str, str], decision: Decision | None) -> Verdict | None:
+    """The verdict; a pair without one may have been cut off by a time limit."""
     if decision is None:
         return None
-    cut = any(run.cut_off for name in pair for run in comparison.of(name))
+    cut = any(run.cut_off for label in pair for run in results.of(label))
     clock = cut and decision.verdict.word == "diverged: no verdict"
     return Verdict("cut off: no verdict") if clock else decision.verdict
 
 
 def _by_seed(runs: list[RunRecord], value: Any) -> dict[int, float]:
-    found = {run.seed: value(run) for run in runs}
-    return {seed: x for seed, x in found.items() if x is not None}
-
-
-def _summary(runs: list[RunRecord], split: str, metric: str) -> Summary | None:
-    return summarise(x for run in runs if (x := run.score(split, metric)) is not None and math.isfinite(x))
+    values = {run.seed: value(run) for run in runs}
+    return {seed: x for seed, x in values.items() if x is not None}
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -1,0 +1,281 @@
+"""Study: the question that a set of runs answers, written to comparison.json before the first run.
+
+A comparison, a paper's table, a sweep over learning rates and a ladder of sizes are all studies: rows that differ in
+one or several factors, seeds per row, pairs (or claims) that are judged by one metric with one margin.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from odeum.errors import OdeumError, choose
+from odeum.lab.study.judge import Claim, CostClaim, Criterion, Seeds
+from odeum.lab.study.metric import METRICS, Margin, Metric, read_margin
+from odeum.lab.study.pace import Pace, read_paces
+from odeum.lab.study.statistics import all_pairs, to_baseline
+from odeum.lab.train.rundir import RUN
+from odeum.lab.train.spec import RunSpec
+from odeum.registry.names import Architecture
+from odeum.registry.spelling import spell
+from odeum.storage import alone_in, make_directory, read_json, write_json
+
+COMPARISON = "comparison.json"
+MATCHES = ("steps", "time", "macs", "params")
+JUDGES = ("metric", "loss")
+NO_BASELINE = "none"
+"""the baseline of a comparison of every two rows, on the command line and in comparison.json"""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One thing in which the rows of a study differ: a change of the run for each level."""
+
+    name: str
+    levels: Mapping[str, Callable[[RunSpec], RunSpec]]
+
+    @classmethod
+    def architecture(cls, architectures: Sequence[Architecture]) -> Factor:
+        return cls("architecture", {spell(a): lambda run, a=a: replace(run, architecture=a) for a in architectures})
+
+    @classmethod
+    def training(cls, name: str, values: Sequence[Any]) -> Factor:
+        """A setting of the training, such as `learning_rate`."""
+
+        def change(value: Any) -> Callable[[RunSpec], RunSpec]:
+            return lambda run: replace(run, training=replace(run.training, **{name: value}))
+
+        return cls(name, {f"{name}={value:g}": change(value) for value in values})
+
+    @classmethod
+    def model(cls, name: str, changes: Mapping[str, Mapping[str, Any]]) -> Factor:
+        """Settings of the model by level, such as {"64x4": {"width": 64, "depth": 4}} of the factor `size`."""
+
+        def change(values: Mapping[str, Any]) -> Callable[[RunSpec], RunSpec]:
+            return lambda run: replace(run, model=replace(run.model, **values))
+
+        return cls(name, {level: change(values) for level, values in changes.items()})
+
+
+def cells(base: RunSpec, factors: Sequence[Factor]) -> dict[str, Any]:
+    """The run of each row, by its label: every combination of levels; labels are joined with spaces.
+
+    A row whose label is not its architecture's spelling carries it in its spec, and its run.json names it.
+    """
+    out = {}
+    for chosen in itertools.product(*(factor.levels.items() for factor in factors)):
+        run = base
+        for _, change in chosen:
+            run = change(run)
+        label = " ".join(level for level, _ in chosen)
+        out[label] = run if label == run.name else replace(run, row=label)
+    return out
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A row of the design."""
+
+    label: str
+    architecture: str = ""
+    """its spelling"""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """a paper's figures by metric"""
+    control: bool = False
+    """a row that the paper lacks"""
+    key: str = ""
+    """of kept results (`RunSpec.key`)"""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Rows, pairs or claims, and how they are judged."""
+
+    data: str
+    rows: tuple[StudyRow, ...]
+    metric: Metric
+    """the one that decides"""
+    margin: Margin
+    """differences below it do not matter"""
+    seeds: Seeds | None = None
+    """planned seeds per row (none: not recorded)"""
+    baseline: str | None = None
+    """the row that the others are compared with (none: every two are compared, or the pairs of the claims)"""
+    claims: tuple[Claim, ...] = ()
+    costs: tuple[CostClaim, ...] = ()
+    split: str | None = None
+    """where rows are judged (none: test if every run has it, else valid)"""
+    other: str | None = None
+    """a metric that is shown with intervals and not judged"""
+    beside: tuple[tuple[str, str], ...] = ()
+    """(split, metric) pairs that are shown and not judged"""
+    match: str | None = None
+    """what is held equal (none: not recorded)"""
+    budget: str | None = None
+    judge: str = JUDGES[0]
+    looked: tuple[int, ...] = ()
+    """numbers of seeds after which results had been seen and seeds were added without a plan"""
+    command: str | None = None
+    threads: int | None = None
+    """CPU threads of each run, fixed once, so that launchers change no bit (none: processes of torchrun)"""
+    vary: str = "seed"
+    """what differs between seeds: seed (weights and batches), or split (also which examples are held out)"""
+    overlap: float = 0.0
+    """with varied splits, test over training examples"""
+    pace: Mapping[str, Pace] | None = None
+    """measured cost per step by row (none: not measured)"""
+    earlier: tuple[str, ...] = ()
+    """rows of earlier comparisons in the same directory"""
+    title: str = ""
+    """of a paper's table"""
+    name: str = ""
+    """of a paper's table, such as zhong2022/table1"""
+    scale: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        """The row that the others are matched to."""
+        return self.baseline or self.labels[0]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(row.label for row in self.rows)
+
+    def row(self, label: str) -> StudyRow:
+        return next(row for row in self.rows if row.label == label)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The declared family of comparisons."""
+        if self.is_table:
+            return [claim.pair for claim in self.claims]
+        return all_pairs(self.labels) if self.baseline is None else to_baseline(self.labels, self.baseline)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Criterion(self.metric.higher_is_better, self.margin, self.seeds, self.overlap, self.is_table)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the study is a paper's table."""
+        return bool(self.name)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether rows are ranked among each other."""
+        return self.baseline is None and not self.is_table
+
+    def published(self, claim: Claim) -> float | None:
+        """The difference that the paper prints."""
+        first, second = (self.row(label).published.get(self.metric.name) for label in claim.pair)
+        return None if first is None or second is None else first - second
+
+    def write(self, directory: Path) -> None:
+        make_directory(directory)
+        assert self.seeds is not None
+        content = {
+            "architectures": list(self.labels),
+            "baseline": NO_BASELINE if self.baseline is None else self.baseline,
+            "data": self.data,
+            "match": self.match,
+            "budget": self.budget,
+            "seeds": str(self.seeds) if self.seeds.auto else self.seeds.limit,
+            "judge": self.judge,
+            "margin": {"value": self.margin.value, "relative": self.margin.relative},
+            "looked": list(self.looked),
+            "command": self.command or "",
+            "threads": self.threads,
+            "vary": self.vary,
+            "overlap": self.overlap,
+            "pace": {label: pace.record() for label, pace in (self.pace or {}).items()},
+            **({"earlier": list(self.earlier)} if self.earlier else {}),
+        }
+        write_json(directory / COMPARISON, content)
+
+    def settled(self, directory: Path, judge: str | None = None, margin: str | None = None) -> Study:
+        """This study in agreement with the one that the directory holds; raises `OdeumError` for another question.
+
+        `self.metric` is the metric of the task. `judge` is metric or loss, `margin` as the command line spells it; what
+        is not given is as the directory says or, in a new directory, the metric and its default margin.
+        """
+        assert self.seeds is not None
+        path = directory / COMPARISON
+        before: dict[str, Any] = read_json(path) if path.exists() else {}
+        where = f"'{directory}' holds a comparison"
+        if before.get("match") not in (None, self.match):
+            raise OdeumError(f"{where} of equal {before['match']}, not {self.match}; give another --out")
+        if before and (was := before.get("vary", "seed")) != self.vary:
+            raise OdeumError(f"{where} whose seeds vary the {was}, not the {self.vary}; give another --out")
+        planned_judge = str(before.get("judge") or JUDGES[0])
+        if judge is not None and choose(judge, JUDGES, "judge") != planned_judge and before:
+            raise OdeumError(f"{where} that is judged by its {planned_judge}, not by its {judge}; give another --out")
+        judge = planned_judge if judge is None else judge
+        metric = METRICS["loss"] if judge == "loss" else self.metric
+        wanted = metric.margin if margin is None else metric.parse_margin(margin)
+        agreed = read_margin(before.get("margin"), metric) if before else wanted
+        if margin is not None and agreed != wanted:
+            asked, was = metric.spell_margin(wanted), metric.spell_margin(agreed)
+            raise OdeumError(
+                f"{where} with a margin of {was}, not {asked}: it is said before the run; give another --out"
+            )
+        listed = [*(before.get("architectures") or ()), *(before.get("earlier") or ())]
+        return replace(
+            self,
+            judge=judge,
+            metric=metric,
+            margin=agreed,
+            seeds=_settled_seeds(before, self.seeds, self.baseline, where),
+            looked=_looked(before, self.seeds),
+            threads=before.get("threads", self.threads),
+            pace=read_paces(before.get("pace")),
+            earlier=tuple(str(name) for name in listed if name not in self.labels),
+        )
+
+
+def check_study(match: str, architectures: Sequence[object], budget: str | None) -> None:
+    """Raises `OdeumError` for a comparison that cannot be, whatever its data."""
+    choose(match, MATCHES, "match")
+    if not architectures:
+        raise OdeumError("a comparison needs at least one architecture, such as sequential,parallel")
+    if match == "time" and budget is None:
+        raise OdeumError("to match time, say how much: --budget 10m")
+
+
+def clear(directory: Path) -> None:
+    """Remove the runs of an earlier comparison, so that one table never shows two recipes; nothing else is touched."""
+    for path in directory.glob(f"*/seed-*/{RUN}"):
+        with alone_in(path.parent):
+            shutil.rmtree(path.parent)
+    (directory / COMPARISON).unlink(missing_ok=True)
+
+
+def _settled_seeds(before: dict[str, Any], seeds: Seeds, baseline: str | None, where: str) -> Seeds:
+    """More seeds may be added to a fixed number of them; looks are planned once, for one family."""
+    if "seeds" not in before:
+        return seeds
+    planned = Seeds.parse(before["seeds"])
+    if not planned.auto and not seeds.auto:
+        return Seeds(max(planned.limit, seeds.limit))
+    if planned != seeds:
+        raise OdeumError(
+            f"{where} with --seeds {planned}, not {seeds}: how often one looks is part of what the verdicts promise; "
+            "give another --out"
+        )
+    family = before.get("baseline")
+    if family not in (None, NO_BASELINE if baseline is None else baseline):
+        raise OdeumError(f"{where} with the baseline {family}, whose looks are planned; give another --out")
+    return planned
+
+
+def _looked(before: dict[str, Any], seeds: Seeds) -> tuple[int, ...]:
+    """Numbers of seeds that allowed a verdict and were raised later."""
+    known = [n for n in before.get("looked") or () if isinstance(n, int)]
+    planned = before.get("seeds")
+    if not seeds.auto and isinstance(planned, int) and 1 < planned < seeds.limit:
+        known.append(planned)
+    return tuple(dict.fromkeys(known))

@@ -1,0 +1,440 @@
+"""Carry out a study: plan it, train the runs that are missing, judge at each planned look."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from odeum.errors import OdeumError, choose, notice
+from odeum.lab.launch.inline import Inline
+from odeum.lab.launch.launcher import Launcher, launcher
+from odeum.lab.launch.local import jobs_for, threads_for
+from odeum.lab.launch.worker import Event, Tell, finish
+from odeum.lab.study.design import Factor, Study, cells, check_study, clear
+from odeum.lab.study.findings import Findings, judged
+from odeum.lab.study.forecast import Forecast, forecast
+from odeum.lab.study.judge import Decision, Seeds, judge, undecided
+from odeum.lab.study.matching import VARY, Folds, matched_model, matched_training, paces
+from odeum.lab.study.runs import Store, timed_together, without_places
+from odeum.lab.study.statistics import summarise
+from odeum.lab.tasks import KINDS, Task, open_task
+from odeum.lab.train.distributed import ranks
+from odeum.lab.train.distributed.ranks import is_main
+from odeum.lab.train.distributed.world import join
+from odeum.lab.train.interrupt import Interrupted
+from odeum.lab.train.job import Job, holds, refuse_another
+from odeum.lab.train.provenance import git_revision, versions
+from odeum.lab.train.spec import RunSpec
+from odeum.models.description import describe
+from odeum.registry.plugins import only_here
+from odeum.storage import alone_in, make_directory, slug
+
+Key = tuple[str, int]
+"""row and seed"""
+
+
+class Watch(Protocol):
+    """Receives progress events of the runs."""
+
+    def show(self, runs: Sequence[Key]) -> None: ...
+
+    def tell(self, number: int, event: Event) -> None: ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A comparison as it was asked: the study, the run that its rows are made from, and where they are carried out."""
+
+    study: Study
+    """settled with what the directory holds once that is locked"""
+    base: Job
+    """data, model and training of every row, before its factors"""
+    factors: Sequence[Factor]
+    directory: Path
+    judge: str | None = None
+    """metric or loss (none: as planned before, else the metric)"""
+    margin: str | None = None
+    """as the command line spells it (none: as planned before, else the metric's own)"""
+    jobs: str = "auto"
+    """runs at once: a number, or auto"""
+    on: str | None = None
+    """none for this machine, ray[:address], slurm[:partition]"""
+    overwrite: bool = False
+    """discard earlier runs"""
+    folds: Folds | None = field(default=None, init=False)
+    """the data of each seed (none: the same for all)"""
+
+    def __post_init__(self) -> None:
+        check_study(str(self.study.match), self.study.rows, self.study.budget)
+        choose(self.study.vary, VARY, "value of --vary")
+        if self.study.vary == "split":  # data that cannot be split is refused before there is a directory
+            object.__setattr__(self, "folds", Folds(self.base.task))
+
+    def settled(self) -> Study:
+        threads = None if ranks.size() > 1 else threads_for(len(self.study.rows) * self.seeds.limit)
+        overlap = self.folds.overlap if self.folds else 0.0
+        return replace(self.study, threads=threads, overlap=overlap).settled(self.directory, self.judge, self.margin)
+
+    @property
+    def seeds(self) -> Seeds:
+        assert self.study.seeds is not None
+        return self.study.seeds
+
+
+def compare(
+    job: Execution,
+    watch: Watch,
+    after_look: Callable[[], None] | None = None,
+    before: Callable[[Forecast], None] | None = None,
+) -> list[str]:
+    """Plan the comparison, train missing runs, judge at each planned look; returns the messages of failed runs.
+
+    `before` receives the estimated cost, and `after_look` is called between two looks. The directory is locked: two
+    comparisons in one directory could not both have their baseline.
+    """
+    job = _where_names_are_known(job)
+    sized = sized_runs(job)  # a model that cannot be built is refused before there is a directory
+    with contextlib.ExitStack() as stack:
+        if is_main():
+            make_directory(job.directory)
+            stack.enter_context(alone_in(job.directory))
+            if job.overwrite:
+                clear(job.directory)
+        study = job.settled()
+        if job.study.budget is None or sized.keys() <= (study.pace or {}).keys():  # lengths are known already
+            _refuse_others(seeded(job, sized, study))
+        if is_main():
+            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
+            size = f"{_several(len(sized), 'architecture')} × {seeds}"
+            print(f"{size} on {job.study.data}, equal {job.study.match}; runs in {job.directory}", file=sys.stderr)
+        study, runs = prepare(job, study, sized)
+        _refuse_others(runs)
+        if is_main():
+            study.write(job.directory)
+            if before is not None:
+                before(_forecast(job, study, runs))
+        launch = stack.enter_context(launcher(job.on, job.jobs, study.threads or 1, job.directory))
+        if not isinstance(launch, Inline):  # other processes build their own
+            for run in runs.values():
+                run.built.clear()
+        return _train_all(job, study, runs, launch, watch, after_look)
+
+
+def foresee(job: Execution) -> Forecast:
+    """The cost of a comparison on this machine, from a few measured steps; nothing is trained or written."""
+    job = _where_names_are_known(job)
+    study, runs = prepare(job, job.settled(), sized_runs(job))
+    return _forecast(job, study, runs)
+
+
+def _refuse_others(runs: Mapping[Key, Job]) -> None:
+    """Raises `OdeumError` if a folder holds a run with other settings, before anything is trained."""
+    for run in runs.values():
+        refuse_another(run)
+
+
+def _where_names_are_known(job: Execution) -> Execution:
+    """Names that only this program registered are unknown to other processes: then the runs stay in this one."""
+    architectures = [run.architecture for run in cells(job.base, job.factors).values()]
+    hidden = only_here(architectures, (KINDS, job.base.kind))
+    if not hidden or (job.jobs == "1" and job.on is None) or ranks.size() > 1:
+        return job
+    known = f"{hidden[0]} is registered in this process alone, where other processes do not find it"
+    remedy = "put it into a file and name that by --plugin"
+    if job.on is not None or job.jobs != "auto":
+        asked = f"--on {job.on}" if job.on is not None else f"--jobs {job.jobs}"
+        raise OdeumError(f"{known}, so there is no {asked}; {remedy}, or leave that out")
+    if jobs_for("auto", 1) > 1:
+        notice(f"{known}, so the runs go one after the other; {remedy} for runs side by side")
+    return replace(job, jobs="1")
+
+
+def _forecast(job: Execution, study: Study, runs: Mapping[Key, Job]) -> Forecast:
+    """The size of a cluster is unknown beforehand: its time is estimated as if the runs came one after the other."""
+    at_once = 1 if job.on is not None and job.jobs == "auto" else jobs_for(job.jobs, study.threads or 1)
+    return forecast(runs, study.pace or {}, at_once, job.overwrite, job.seeds.auto)
+
+
+def sized_runs(job: Execution) -> dict[str, Job]:
+    """The run of each row with seed 0, described once for all seeds."""
+    runs: dict[str, Job] = cells(job.base, job.factors)
+    reference = runs[job.study.reference]
+    out = {}
+    for label, run in runs.items():
+        model = matched_model(run, reference) if job.study.match == "params" else run.model
+        facts = describe(run.architecture, model, detail=False)
+        out[label] = replace(run, model=model, facts=facts, directory=job.directory / slug(label))
+    return out
+
+
+def prepare(job: Execution, study: Study, sized: Mapping[str, Job]) -> tuple[Study, dict[Key, Job]]:
+    """The study with the cost per step of its rows, and every run that may be needed; nothing is written yet."""
+    sized = {label: replace(run, threads=study.threads) for label, run in sized.items()}
+    study = replace(study, pace=paces(study, sized))
+    return study, seeded(job, sized, study)
+
+
+def seeded(job: Execution, sized: Mapping[str, Job], study: Study) -> dict[Key, Job]:
+    """Every run that may be needed, seed by seed, with the length that `match` gives it."""
+    training = matched_training(study, sized)
+    runs = {
+        (label, seed): replace(
+            run,
+            training=training[label],
+            seed=seed,
+            directory=run.directory / f"seed-{seed}",
+            built=run.built if seed == run.seed else [],
+        )
+        for seed in range(job.seeds.limit)
+        for label, run in sized.items()
+    }
+    folds = job.folds
+    return runs if folds is None else {key: run.moved_to(folds.of(key[1])) for key, run in runs.items()}
+
+
+def _train_all(
+    job: Execution,
+    study: Study,
+    runs: Mapping[Key, Job],
+    launch: Launcher,
+    watch: Watch,
+    after_look: Callable[[], None] | None,
+) -> list[str]:
+    labels = list(dict.fromkeys(label for label, _ in runs))
+    results: dict[str, dict[int, dict[str, Any]]] = {label: {} for label in labels}
+    failures: list[str] = []
+    active, start = labels, 0
+    for look in job.seeds.looks:
+        # Seed by seed, so that an interrupted comparison has whole pairs.
+        keys = [(label, seed) for seed in range(start, look.seeds) for label in active]
+        for (label, seed), event in carry_out({key: runs[key] for key in keys}, launch, watch).items():
+            if event.kind in ("done", "diverged", "cut off"):
+                results[label][seed] = event.content
+            failures += complaint(f"{label} seed {seed}", event)
+        if study.seeds is None or not study.seeds.auto:
+            break
+        decisions = judge(scores_of(study, results), study.pairs, study.criterion)
+        active, start = [label for label in active if label in undecided(study.pairs, decisions)], look.seeds
+        if is_main():
+            _print_decisions(look.seeds, decisions, active if look.seeds < job.seeds.limit else [])
+        if not active:
+            break
+        if after_look is not None and look.seeds < job.seeds.limit:
+            after_look()
+    return failures
+
+
+def carry_out(
+    runs: Mapping[Key, Job], launch: Launcher, watch: Watch, done: Callable[[Key, Event], None] | None = None
+) -> dict[Key, Event]:
+    """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted."""
+    keys, jobs = list(runs), list(runs.values())
+    watch.show(keys)
+
+    def tell(number: int, event: Event) -> None:
+        if event.ends and done is not None:
+            done(keys[number], event)
+        watch.tell(number, event)
+
+    ended = _ended(jobs, launch, tell)
+    if stopped := [event for event in ended if event.kind == "interrupted"]:
+        raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
+    return dict(zip(keys, ended, strict=True))
+
+
+def _ended(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:
+    ended: dict[int, Event] = {}
+    for number, run in enumerate(runs):
+        if ranks.size() == 1 and run.folder.finished:
+            ended[number] = finish(lambda run=run: run, lambda event: None)
+            tell(number, ended[number])
+    left = [number for number in range(len(runs)) if number not in ended]
+    if left:
+        new = launch.run([runs[number] for number in left], lambda number, event: tell(left[number], event))
+        ended |= dict(zip(left, new, strict=True))
+    return [ended[number] for number in range(len(runs))]
+
+
+def complaint(title: str, event: Event) -> list[str]:
+    """The message of a run that went wrong, with the traceback if it is a bug."""
+    sentence = event.content.get("failed") or event.content.get("sentence")
+    return ["\n".join([f"{title}: {sentence}", *filter(None, [event.content.get("traceback")])])] if sentence else []
+
+
+def scores_of(study: Study, results: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[int, float]]:
+    """The numbers that decide: on the test part if every run has them, else on the validation part."""
+    name = study.metric.name
+    every = [result for row in results.values() for result in row.values()]
+    split = "test" if all(name in (result.get("test") or {}) for result in every) else "valid"
+    return {
+        label: {seed: float(r[split][name]) for seed, r in row.items() if name in (r.get(split) or {})}
+        for label, row in results.items()
+    }
+
+
+def _print_decisions(seeds: int, decisions: Mapping[tuple[str, str], Decision], active: Sequence[str]) -> None:
+    """A line for each pair that this look decided, and the rows that go on."""
+    for (ours, theirs), decision in decisions.items():
+        if decision.verdict.look == seeds:
+            print(f"after {seeds} seeds: {ours} against {theirs}: {decision.verdict.word}", file=sys.stderr)
+    if active:
+        print(f"after {seeds} seeds: going on with {', '.join(active)}", file=sys.stderr)
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+# papers' tables: rows with specs of their own, results in a store
+
+TABLE_THREADS = 1
+"""of a run at the scale of a laptop: the number of runs at once then changes no bit"""
+REST_SEEDS = 3
+"""seeds of a row without a claim"""
+SPREADS = 4.0
+"""standard deviations from the kept mean that a repeated run may lie away, on other code or another machine"""
+
+
+@dataclass(frozen=True)
+class TableExecution:
+    """A paper's table, its store, and where its missing runs are carried out."""
+
+    study: Study
+    specs: Mapping[str, RunSpec]
+    store: Store
+    directory: Path
+    seeds: Seeds
+    """a number for every row; or auto: as many as the claims take"""
+    labels: Sequence[str]
+    """the rows to train"""
+    command: str = ""
+    plugins: tuple[str, ...] = ()
+    _tasks: dict[str, Task] = field(default_factory=dict)
+    _sized: dict[str, Job] = field(default_factory=dict)
+
+    def findings(self) -> Findings:
+        return judged(self.store.results(self.study, self.specs))
+
+    def run(self, label: str, seed: int) -> Job:
+        """The run of a row with this seed; data is opened once, a model is described once."""
+        spec = self.specs[label]
+        if spec.key not in self._sized:
+            data = repr((spec.source, dict(spec.options)))
+            if data not in self._tasks:
+                self._tasks[data] = open_task(*spec.source, kind=spec.kind, **spec.options)
+            task = self._tasks[data]
+            self._sized[spec.key] = Job.on(
+                task,
+                model := replace(spec.model, **task.facts()),
+                spec.architecture,
+                spec.training,
+                directory=self.directory / spec.key,
+                command=self.command,
+                plugins=self.plugins,
+                threads=TABLE_THREADS if self.study.scale == "laptop" else None,
+                facts=describe(spec.architecture, model, detail=False),
+            )
+        sized = self._sized[spec.key]
+        return replace(sized, seed=seed, directory=sized.directory / f"seed-{seed}")
+
+    def missing(self) -> list[Key]:
+        """The seeds that rows lack up to the first look that is not complete, seed by seed; one per shared run."""
+        limits = [look.seeds for look in self.seeds.looks] if self.seeds.auto else [self.seeds.limit]
+        findings = self.findings()
+        for limit in limits:
+            lacking: dict[tuple[int, str], Key] = {}
+            for label in self.labels:
+                there = {run.seed for run in findings.results.of(label)}
+                wanted = self._wanted(findings, label, limit) if self.seeds.auto else limit
+                for seed in range(wanted):
+                    if seed not in there:
+                        lacking.setdefault((seed, self.specs[label].key), (label, seed))
+            if lacking:
+                return sorted(lacking.values(), key=lambda key: key[1])
+        return []
+
+    def _wanted(self, findings: Findings, label: str, until: int) -> int:
+        """Seeds that a row should have by a look: no more for settled claims, a few for a row without a claim."""
+        claims = [each for each in findings.claims if label in each.claim.pair]
+        if not claims:
+            return min(until, REST_SEEDS)
+        return len(findings.results.of(label)) if all(each.settled for each in claims) else until
+
+    def train(self, launch: Launcher, watch: Watch) -> list[str]:
+        """Train look by look until nothing is missing or a run fails; returns the messages of failed runs."""
+        failures: list[str] = []
+        while (keys := self.missing()) and not failures:
+            runs = {key: self.run(*key) for key in keys}
+            for run in runs.values():
+                if run.folder.is_run and not holds(run):
+                    raise OdeumError(
+                        f"'{run.directory}' holds another run than the recipe asks for; give another --out"
+                    )
+            ended = carry_out(runs, launch, watch, lambda key, event, runs=runs: self._keep(runs[key], key, event))
+            failed = {key: event for key, event in ended.items() if event.kind == "failed"}
+            failures += [text for (label, seed), e in failed.items() for text in complaint(f"{label} seed {seed}", e)]
+        return failures
+
+    def _keep(self, run: Job, key: Key, event: Event) -> None:
+        if event.kind in ("done", "diverged"):
+            self.store.keep(self.specs[key[0]], key[1], run.directory, self.study.metric.name)
+
+    def measure_paces(self) -> list[Path]:
+        """Time training steps in turns, for the rows that claims about speed name."""
+        from odeum.lab.study.measuring import measure
+
+        out = []
+        for group in timed_together(self.study):
+            runs = {self.specs[label].key: self.run(label, 0) for label in group}
+            first = next(iter(runs.values()))
+            measured = measure(runs, next(iter(runs)), join(first.training), lambda seconds: math.inf)
+            circumstances = {
+                "table": self.study.name,
+                "rows": group,
+                "threads": first.threads,
+                "versions": versions(),
+                "git": git_revision(),
+                "command": without_places(self.command),
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            out.append(self.store.keep_paces(measured, circumstances))
+        return out
+
+
+class Repeated(NamedTuple):
+    """A run that was trained again, beside what is kept of it."""
+
+    sentence: str
+    holds: bool
+
+
+def beside_kept(study: Study, specs: Mapping[str, RunSpec], fresh: Store, kept: Store) -> list[Repeated]:
+    """Each fresh run is the kept figure, or lies so many standard deviations from the kept mean."""
+    split, metric, out = study.split or "test", study.metric.name, []
+    for label, spec in specs.items():
+        before = {run.seed: run.score(split, metric) for run in kept.runs(label, spec, metric)}
+        known = summarise(value for value in before.values() if value is not None and value == value)
+        for run in fresh.runs(label, spec, metric):
+            value = run.score(split, metric)
+            name = f"{label} seed {run.seed}: {split} {metric} {_figure(value)}"
+            if known is None or value is None:
+                out.append(Repeated(f"{name}; nothing is kept to compare it with", True))
+            elif value == before.get(run.seed):
+                out.append(Repeated(f"{name}: the kept figure", True))
+            elif known.spread is None:
+                out.append(Repeated(f"{name}; kept: {_figure(known.mean)} of one seed, so its spread is unknown", True))
+            else:
+                far = abs(value - known.mean) / known.spread if known.spread else math.inf
+                where = f"{far:.1f} spreads from the kept mean {_figure(known.mean)} ± {_figure(known.spread)}"
+                out.append(Repeated(f"{name}: {where}", far <= SPREADS))
+    return out
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.6g}"

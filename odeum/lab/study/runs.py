@@ -1,0 +1,449 @@
+"""Results: the runs of a study, read from folders, from runs.jsonl, or from the kept lines of papers' tables.
+
+Whole or broken: a run killed while writing is unfinished, never an error.
+
+    DIR/<row>/seed-<n>/          a comparison's runs (`RunDir`)
+    DIR/runs.jsonl               the runs of a kept comparison, one line each (`script/keep`)
+    results/tables/DATA.jsonl    kept runs of papers' tables, found by `RunSpec.key` and seed (`Store`)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import odeum
+from odeum import storage
+from odeum.errors import OdeumError, notice
+from odeum.lab.study.design import COMPARISON, NO_BASELINE, Study, StudyRow
+from odeum.lab.study.judge import Seeds
+from odeum.lab.study.metric import metric_named, read_margin
+from odeum.lab.study.pace import Pace, read_paces
+from odeum.lab.study.statistics import Summary, summarise
+from odeum.lab.train.rundir import RunDir, cut_off, number, whole
+from odeum.lab.train.spec import RunSpec
+
+KEPT_RUNS = "runs.jsonl"
+PACES = "pace.jsonl"
+"""the file of measured costs per step"""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of a row."""
+
+    row: str
+    seed: int
+    path: Path
+    info: dict[str, Any]
+    """run.json (empty if it cannot be read)"""
+    curve: tuple[dict[str, Any], ...]
+    """the records of metrics.jsonl"""
+    result: dict[str, Any] | None
+    """result.json (none: unfinished)"""
+    cut_off: str | None = None
+    """the time limit that ended it early, if one did"""
+
+    @property
+    def last_step(self) -> int:
+        return max((int(record["step"]) for record in self.curve), default=0)
+
+    def score(self, split: str, metric: str) -> float | None:
+        """The final metric on a split, if the run is finished and has it; NaN if the run failed."""
+        result = self.result or {}
+        values = result.get(split)
+        value = number(values.get(metric)) if isinstance(values, dict) else None
+        return math.nan if value is None and result.get("failed") else value
+
+    def measured(self, key: str) -> float | None:
+        """A number of result.json such as `step_seconds`."""
+        return number((self.result or {}).get(key))
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study and its runs."""
+
+    study: Study
+    runs: tuple[RunRecord, ...]
+    directory: Path
+    split: str
+    """where rows are judged: test, or valid where there is no test"""
+    problems: tuple[str, ...] = ()
+    """sentences about files and runs that are there and could not be used"""
+    hidden: tuple[str, ...] = ()
+    """rows of other comparisons whose runs lie in the same directory"""
+
+    def of(self, row: str) -> list[RunRecord]:
+        return [run for run in self.runs if run.row == row]
+
+    def finished(self, row: str) -> list[RunRecord]:
+        return [run for run in self.of(row) if run.result is not None]
+
+    def scores(self, metric: str, split: str | None = None) -> dict[str, dict[int, float]]:
+        """A metric by row and seed; not finite for a run that diverged or was cut off: leaving it out would be
+        choosing."""
+        split = split or self.split
+        return {
+            label: {run.seed: x for run in self.finished(label) if (x := run.score(split, metric)) is not None}
+            | {run.seed: math.nan for run in self.of(label) if run.cut_off}
+            for label in self.study.labels
+        }
+
+    def summary(self, row: str, split: str, metric: str) -> Summary | None:
+        """Mean and spread over the seeds that did not diverge."""
+        scores = (run.score(split, metric) for run in self.finished(row))
+        return summarise(x for x in scores if x is not None and math.isfinite(x))
+
+    def diverged(self, row: str, metric: str) -> tuple[int, ...]:
+        """The seeds whose metric is not finite."""
+        scores = {run.seed: run.score(self.split, metric) for run in self.finished(row)}
+        return tuple(sorted(seed for seed, x in scores.items() if x is not None and not math.isfinite(x)))
+
+    def fact(self, row: str, name: str) -> Any:
+        """A value that all runs of a row share, such as `parameters`."""
+        return next((run.info.get(name) for run in self.of(row) if run.info), None)
+
+
+# a comparison's directory
+
+
+def read(directory: str | Path, everything: bool = False) -> Results:
+    """Read the runs of a directory and its comparison.json, if there is one.
+
+    Only the rows of the comparison that was asked last, unless `everything`.
+    """
+    root = Path(directory)
+    problems: list[str] = []
+    kept = _kept(root, problems)
+    folders = {*(p for p in root.glob("*/seed-*") if p.is_dir()), *kept}
+    folders = sorted(folders, key=lambda p: (p.parent.name, _seed(p), p.name))
+    if not folders:
+        raise OdeumError(
+            f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "
+            f"as `odeum compare DATA --out {root}` writes"
+        )
+    plan = RunDir(root).read(COMPARISON, problems) or {}
+    listed = plan.get("architectures")
+    wanted = [str(name) for name in listed] if isinstance(listed, list) else []
+    runs = _unique((_run(folder, folders, kept, wanted, problems) for folder in folders), problems)
+    names = sorted({run.row for run in runs})
+    hidden = () if everything or not wanted else tuple(name for name in names if name not in wanted)
+    runs = tuple(run for run in runs if run.row not in hidden)
+    order = tuple(dict.fromkeys([*wanted, *(name for name in names if name not in hidden)]))
+    done = [run for run in runs if run.result is not None]
+    tested = bool(done) and all((run.result or {}).get("test") for run in done)
+    split = "test" if tested or not done else "valid"
+    study = _study(plan, order, next((run.info for run in runs if run.info.get("metric")), {}), root)
+    runs = tuple(_judged(run, split, study.metric.name, problems) for run in runs)
+    if study.pace is not None:
+        runs = tuple(_paced(run, study.pace.get(run.row)) for run in runs)
+    return Results(study, runs, root, split, tuple(dict.fromkeys(problems)), hidden)
+
+
+def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, Any], root: Path) -> Study:
+    """The study of a comparison.json, with the metric of its runs; damaged entries have their defaults."""
+    own = str(info.get("metric") or "loss")
+    metric, other = ("loss", own) if plan.get("judge") == "loss" else (own, "loss")
+    judged = metric_named(metric, bool(info.get("higher_is_better", own != "loss")) if metric == own else False)
+    overlap = plan.get("overlap")
+    looked = plan.get("looked")
+    return Study(
+        data=_plain_text(plan.get("data") or info.get("data") or info.get("task") or "the data"),
+        rows=tuple(StudyRow(label, label) for label in order),
+        metric=judged,
+        margin=read_margin(plan.get("margin"), judged),
+        seeds=_seeds(plan),
+        baseline=_baseline(plan, order, root),
+        other=other if other != metric else None,
+        match=str(plan["match"]) if plan.get("match") else None,
+        looked=tuple(n for n in looked if isinstance(n, int)) if isinstance(looked, list) else (),
+        command=str(plan["command"]) if plan.get("command") else None,
+        overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
+        pace=read_paces(plan["pace"]) if "pace" in plan else None,
+    )
+
+
+def _baseline(plan: Mapping[str, Any], order: tuple[str, ...], root: Path) -> str | None:
+    if plan.get("baseline") == NO_BASELINE:
+        return None
+    baseline = str(plan.get("baseline") or ("sequential" if "sequential" in order else order[0]))
+    if baseline not in order:
+        raise OdeumError(f"the baseline '{baseline}' of '{root}' has no runs there; it has: {', '.join(order)}")
+    return baseline
+
+
+def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
+    """The plan's seeds; of a damaged plan none, and what is there is looked at once."""
+    try:
+        return Seeds.parse(plan["seeds"]) if "seeds" in plan else None
+    except OdeumError:
+        return None
+
+
+Kept = Mapping[Path, Mapping[str, Any]]
+"""run.json and result.json of runs whose folders were folded into one file, by folder"""
+
+
+def _kept(root: Path, problems: list[str]) -> Kept:
+    path = root / KEPT_RUNS
+    runs = {}
+    for line, content in storage.read_lines(path) if path.is_file() else ():
+        if isinstance(content, storage.Damaged):
+            problems.append(f"{content}; it is left out")
+        elif isinstance(content.get("folder"), str):
+            runs[root / content["folder"]] = content
+        else:
+            problems.append(f"'{path}:{line}' names no folder of a run; it is left out")
+    return runs
+
+
+def _part(folder: Path, name: str, kept: Kept, problems: list[str]) -> dict[str, Any] | None:
+    """`run` or `result` of a run, from its folder or from the file of kept runs."""
+    if (folder / f"{name}.json").exists() or folder not in kept:
+        return RunDir(folder).read(f"{name}.json", problems)
+    content = kept[folder].get(name)
+    return content if isinstance(content, dict) else None
+
+
+def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], problems: list[str]) -> RunRecord:
+    info = _part(folder, "run", kept, problems)
+    result = _part(folder, "result", kept, problems)
+    if info is None and result is not None:
+        problems.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
+        result = None
+    if info is not None and result is not None and info.get("run_id") != result.get("run_id"):
+        problems.append(f"'{folder / 'result.json'}' is of another run than run.json beside it; it is left out")
+        result = None
+    if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
+        problems.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
+        result = None
+    seed = whole((info or {}).get("seed"))
+    curve = RunDir(folder).curve()
+    if any(line.get("run_id") != (info or {}).get("run_id") for line in curve):
+        problems.append(f"'{folder / 'metrics.jsonl'}' is of another run than run.json beside it; it is left out")
+        curve = ()
+    return RunRecord(
+        row=_row_of(folder, info, folders, kept, wanted, problems),
+        seed=_seed(folder) if seed is None else seed,
+        path=folder,
+        info=info or {},
+        curve=curve,
+        result=result,
+        cut_off=cut_off(curve) if result is None else None,
+    )
+
+
+def _judged(run: RunRecord, split: str, metric: str, problems: list[str]) -> RunRecord:
+    """A finished run, if it has a number where the architectures are judged; else one that does not count."""
+    if run.result is None or run.score(split, metric) is not None:
+        return run
+    part = run.result.get(split)
+    found = repr(part.get(metric, "nothing") if isinstance(part, dict) else part)
+    problems.append(f"'{run.path / 'result.json'}' has no number as {split} {metric} ({found[:40]}); it is left out")
+    return replace(run, result=None)
+
+
+def _paced(run: RunRecord, pace: Pace | None) -> RunRecord:
+    """A run that went on beside others was in their way: what its steps cost as measured stands for its own clock."""
+
+    def cost(steps: Any) -> float | None:
+        return pace.seconds * float(steps) if pace and isinstance(steps, int | float) else None
+
+    curve = tuple({**record, "seconds": cost(record.get("step"))} for record in run.curve)
+    result = run.result
+    if result is not None:
+        result = {**result, "seconds": cost(result.get("steps")), "step_seconds": pace.seconds if pace else None}
+    return replace(run, curve=curve, result=result)
+
+
+def _row_of(
+    folder: Path,
+    info: Mapping[str, Any] | None,
+    folders: list[Path],
+    kept: Kept,
+    wanted: list[str],
+    problems: list[str],
+) -> str:
+    """A run's row; of a broken run, that of its neighbours, or of the plan, or the folder's name."""
+    if info and (label := info.get("row") or info.get("architecture")):
+        return str(label)
+    for other in folders:
+        if other.parent == folder.parent and other != folder:
+            near = _part(other, "run", kept, problems) or {}
+            if label := near.get("row") or near.get("architecture"):
+                return str(label)
+    plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}
+    return plain.get(re.sub(r"[^0-9a-z]", "", folder.parent.name.lower()), folder.parent.name)
+
+
+def _unique(runs: Iterable[RunRecord], problems: list[str]) -> tuple[RunRecord, ...]:
+    """One run for an architecture and a seed: a finished one, else the first found."""
+    chosen: dict[tuple[str, int], RunRecord] = {}
+    for run in runs:
+        key = run.row, run.seed
+        if key in chosen:
+            problems.append(
+                f"'{chosen[key].path}' and '{run.path}' are both {run.row} with seed {run.seed}; one counts"
+            )
+        if key not in chosen or (chosen[key].result is None and run.result is not None):
+            chosen[key] = run
+    return tuple(chosen.values())
+
+
+def _seed(folder: Path) -> int:
+    digits = re.search(r"\d+", folder.name)
+    return int(digits.group()) if digits else 0
+
+
+def _plain_text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+# the kept runs of papers' tables
+
+FIGURES = ("valid", "test", "steps", "seconds", "step_seconds", "peak_memory", "macs", "failed")
+"""kept of result.json"""
+CIRCUMSTANCES = (
+    *("parameters", "macs", "evaluations", "fingerprint", "threads", "device", "versions", "git", "command", "date"),
+)
+"""kept of run.json"""
+
+
+def results_home() -> Path:
+    """`results/tables` of the checkout that Odeum runs from, or of the current directory if it is installed."""
+    root = Path(odeum.__file__).resolve().parents[1]
+    return (root if (root / "pyproject.toml").is_file() else Path()) / "results" / "tables"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A directory of kept runs: one line of JSON per run, without weights and data, one .jsonl file per data set.
+
+    A kept run counts as done wherever it was trained, so a table is continued on another machine from these files.
+    """
+
+    directory: Path
+
+    def path(self, spec: RunSpec) -> Path:
+        """The file with the runs of this spec, among others on the same data."""
+        return self.directory / f"{spec.key.partition('/')[0]}.jsonl"
+
+    def lines(self, spec: RunSpec) -> dict[int, dict[str, Any]]:
+        """The last line of each seed; a line that is damaged or of another recipe is reported and left out."""
+        path, recipe, key, out = self.path(spec), spec.recipe, spec.key, {}
+        for place, content in lines_of(path):
+            if content.get("recipe") != key:
+                continue
+            if content.get("identity") != recipe or not isinstance(content.get("seed"), int):
+                notice(f"'{path}:{place}' is of another recipe than its name says; it is left out")
+                continue
+            out[content["seed"]] = content
+        return dict(sorted(out.items()))
+
+    def runs(self, label: str, spec: RunSpec, metric: str) -> list[RunRecord]:
+        """The kept runs of a row; the curve is that of the validation metric."""
+        path = self.path(spec)
+        return [
+            RunRecord(
+                row=label,
+                seed=seed,
+                path=path,
+                info=dict(content.get("facts") or {}),
+                curve=tuple({"split": "valid", "step": int(x), metric: y} for x, y in content.get("curve") or ()),
+                result=content,
+            )
+            for seed, content in self.lines(spec).items()
+        ]
+
+    def results(self, study: Study, specs: Mapping[str, RunSpec]) -> Results:
+        """A paper's table with its kept runs; costs per step where the rows of a claim were measured in turns."""
+        pace: dict[str, Pace] = {}
+        for group in timed_together(study):
+            measured = self.paces(specs[label] for label in group)
+            pace |= {label: measured[specs[label].key] for label in group if specs[label].key in measured}
+        runs = [run for label, spec in specs.items() for run in self.runs(label, spec, study.metric.name)]
+        return Results(replace(study, pace=pace), tuple(runs), self.directory, study.split or "test")
+
+    def paces(self, specs: Iterable[RunSpec]) -> dict[str, Pace]:
+        """The cost per step by key, from the last session in which all of these took turns."""
+        wanted = {spec.key for spec in specs}
+        sessions = (content for _, content in lines_of(self.directory / PACES))
+        for content in sorted(sessions, key=lambda content: str(content.get("date")), reverse=True):
+            paces = read_paces(content.get("paces"))
+            if wanted <= paces.keys():
+                return {key: paces[key] for key in wanted}
+        return {}
+
+    def keep_paces(self, paces: Mapping[str, Pace], circumstances: Mapping[str, Any]) -> Path:
+        """Append one session of measurements."""
+        path = self.directory / PACES
+        storage.make_directory(path.parent)
+        storage.append_line(path, {**circumstances, "paces": {key: pace.record() for key, pace in paces.items()}})
+        return path
+
+    def keep(self, spec: RunSpec, seed: int, run: Path, metric: str) -> None:
+        """Append the figures of a finished run; places of this machine are left out of its command."""
+        folder = RunDir(run)
+        info, result = folder.run(), storage.read_json(run / "result.json")
+        facts = {key: info[key] for key in CIRCUMSTANCES if key in info}
+        facts["command"] = without_places(str(facts.get("command", "")))
+        content = {
+            "recipe": spec.key,
+            "identity": spec.recipe,
+            "seed": seed,
+            **{key: result[key] for key in FIGURES if key in result},
+            "facts": facts,
+            "curve": _validation_curve(folder, metric),
+        }
+        path = self.path(spec)
+        storage.make_directory(path.parent)
+        storage.append_line(path, content)
+
+
+def timed_together(study: Study) -> list[list[str]]:
+    """Rows whose steps are timed in turns: those that claims about speed name, each with what it is beside."""
+    groups: dict[str, list[str]] = {}
+    for claim in study.costs:
+        if claim.quantity == "step":
+            groups.setdefault(claim.second, [claim.second]).append(claim.first)
+    return list(groups.values())
+
+
+def lines_of(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The number and the content of each whole line; damaged ones are reported, once for each state of the file."""
+    if not path.exists():
+        return []
+    state = path.stat()
+    return _lines(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=32)  # a table asks for each of its rows in turn
+def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any]]]:
+    complete = []
+    for place, content in storage.read_lines(path):
+        if isinstance(content, storage.Damaged):
+            notice(f"{content}; it is left out")
+        else:
+            complete.append((place, content))
+    return complete
+
+
+def without_places(command: str) -> str:
+    """A command without the directories of this machine."""
+    return re.sub(r" --(out|results)(=| )\S+", "", command)
+
+
+def _validation_curve(folder: RunDir, metric: str) -> list[list[float]]:
+    """Of each evaluation on the way: the step and the metric, or the loss where the metric is costly."""
+    points: dict[int, float] = {}
+    for record in folder.curve():
+        value = record.get(metric, record.get("loss")) if record.get("split") == "valid" else None
+        if isinstance(value, int | float) and math.isfinite(value):
+            points[int(record["step"])] = round(float(value), 5)
+    return [[step, value] for step, value in sorted(points.items())]

@@ -1,0 +1,442 @@
+"""Sentences of a report: headline, notes on how it was measured, warnings. None is stronger than the verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from odeum.lab.study.findings import Findings, Row
+from odeum.lab.study.judge import BETTER, VERDICTS, WORSE, Seeds
+from odeum.lab.study.metric import METRICS
+from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
+from odeum.lab.study.statistics import ERROR, far_runs
+from odeum.lab.train.settings import MAY_CHANGE
+
+NOTICEABLE = 0.03
+"""numbers of parameters within 3 % are called about the same"""
+SLOWER = 0.1
+"""step times within 10 %, or whose order is not the same in every seed, are a tie: machines are busy at times"""
+
+
+def headline(rows: Sequence[Row], data: str) -> str:
+    """One or two sentences: the decision and its price."""
+    done = [row for row in rows if row.score]
+    scale = Scale.of(rows)
+    if not done and any(row.diverged for row in rows):
+        return f"Every run on {data} diverged, so nothing can be said; a smaller learning rate may help."
+    if not done:
+        return f"No run on {data} has finished yet, so nothing can be said."
+    base = next((row for row in rows if row.is_baseline), None)
+    if base is None:
+        return _ranking(rows, data, scale)
+    others = [row for row in done if not row.is_baseline]
+    if not base.score:
+        return f"The baseline `{base.architecture}` has no finished run on {data}, so there is nothing to compare with."
+    if not others:
+        told = f"{scale.value(base.score)} {base.metric}"
+        return f"Only `{base.architecture}` has finished on {data}, with {told}: nothing to compare it with yet."
+    judged = [row for row in others if row.verdict in VERDICTS]
+    if not judged:
+        return _too_few(done, base, data, scale)
+    better = sorted((row for row in judged if row.verdict in BETTER), key=_rank_of_gain)
+    if better:
+        return _worth_it(better[0], base, data, scale) + _behind(judged)
+    if equal := [row for row in judged if row.verdict == "practically equal"]:
+        return _equal(equal, judged, base, data) + _behind(judged)
+    if still := [row for row in judged if row.verdict == "open"]:
+        return _open(still, base, data, scale) + _behind(judged)
+    stay = f"Stay with `{base.architecture}` on {data}:"
+    if left := [row.architecture for row in rows if row not in judged and not row.is_baseline]:
+        worse = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'} worse"
+        return f"{stay} {worse}. Of {listing(left)} nothing can be said yet."
+    return f"{stay} {'the' if len(judged) == 1 else 'every'} other architecture is worse."
+
+
+def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """Verdict -> names, in the order in which a reader asks for them; only those that occur."""
+    compared = [row for row in rows if not row.is_baseline]
+    found = {row.verdict: verdict(row) if row.verdict != "open" else "open" for row in compared}
+    kinds = [*(word for word in VERDICTS if word in found), *(word for word in found if word not in VERDICTS)]
+    told = {kind: found[kind].partition(" (")[0] for kind in kinds}
+    return [(told[kind], [row.architecture for row in compared if row.verdict == kind]) for kind in kinds]
+
+
+def _rank_of_gain(row: Row) -> tuple[bool, float]:
+    """The surest word first, then the greatest difference in the good direction."""
+    mean = row.difference.mean if row.difference else 0.0
+    return row.verdict != BETTER[0], -mean if row.higher_is_better else mean
+
+
+def _behind(judged: Sequence[Row]) -> str:
+    """Who is out of the question, and after how many seeds that was clear."""
+    told: dict[str, list[str]] = {}
+    for row in judged:
+        if row.verdict in WORSE:
+            told.setdefault(verdict(row).replace("(", "(after "), []).append(row.architecture)
+    return "".join(f" {listing(names)} {'is' if len(names) == 1 else 'are'} {word}." for word, names in told.items())
+
+
+def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:
+    ranked = [row for row in rows if row.group]
+    if not ranked:
+        return f"No ranking on {data} yet: two seeds or more of two architectures allow one."
+    best = ranked[0]
+    assert best.score is not None
+    leaders = [row for row in ranked if set(row.group) & set(best.group)]
+    behind = [row.architecture for row in ranked if row not in leaders]
+    told = f"{best.split} {best.metric} {scale.value(best.score)}"
+    left = [row.architecture for row in rows if not row.group]
+    unsaid = f" Of {listing(left)} nothing can be said yet." if left else ""
+    if len(leaders) == 1:
+        others = listing(behind) if left else "all others"
+        return f"`{best.architecture}` leads on {data} ({told}), ahead of {others}.{unsaid}"
+    tail = (
+        f"; {listing(behind)} {'is' if len(behind) == 1 else 'are'} worse than `{best.architecture}`" if behind else ""
+    )
+    names = listing([row.architecture for row in leaders if row is not best])
+    return f"`{best.architecture}` leads on {data} ({told}), but cannot be told apart from {names}{tail}.{unsaid}"
+
+
+def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
+    if any(row.diverged for row in done):
+        return f"No verdict on {data}: runs diverged (their {base.metric} is not a finite number)."
+    if any(row.verdict.startswith("cut off") for row in done):
+        return f"No verdict on {data}: the clock cut runs off; a longer --train.limit continues them."
+    if not any(row.difference for row in done):
+        return f"No verdict on {data}: no architecture shares a seed with the baseline `{base.architecture}`."
+    if any(row.verdict.startswith("same") for row in done):
+        return f"No verdict on {data}: the difference to `{base.architecture}` is the same in every seed."
+    key = (lambda row: row.score.mean) if base.higher_is_better else (lambda row: -row.score.mean)
+    best = max(done, key=key)
+    told = f"{best.split} {best.metric} {scale.value(best.score)}" if best.score else ""
+    ties = [row.architecture for row in done if row.score and best.score and row.score.mean == best.score.mean]
+    if len(ties) > 1:
+        return (
+            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} came out alike ({told}); three "
+            "seeds or more allow a verdict."
+        )
+    versus = f" against {scale.value(base.score)} of `{base.architecture}`" if best is not base and base.score else ""
+    return (
+        f"One seed cannot tell which layer is worth it on {data}. `{best.architecture}` came out ahead "
+        f"({told}{versus}); three seeds or more allow a verdict."
+    )
+
+
+def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
+    found = best.difference
+    assert found is not None and best.ends is not None and best.score is not None
+    ends = sorted(map(abs, best.ends))
+    way = "higher" if found.mean > 0 else "lower"
+    word = "worth it" if best.verdict == BETTER[0] else "better"
+    small = "" if best.verdict == BETTER[0] else f", perhaps by less than the margin of {best.margin_text}"
+    return (
+        f"`{best.architecture}` is {word} on {data}{small}: its {best.split} {best.metric} of "
+        f"{scale.value(best.score)} is {scale.number(abs(found.mean))}{scale.points} {way} than that of "
+        f"`{base.architecture}` (interval {scale.number(ends[0])} to {scale.number(ends[1])}), {_cost(best, base)}."
+    )
+
+
+def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str) -> str:
+    """Equal quality: then the price decides, if it differs."""
+    for name, cost in (("step time", _time), ("parameters", _size)):
+        if saving := [(value, row) for row in equal if (value := cost(row, base)) is not None and value < 1]:
+            value, row = min(saving, key=lambda pair: pair[0])
+            return (
+                f"`{row.architecture}` is practically equal to `{base.architecture}` on {data} (within "
+                f"{row.margin_text}) and needs {ratio(value)} its {name}."
+            )
+    names = [row.architecture for row in equal]
+    still = [row.architecture for row in judged if row.verdict == "open"]
+    tail = f" Of {listing(still)} more seeds would tell." if still else ""
+    are = "is" if len(names) == 1 else "are"
+    return (
+        f"Stay with `{base.architecture}` on {data}: {listing(names)} {are} practically equal to it (within "
+        f"{equal[0].margin_text}) and no cheaper.{tail}"
+    )
+
+
+def _open(still: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
+    """Nothing is decided in favour of another: what is known, and what it would take."""
+    start = f"Nothing was shown to be better than `{base.architecture}` on {data}"
+    for name, cost in (("step time", _time), ("parameters", _size)):
+        if saving := [(value, row) for row in still if (value := cost(row, base)) is not None and value < 1]:
+            value, row = min(saving, key=lambda pair: pair[0])
+            return (
+                f"{start} yet. `{row.architecture}` needs {ratio(value)} its {name}, but whether it is as good is "
+                f"open{_bound(row, scale)}: {more(row)} would decide."
+            )
+    nearest = min(still, key=lambda row: (row.answer.more if row.answer else None) or math.inf)
+    rest = f" ({len(still)} are open)" if len(still) > 1 else ""
+    return f"{start} yet. Of `{nearest.architecture}` {more(nearest)} would decide{rest}."
+
+
+def _bound(row: Row, scale: Scale) -> str:
+    """What the interval still allows."""
+    if row.ends is None:
+        return ""
+    end, way = (row.ends[0], "lower") if row.higher_is_better else (row.ends[1], "higher")
+    return f" (at worst {scale.number(abs(end))}{scale.points} {way})"
+
+
+def _cost(row: Row, base: Row) -> str:
+    known = (("the time a step", _time(row, base)), ("the parameters", _size(row, base)))
+    differing = [f"{ratio(value)} {name}" for name, value in known if value is not None]
+    return "at " + " and ".join(differing) if differing else "at about the same time a step and parameters"
+
+
+def _time(row: Row, base: Row) -> float | None:
+    """The ratio of step times; none where it is a tie."""
+    return row.step.middle if row.step and row.step.tells(SLOWER) else None
+
+
+def _size(row: Row, base: Row) -> float | None:
+    value = row.parameters / base.parameters if row.parameters and base.parameters else 1.0
+    return value if abs(value - 1) > NOTICEABLE else None
+
+
+# notes and warnings
+
+MATCH_NOTES = {
+    "steps": "Every architecture took the same number of optimizer steps on the same batches; "
+    "a step may cost more in one than in another",
+    "time": "Every architecture trained for the same time by the measured cost of a step; faster ones took more steps",
+    "macs": "Every architecture spent the same number of multiply–adds on training; cheaper ones took more steps",
+    "params": "The models were sized to about the same number of parameters and took the same number of steps",
+}
+
+MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
+    "steps": ("numbers of steps", 0.01, lambda row: row.steps),
+    "time": ("training times", 0.1, lambda row: row.seconds),
+    "macs": ("multiply–adds of training", 0.05, lambda row: row.training_macs),
+    "params": ("numbers of parameters", 0.1, lambda row: row.parameters),
+}
+"""What each match holds equal, and the share by which it may miss."""
+
+DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})
+"""Settings that differ by design where time or multiply–adds are held equal."""
+
+
+def notes(findings: Findings) -> list[str]:
+    """Sentences, the most important first."""
+    study, rows = findings.study, findings.rows
+    out = [*_held_equal(findings), *data_notes(findings), *_verdicts(findings)]
+    luck, rest = "the luck of initial weights and batch order", "the choice of the data, its split, or the recipe"
+    if study.overlap:
+        luck, rest = (
+            f"{luck} and of the split, which is another one in each seed",
+            "the choice of the data or the recipe",
+        )
+        out.append(
+            "Training parts of different splits overlap, so the intervals are wider than those of independent seeds "
+            f"(Nadeau and Bengio: the variance of a mean has {study.overlap:.2f} beside 1/n)."
+        )
+    out.append(f"± is the sample standard deviation over seeds: {luck}. It does not cover {rest}.")
+    out.append("One recipe was used for all and tuned for none; another recipe may change the order.")
+    out += _times(findings)
+    if known := next((row.beside["majority_accuracy"] for row in rows if "majority_accuracy" in row.beside), None):
+        out.append(
+            f"Always saying the most frequent class of the training has an accuracy of {100 * known.mean:.1f} %."
+        )
+    if rows and rows[0].split == "valid":
+        out.append("There is no test result for every run, so architectures are judged on the validation part.")
+    return [*out, *hidden_note(findings)]
+
+
+def cut_note(rows: Sequence[Row]) -> list[str]:
+    """Says that intervals were cut to what the metric can be, where they were."""
+    cut = [row for row in rows if row.ends and row.difference and row.ends != (row.difference.low, row.difference.high)]
+    if not cut:
+        return []
+    return [
+        f"The intervals of {listing([row.architecture for row in cut])} are cut to what is possible; the verdicts "
+        "are read off the whole ones."
+    ]
+
+
+def hidden_note(findings: Findings) -> list[str]:
+    """Names the architectures of other comparisons in the same directory."""
+    if not findings.results.hidden:
+        return []
+    return [
+        f"Runs of other comparisons in this folder are not shown: {listing(list(findings.results.hidden))}; "
+        f"`odeum report {findings.results.directory} --all` shows them."
+    ]
+
+
+def _times(findings: Findings) -> list[str]:
+    """Where step times come from."""
+    study = findings.study
+    how = "Step time is the median step, as a ratio to the baseline within each seed, on the device used"
+    if study.pace is not None:
+        how = (
+            "Step times were measured before the runs, all architectures in turns in one process on the device used; "
+            "where the middle half of the turns lies on both sides of 1 it is a tie, written as 1. Training times are "
+            "numbers of steps × these, whatever the clock said of runs that went on beside others"
+        )
+    out = [f"{how}; multiply–adds are counted for one example, forward."]
+    infos = (run.info for run in findings.results.runs)
+    if any("steps chosen by" in str(info.get("scheme")) for info in infos) and study.pace is not None:
+        out.append(
+            "An adaptive solver takes more evaluations as its weights grow, so its steps became dearer in training "
+            "than they were measured."
+        )
+    return out
+
+
+def data_notes(findings: Findings) -> list[str]:
+    """What the runs say about their data and scores: images that were cropped, a smaller test, how BLEU was counted."""
+    lists = [(run.result or {}).get("notes") for run in findings.results.runs]
+    texts = [note for notes in lists if isinstance(notes, list) for note in notes if isinstance(note, str)]
+    return [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(texts) if note]
+
+
+def warnings(findings: Findings) -> list[str]:
+    """What makes this comparison less than it seems; empty if all is well."""
+    study, rows = findings.study, findings.rows
+    out = [f"{sentence}." for sentence in findings.results.problems]
+    for row in rows:
+        if row.unfinished:
+            out.append(f"`{row.architecture}` is unfinished ({'; '.join(row.unfinished)}); only finished runs count.")
+        elif not row.seeds:
+            out.append(f"`{row.architecture}` has no run yet.")
+        if row.diverged:
+            seeds = ", ".join(map(str, row.diverged))
+            out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
+    out += [*_unlearned(findings), *_far(findings)]
+    if study.looked:
+        seen = " and ".join(map(str, study.looked))
+        out.append(
+            f"Seeds were added after the results of {seen} had been seen; the verdicts promise less than they say "
+            "(--seeds auto plans its looks beforehand)."
+        )
+    out += _unequal(study.match, rows)
+    most = max((len(row.seeds) for row in rows if row.is_baseline), default=0)
+    uneven = [row.architecture for row in rows if row.difference and row.difference.n < max(len(row.seeds), most)]
+    if uneven and not (study.seeds and study.seeds.auto):
+        out.append(f"{listing(uneven)} and the baseline do not share all seeds; differences use the shared ones.")
+    runs = [run.info for run in findings.results.runs if run.result is not None]
+    for key, what in (("fingerprint", "data"), ("device", "device")):
+        split = key == "fingerprint" and study.overlap > 0  # then it is another one in each seed
+        found = {(info.get("seed") if split else None, str(info.get(key))) for info in runs}
+        if len(found) > len({seed for seed, _ in found}):
+            out.append(f"The runs do not all have the same {what}, so they are not one experiment.")
+    for key, value in differing([info.get("training") for info in runs]).items():
+        if key in DIFFERS_BY_MATCH and study.match in ("time", "macs"):
+            continue
+        out.append(f"The recipe was not the same in all runs: {key} is {' or '.join(value)}.")
+    return out
+
+
+def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
+    """The keys in which dictionaries differ, with the values found."""
+    dicts = [item for item in settings if isinstance(item, dict)]
+    keys = dict.fromkeys(key for item in dicts for key in item if key not in MAY_CHANGE)
+    found = {key: list(dict.fromkeys(str(item.get(key, "absent")) for item in dicts)) for key in keys}
+    return {key: values for key, values in found.items() if len(values) > 1}
+
+
+def _held_equal(findings: Findings) -> list[str]:
+    """What was held equal, beside what was measured."""
+    study, rows = findings.study, findings.rows
+    if study.match is None:
+        return ["What was held equal between the architectures is not recorded (no comparison.json)."]
+    claim = MATCH_NOTES.get(study.match, f"The architectures were matched by {study.match}")
+    steps = _span([row.steps for row in rows], lambda x: f"{x:.0f}")
+    time = _span([row.seconds for row in rows], duration)
+    macs = _span([row.training_macs for row in rows], count)
+    measured = [f"{value} {what}" for value, what in ((steps, "steps"), (time, "of training"), (macs, "multiply–adds"))]
+    told = ", ".join(text for text in measured if not text.startswith(" "))
+    return [f"{claim} (measured: {told})." if told else f"{claim}."]
+
+
+def _unequal(match: str | None, rows: Sequence[Row]) -> list[str]:
+    """Early stopping or a coarse budget can break the promise of equality."""
+    name, share, get = MEASURES.get(match or "", ("", 0.0, lambda row: None))
+    values = [x for row in rows if row.seeds and (x := get(row))]
+    if not values or max(values) <= (1 + share) * min(values):
+        return []
+    return [f"The {name} should have been equal, but the largest is {max(values) / min(values):.2f}× the smallest."]
+
+
+def _span(values: Sequence[float | None], write: Any) -> str:
+    found = [x for x in values if x is not None]
+    if not found:
+        return ""
+    low, high = write(min(found)), write(max(found))
+    return low if low == high else f"{low} to {high}"
+
+
+def _verdicts(findings: Findings) -> list[str]:
+    """What the words mean, and what they promise."""
+    study, rows = findings.study, findings.rows
+    margin = study.metric.spell_margin(study.margin)
+    if study.baseline is None:
+        out = [
+            "Architectures that share a letter could not be told apart: the intervals of all pairs, paired by seed, "
+            f"hold together at {percent(1 - ERROR)}."
+        ]
+    else:
+        out = [
+            interval_note(rows),
+            f"Verdicts are read off the intervals, with a margin of {margin} said before the run: “practically equal” "
+            "lies within it altogether, “better” or “worse” leaves out zero, “open” does neither. The number of seeds "
+            "that would decide an open one supposes that difference and spread stay what they are.",
+        ]
+    if study.seeds and study.seeds.auto:
+        out.append(_looks(study.seeds, rows))
+    if not any(row.judged or row.group for row in rows):
+        out.append("With one seed nothing can be told from luck; three seeds or more allow a verdict.")
+    if other := next((row.other[0] for row in rows if row.other), None):
+        out.append(
+            f"{other.capitalize()} is shown with its interval, but was not declared to decide: it has no verdict."
+        )
+    return out
+
+
+def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
+    """When results were looked at, and who got no more seeds from then on."""
+    most = max((len(row.seeds) for row in rows), default=0)
+    made = [str(look.seeds) for look in seeds.looks if look.seeds <= most]
+    told = f"after {' and '.join(filter(None, [', '.join(made[:-1]), made[-1]]))}" if made else "not yet"
+    early: dict[int, list[str]] = {}
+    for row in rows:
+        if row.answer and row.answer.look and row.answer.look < seeds.limit:
+            early.setdefault(row.answer.look, []).append(row.architecture)
+    stopped = "; ".join(f"{listing(names)} after {look} seeds" for look, names in sorted(early.items()))
+    ended = f": {stopped}" if stopped else ""
+    return (
+        f"Results were looked at {told} of at most {seeds.limit} seeds, as planned; an architecture that was decided "
+        f"got no more{ended}. The error of {percent(ERROR)} is spent over all looks together."
+    )
+
+
+def _unlearned(findings: Findings) -> list[str]:
+    """Architectures that have not learned are alike, and that says nothing of their layers."""
+    study, rows = findings.study, findings.rows
+    scores = [row.score for row in rows if row.score]
+    if not study.metric.higher_is_better or not scores or study.metric.name not in METRICS:
+        return []
+    shares = [row.beside["majority_accuracy"].mean for row in rows if "majority_accuracy" in row.beside]
+    judged_by_it = study.metric.name == "accuracy" and bool(shares)
+    least = max(shares) if judged_by_it else 0.0
+    if any(score.mean >= least + study.margin.size(score.mean) for score in scores):
+        return []
+    chance = (
+        f"always saying the most frequent class ({percent(least)})" if judged_by_it else "having learned nothing (0)"
+    )
+    margin = study.metric.spell_margin(study.margin)
+    return [
+        f"No architecture is {margin} above {chance}: they have not learned yet, and a verdict says nothing of "
+        "their layers. Train for longer."
+    ]
+
+
+def _far(findings: Findings) -> list[str]:
+    """Runs that no interval of a few seeds can bear."""
+    scores, scale = findings.results.scores(findings.study.metric.name), Scale.of(findings.rows)
+    return [
+        f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): where "
+        "runs collapse now and then, a few seeds cannot tell how often, and the intervals promise less than they say."
+        for name, seed in far_runs(scores)
+    ]
