@@ -110,7 +110,7 @@ def run(argv: list[str]) -> int:
         tell_before(task, forecast({(name, seed): job}, pace, 1, overwrite))
         return 0
     if begin is not None:
-        job.built.append(first_model(job))  # weights that have no place in it are refused before there is a directory
+        job.put_model(first_model(job))  # weights that have no place in it are refused before there is a directory
     try:
         result = train(job, opened=lambda: print(task.summary(), file=sys.stderr))
     except Interrupted as stop:

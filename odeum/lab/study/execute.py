@@ -121,8 +121,7 @@ def compare(
                 before(_forecast(job, study, runs))
         launch = stack.enter_context(launcher(job.on, job.jobs, study.threads or 1, job.directory))
         if not isinstance(launch, Inline):  # other processes build their own
-            for run in runs.values():
-                run.built.clear()
+            job.base.built.clear()
         return _train_all(job, study, runs, launch, watch, after_look)
 
 
@@ -189,7 +188,6 @@ def seeded(job: Execution, sized: Mapping[str, Job], study: Study) -> dict[Key, 
             training=training[label],
             seed=seed,
             directory=run.directory / f"seed-{seed}",
-            built=run.built if seed == run.seed else [],
         )
         for seed in range(job.seeds.limit)
         for label, run in sized.items()

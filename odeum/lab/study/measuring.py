@@ -140,8 +140,9 @@ def stepper(job: Job, world: World) -> Callable[[], None]:
 
     run = plan_run(job, world)
     untouched = first_model(job)  # for the run itself; what is timed is a copy
-    trainer = Trainer(replace(job, built=[deepcopy(untouched)]), world, run, Reporting(lambda event: None))
-    job.built.append(untouched)
+    job.put_model(deepcopy(untouched))
+    trainer = Trainer(job, world, run, Reporting(lambda event: None))
+    job.put_model(untouched)
     batches = itertools.cycle(list(itertools.islice(trainer.batches(), 8)))
 
     def step() -> None:

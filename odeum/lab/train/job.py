@@ -38,8 +38,8 @@ class Job(RunSpec):
     task: Task = field(kw_only=True)
     overwrite: bool = field(default=False, kw_only=True)
     """discard an earlier run in the folder"""
-    built: list[OdeumModel] = field(default_factory=list, compare=False, kw_only=True)
-    """the initial model, if it has been built already; the trainer removes it from the list and trains it"""
+    built: list[tuple[tuple[Any, ...], OdeumModel]] = field(default_factory=list, compare=False, kw_only=True)
+    """initial models that have been built already, each with what decides it: runs may share the list"""
 
     @classmethod
     def on(
@@ -60,9 +60,24 @@ class Job(RunSpec):
         """The same run on other data; settings that the data decides, such as the vocabulary, are taken from it."""
         model = replace(self.model, **task.facts())
         data = {"source": task.source, "kind": task.kind, "options": asdict(task.options), "task": task}
-        if model == self.model:
-            return replace(self, **data)
-        return replace(self, **data, model=model, facts=None, built=[])
+        return replace(self, **data, model=model, facts=self.facts if model == self.model else None)
+
+    @property
+    def _initial(self) -> tuple[Any, ...]:
+        """What decides the initial model."""
+        return self.architecture, self.model, self.seed, self.begin_from
+
+    def put_model(self, model: OdeumModel) -> None:
+        """Keep the initial model for the training."""
+        self.built.append((self._initial, model))
+
+    def take_model(self) -> OdeumModel | None:
+        """The initial model, if it has been built; it is removed, since the caller may train it."""
+        for place, (initial, model) in enumerate(self.built):
+            if initial == self._initial:
+                del self.built[place]
+                return model
+        return None
 
     @property
     def folder(self) -> RunDir:
@@ -71,8 +86,8 @@ class Job(RunSpec):
 
 def first_model(job: Job) -> OdeumModel:
     """The model before its first step: initialised from the seed, or with the weights of `begin_from`."""
-    if job.built:
-        return job.built.pop()
+    if (built := job.take_model()) is not None:
+        return built
     torch.manual_seed(job.seed)
     model = build(job.architecture, job.model)
     assert isinstance(model, OdeumModel)
