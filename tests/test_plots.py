@@ -132,6 +132,6 @@ def test_equal_values_are_no_front(tmp_path: Path) -> None:
         write_plan(root, architectures=["sequential", "rk4"])
         for name, score in (("sequential", 0.9), ("rk4", mean)):
             write_run(root, name, 0, score, parameters=1000 if name == "rk4" else 500)
-        compared = report.read(root)
-        figures = {figure.name: figure for figure in plots.draw(compared, report.rows(compared), root / "plots")}
+        compared = findings(root)
+        figures = {figure.name: figure for figure in plots.draw(compared, root / "plots")}
         assert ("stroke-dasharray" in figures["quality-parameters"].svg.read_text(encoding="utf-8")) == drawn
