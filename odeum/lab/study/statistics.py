@@ -268,6 +268,7 @@ def pairing(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
         summarise(values) for values in ([a[s] - b[s] for s in seeds], [a[s] for s in seeds], [b[s] for s in seeds])
     ]
     difference, *each = (summary.spread**2 for summary in spreads if summary is not None and summary.spread is not None)
+    return difference / sum(each) if sum(each) > 0 else None
 
 
 # outliers and rankings
