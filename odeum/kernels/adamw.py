@@ -46,7 +46,7 @@ class AdamW:
                 beta2=beta2,
                 lr=group["lr"],
                 weight_decay=group["weight_decay"],
-                eps=EPSILON,
+                eps=group.get("eps", EPSILON),
                 maximize=False,
             )
 

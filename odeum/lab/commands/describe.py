@@ -6,19 +6,19 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from odeum.errors import choose
+from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser, expand_shorthands, known_architectures, model_names, preset
 from odeum.lab.terminal import beneath, readable, to_json
-from odeum.models.settings import find_preset
-from odeum.registry.names import ARCHITECTURES
-from odeum.registry.spelling import parse
+from odeum.models.settings import Model, find_preset
+from odeum.registry.names import ARCHITECTURES, Architecture
+from odeum.registry.spelling import label, parse
 
 DESCRIPTION_FORMATS = ("text", "md", "json")
 
 
 def run(argv: list[str]) -> int:
     settings, argv = preset(argv)
-    settings = settings or find_preset("deit_tiny")
+    settings = settings or find_preset("language_small" if "--transfer" in argv else "deit_tiny")
     parser = Parser(
         "describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}."
     )
@@ -26,18 +26,66 @@ def run(argv: list[str]) -> int:
         "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {', '.join(ARCHITECTURES)}"
     )
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
+    parser.add_argument(
+        "--transfer", action="store_true", help="activation and update sizes over width and depth, a minute of training"
+    )
     parser.section("model", type(settings), argv)
-    given = parser.read(expand_shorthands(argv, type(settings), {"format"}))
+    given = parser.read(expand_shorthands(argv, type(settings), {"format", "transfer"}))
     form = choose(given.get("format", "text"), DESCRIPTION_FORMATS, "format")
     architecture = parse(known_architectures(given["architecture"]))
+    model = replace(settings, **given.get("model", {}))
+    if given.get("transfer"):
+        return _transfer(architecture, model, form)
 
     from odeum.models.description import describe
 
-    facts = describe(architecture, replace(settings, **given.get("model", {})))
+    facts = describe(architecture, model)
     if form == "json":
         print(to_json(facts, indent=1))
     else:
         _print_table(facts, form)
+    return 0
+
+
+def _transfer(architecture: Architecture, model: Model, form: str) -> int:
+    """Print the sizes under each parametrization that the architecture has."""
+    from odeum.lab.train.coordinate_check import check_transfer
+
+    checks: dict[str, Any] = {"standard": check_transfer(architecture, model, "standard")}
+    note = None
+    try:
+        checks["completep"] = check_transfer(architecture, model, "completep")
+    except OdeumError as error:
+        note = str(error)
+    if form == "json":
+        sizes = {
+            name: {
+                "widths": [size._asdict() for size in check.widths],
+                "depths": [size._asdict() for size in check.depths],
+                "slopes": check.slopes,
+            }
+            for name, check in checks.items()
+        }
+        print(to_json({"architecture": label(architecture), **sizes, **({"note": note} if note else {})}, indent=1))
+        return 0
+    columns = ["size", *(f"{what}, {name}" for name in checks for what in ("activation", "update"))]
+    rows = [
+        [title(sizes[0]), *(f"{getattr(size, what):.3g}" for size in sizes for what in ("activation", "update"))]
+        for group, title in (("widths", lambda s: f"width {s.width}"), ("depths", lambda s: f"depth {s.depth}"))
+        for sizes in zip(*(getattr(check, group) for check in checks.values()), strict=True)
+    ]
+    for over in ("width", "depth"):
+        slopes = [check.slopes[f"{what} over {over}"] for check in checks.values() for what in ("activation", "update")]
+        rows.append([f"slope over log {over}", *(f"{slope:+.2f}" for slope in slopes)])
+    if form == "md":
+        print("\n".join(f"| {' | '.join(row)} |" for row in [columns, ["---"] * len(columns), *rows]))
+    else:
+        widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+        for row in [columns, *rows]:
+            first, *rest = (cell.rjust(n) for cell, n in zip(row, widths, strict=True))
+            print("  ".join([first.strip().ljust(widths[0]), *rest]))
+    if note:
+        print(note)
     return 0
 
 

@@ -18,6 +18,7 @@ from odeum.lab.train.resume import check_origin
 from odeum.lab.train.rundir import RunDir
 from odeum.lab.train.settings import MAY_CHANGE, Training
 from odeum.lab.train.spec import RunSpec
+from odeum.lab.train.transfer import scale_initial_weights, transferred
 from odeum.models import OdeumModel, build
 from odeum.models.description import describe
 from odeum.models.limits import available_memory, check_memory
@@ -89,8 +90,9 @@ def first_model(job: Job) -> OdeumModel:
     if (built := job.take_model()) is not None:
         return built
     torch.manual_seed(job.seed)
-    model = build(job.architecture, job.model)
+    model = build(*transferred(job.architecture, job.model, job.training))
     assert isinstance(model, OdeumModel)
+    scale_initial_weights(model, job.training)
     if job.begin_from is not None:
         begin_with(model, job.begin_from)
     return model
@@ -98,7 +100,7 @@ def first_model(job: Job) -> OdeumModel:
 
 def facts_of(job: Job) -> dict[str, Any]:
     """What `describe` says of the model."""
-    return job.facts or describe(job.architecture, job.model, detail=False)
+    return job.facts or describe(*transferred(job.architecture, job.model, job.training), detail=False)
 
 
 def macs_per_step(job: Job, macs: int) -> float:

@@ -131,7 +131,7 @@ class Trainer:
         """One optimizer step over a batch; returns this process's share of the mean loss."""
         self.rate = learning_rate(self.training, self.step, self.fraction)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate
+            group["lr"] = self.rate * group.get("scale", 1.0)
         seed_generators(step_seed(self.job.seed, self.step, self.world.rank), self.world.device)
         count = self.training.accumulate
         mine = divide(batch, self.world.size * count, self.model.counted)[self.world.rank * count :][:count]

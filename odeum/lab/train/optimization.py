@@ -60,6 +60,10 @@ def make_optimizer(model: nn.Module, training: Training) -> AdamW:
     """AdamW; matrices decay, vectors (norms, biases, gates, class token, positions) do not."""
     weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     still = {name for name, p in weights if p.dim() < 2 or name.endswith(PLACES)}
+    if training.parametrization != "standard":
+        from odeum.lab.train.transfer import grouped
+
+        return AdamW(grouped(model, training, still), training.learning_rate, (0.9, training.beta2))
     groups = [
         {"params": [p for name, p in weights if name not in still], "weight_decay": training.weight_decay},
         {"params": [p for name, p in weights if name in still], "weight_decay": 0.0},

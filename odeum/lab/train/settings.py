@@ -10,7 +10,10 @@ from typing import Literal
 
 from odeum.errors import OdeumError
 
-_POSITIVE = ("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate", "keep")
+_POSITIVE = (
+    *("epochs", "steps", "macs", "batch_size", "accumulate", "learning_rate", "keep"),
+    *("base_width", "base_depth"),
+)
 _FROM_ZERO = ("warmup", "weight_decay", "clip", "average", "evaluate_every", "checkpoint_every", "patience", "kinetic")
 MAY_CHANGE = ("device", "strategy", "tensorboard", "track", "checkpoint_every", "keep", "limit")
 """settings that say how, not what: a run may be continued with others"""
@@ -63,6 +66,14 @@ class Training:
     """of the training loss"""
     kinetic: float = 0.0
     """how much of the kinetic energy ∫ |dx/dt|² dt is added to the training loss (0: none)"""
+    parametrization: Literal["standard", "completep"] = "standard"
+    """completep: learning rates of the base width and depth apply to all others"""
+    base_width: int = 64
+    """of completep: the width at which the learning rate was tuned"""
+    base_depth: int = 6
+    """of completep: the depth at which the learning rate was tuned"""
+    depth_exponent: float = 1.0
+    """of completep: layers are (base depth / depth)^this long; 0.5 is depth-μP"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 where the hardware has it"""
     compile: bool = False
@@ -94,6 +105,8 @@ class Training:
         ends = [name for name in ("steps", "budget", "macs") if getattr(self, name) is not None]
         if len(ends) > 1:
             raise OdeumError(f"a run ends by one of steps, budget or macs, not by {' and '.join(ends)}")
+        if not 0.5 <= self.depth_exponent <= 1:
+            raise OdeumError(f"depth_exponent of the training should be from 0.5 to 1, not {self.depth_exponent}")
         if self.kinetic and self.compile:
             raise OdeumError(f"kinetic={self.kinetic} measures each step, which compile would not see; use one of them")
         if self.budget is not None:

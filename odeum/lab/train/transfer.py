@@ -1,0 +1,181 @@
+"""CompleteP: learning rates that carry over to other widths and depths (Dey et al. 2025, arXiv 2505.01618).
+
+Depth is time, so a layer of a deeper model is a shorter step: `interval` = m_L^−α with m_L = depth / base depth. The
+rest is their Table 1, with m_N = width / base width, relative to the recipe's learning rate η, weight decay λ and
+Adam's ε:
+
+    weights of the layers           η m_N^−1 m_L^(α−1)    λ m_N    ε m_N^−1 m_L^−α
+    norms and biases of the layers  η m_L^(α−1)           no decay ε m_N^−1 m_L^−α
+    embeddings, final norm          η                     λ
+    output matrix                   η, its logits times m_N^−1
+
+α = 1 is CompleteP, α = ½ is depth-μP. Our models have no multipliers in the forward pass, so a matrix that Table 1
+multiplies by c is initialised as c times that of the base width and trained with c η and λ / c, which is the same
+function of time under Adam. Embeddings that the model multiplies by √width are such matrices with c = m_N^−½. If input
+and output share one matrix, the final norm takes the rest of the factor m_N^−1. Attention scores stay divided by
+√(head width): scale the width at a constant head width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from odeum.architectures import make_stack
+from odeum.errors import OdeumError
+from odeum.flow import Stack
+from odeum.integrators import Dense
+from odeum.integrators.attention_residuals import AttentionResiduals
+from odeum.kernels.adamw import EPSILON
+from odeum.lab.train.settings import Training
+from odeum.models import OdeumModel
+from odeum.models.classification import TextModel
+from odeum.models.embedding import TiedEmbedding
+from odeum.models.language import LanguageModel
+from odeum.models.masked import BidirectionalModel, MaskedLanguageModel
+from odeum.models.settings import Shape
+from odeum.models.translation import TranslationModel
+from odeum.models.vision import ImageModel
+from odeum.registry.names import Architecture
+from odeum.registry.spelling import label, parse, spell
+
+
+class Scale(NamedTuple):
+    """Factors of one parameter group, relative to the recipe, and of its initial values."""
+
+    rate: float = 1.0
+    decay: float = 1.0
+    epsilon: float = 1.0
+    start: float = 1.0
+
+    @classmethod
+    def folded(cls, factor: float, start: float | None = None) -> Scale:
+        """A matrix that the paper multiplies by `factor`, with the factor in its values."""
+        return cls(factor, 1.0 / factor, 1.0, factor if start is None else start)
+
+
+def transferred(architecture: Architecture, settings: Any, training: Training) -> tuple[Architecture, Any]:
+    """The architecture whose layers are as long as the depth asks for, and the settings with such a decoder.
+
+    Raises `OdeumError` for architectures that have no transfer rule.
+    """
+    if training.parametrization == "standard":
+        return architecture, settings
+    decoder, decoder_depth = getattr(settings, "decoder", None), getattr(settings, "decoder_depth", None)
+    if decoder_depth not in (None, settings.depth):
+        raise OdeumError(
+            f"no transfer rule: the decoder has {decoder_depth} layers and the encoder {settings.depth}; make them "
+            "equal, or use --train.parametrization standard"
+        )
+    if getattr(settings, "pretrained", None) is not None:
+        raise OdeumError(
+            "no transfer rule: the weights of an imported model are not drawn; use --train.parametrization standard"
+        )
+    length = (training.base_depth / settings.depth) ** training.depth_exponent
+    if decoder is not None:
+        settings = replace(settings, decoder=spell(_shortened(parse(decoder), length, settings)))
+    return _shortened(architecture, length, settings), settings
+
+
+def _shortened(architecture: Architecture, length: float, shape: Shape) -> Architecture:
+    """The architecture with layers `length` times as long."""
+    remedy = "use --train.parametrization standard"
+    if not hasattr(architecture, "interval"):
+        raise OdeumError(f"no transfer rule: {label(architecture)} has no interval, the length of a layer; {remedy}")
+    known: Any = architecture
+    shortened = replace(known, interval=known.interval * length)
+    small = Shape(width=shape.heads * 2, heads=shape.heads, depth=shape.depth)
+    try:
+        with torch.random.fork_rng(devices=()):
+            stack = make_stack(shortened, small)
+    except OdeumError as error:
+        raise OdeumError(f"no transfer rule: {error} ({label(architecture)}); {remedy}") from None
+    if any(isinstance(part, Dense | AttentionResiduals) for part in stack.modules()):
+        raise OdeumError(
+            f"no transfer rule: the state of {label(architecture)} is a mean of earlier layers and no sum of steps; "
+            f"{remedy}"
+        )
+    return shortened
+
+
+def scales(model: nn.Module, training: Training) -> dict[str, Scale]:
+    """The factors of each weight by its name."""
+    if not isinstance(model, OdeumModel) or not isinstance(model, KNOWN):
+        raise OdeumError(
+            f"no transfer rule: {type(model).__name__} does not say which of its weights are inputs and outputs; use "
+            "--train.parametrization standard"
+        )
+    width, depth = model.settings.width / training.base_width, model.settings.depth / training.base_depth
+    alpha = training.depth_exponent
+    epsilon = 1.0 / (width * depth**alpha)
+    matrix = Scale(depth ** (alpha - 1.0) / width, width, epsilon)
+    vector = Scale(depth ** (alpha - 1.0), 1.0, epsilon)
+    stacks = [name for name, part in model.named_children() if isinstance(part, Stack)]
+    out = {}
+    for name, weight in model.named_parameters():
+        first, _, rest = name.partition(".")
+        if first in stacks and not rest.startswith("norm."):
+            out[name] = matrix if weight.dim() > 1 else vector
+        else:
+            out[name] = _around_the_stack(model, name, weight, width, training.base_width)
+    return out
+
+
+def _around_the_stack(model: OdeumModel, name: str, weight: Tensor, width: float, base_width: int) -> Scale:
+    part = name.rpartition(".")[0]
+    module = model.get_submodule(part)
+    tied = isinstance(model, TranslationModel | LanguageModel | MaskedLanguageModel) and (
+        getattr(model, "output", None) is None
+    )
+    if isinstance(module, TiedEmbedding):
+        return Scale.folded(width**-0.5, 1.0) if module.scale != 1.0 else Scale()
+    if part == "embedding" and isinstance(model, TextModel):
+        return Scale.folded(width**-0.5, 1.0)
+    if part in ("stack.norm", "decoder.norm") and tied and not isinstance(model, BidirectionalModel):
+        left = width**-0.5 if getattr(model.get_submodule("embedding"), "scale", 1.0) != 1.0 else 1.0 / width
+        return Scale.folded(left)
+    if part == "transform_norm" and tied:
+        return Scale.folded(1.0 / width)
+    if part in ("head", "output") and weight.dim() > 1:
+        outputs, inputs = weight.shape
+        return Scale.folded(1.0 / width, math.sqrt((inputs + outputs) / (base_width + outputs)) / width)
+    if part == "patch" and weight.dim() > 1:  # Glorot counts the outputs too, of which there are more
+        inputs = weight[0].numel()
+        return Scale(start=math.sqrt((inputs + weight.shape[0]) / (inputs + base_width)))
+    if part == "transform" and weight.dim() > 1:
+        return Scale(1.0 / width, width, 1.0 / width)
+    if part.startswith("patch.") and weight.dim() > 1 and not part.endswith(".0"):  # of a stem of convolutions
+        return Scale(1.0 / width, width, 1.0 / width)
+    return Scale()
+
+
+KNOWN = (ImageModel, TextModel, BidirectionalModel, LanguageModel, TranslationModel)
+
+
+@torch.no_grad()
+def scale_initial_weights(model: nn.Module, training: Training) -> None:
+    """Give fresh weights the size that the rule asks for at their width."""
+    if training.parametrization == "standard":
+        return
+    factors = scales(model, training)
+    for name, weight in model.named_parameters():
+        weight.mul_(factors[name].start)
+
+
+def grouped(model: nn.Module, training: Training, still: set[str]) -> list[dict[str, Any]]:
+    """The optimizer's groups: weights with the same factors; those in `still` do not decay."""
+    groups: dict[tuple[float, float, float], list[Tensor]] = {}
+    factors = scales(model, training)
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            factor = factors[name]
+            decay = 0.0 if name in still else training.weight_decay * factor.decay
+            groups.setdefault((factor.rate, decay, EPSILON * factor.epsilon), []).append(weight)
+    return [
+        {"params": weights, "scale": rate, "weight_decay": decay, "eps": epsilon}
+        for (rate, decay, epsilon), weights in groups.items()
+    ]
