@@ -22,6 +22,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.set_num_threads(1)  # a run of the test before may have taken more
+    torch.set_float32_matmul_precision("highest")  # and sent its products to oneDNN
     torch.default_generator.manual_seed(0)  # torch.manual_seed also notes a traceback for each device that is not here
 
 
@@ -54,26 +55,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 
 @pytest.fixture
-def onednn_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every processor is one on which oneDNN is the faster library, and no product is too small for it."""
-    from odeum.kernels import linear, matmul
-
-    monkeypatch.setattr(matmul, "faster_here", lambda: True)
-    monkeypatch.setattr(matmul, "LEAST_PRODUCT", 1)
-    monkeypatch.setattr(linear, "LEAST_MAP", 1)
-
-
-@pytest.fixture
-def onednn_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Shapes of what oneDNN was asked to multiply: a dispatch mode would keep it from being asked."""
-    from odeum.kernels.matmul import OneDnnBackend
-
-    seen: list[tuple[int, ...]] = []
-    ask = OneDnnBackend.linear
-
-    def asked(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        seen.append(tuple(x.shape))
-        return ask(x, *rest)
-
-    monkeypatch.setattr(OneDnnBackend, "linear", staticmethod(asked))
-    return seen
+def onednn(seed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send products to oneDNN and take every processor for one on which it is faster."""
+    monkeypatch.setattr("odeum.kernels.matmul.onednn_is_faster", lambda: True)
+    torch.set_float32_matmul_precision("medium")

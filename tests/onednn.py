@@ -1,25 +1,25 @@
-"""Tests of products by oneDNN: everywhere it is taken to be the faster library, and no product to be too small."""
+"""Tests with float32 products by oneDNN: the setting that `use_onednn` makes, on any processor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 import torch
 
-EVERYWHERE = [
-    pytest.mark.skipif(
-        not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"),
-        reason="torch was built without oneDNN",
-    ),
-    pytest.mark.usefixtures("onednn_everywhere"),
+T = TypeVar("T")
+
+BY_ONEDNN = [
+    pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN"),
+    pytest.mark.usefixtures("onednn"),
 ]
 
 
-def without(compute: Callable[[], object]) -> object:
-    """What torch itself computes."""
-    torch.backends.mkldnn.enabled = False  # ty: ignore[invalid-assignment]
+def by_torch(compute: Callable[[], T]) -> T:
+    """Return what torch computes without the setting."""
+    torch.set_float32_matmul_precision("highest")
     try:
         return compute()
     finally:
-        torch.backends.mkldnn.enabled = True  # ty: ignore[invalid-assignment]
+        torch.set_float32_matmul_precision("medium")

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 from odeum.decode import beam_search, generate, stream
 from odeum.decode.flat_fields import FlatField
 from odeum.decode.flat_stack import FlatStack
-from odeum.decode.ordered import output_of
 from odeum.fields import Cache, Context, Field, Source
 from odeum.fields.attention import SelfAttention
 from odeum.fields.base import Rotary
 from odeum.models import LanguageModel, TranslationModel, build
-from odeum.models.embedding import OutputMatrix, TiedEmbedding
 from odeum.registry.names import ARCHITECTURES
 
 SIZES = {"vocabulary": 23, "width": 16, "heads": 2, "depth": 2, "hidden": 32, "length": 32}
@@ -245,24 +243,8 @@ def test_a_hook_that_sets_another_one_is_heard_in_mid_text() -> None:
     assert len(heard) == 4
 
 
-@torch.inference_mode()
-@pytest.mark.parametrize("tied", [True, False])
-def test_an_output_matrix_in_another_order_gives_the_same_logits(tied: bool) -> None:
-    part = TiedEmbedding(8200, 64) if tied else OutputMatrix(64, 8200)
-    ordinary = part.logits if isinstance(part, TiedEmbedding) else part
-    ordered = output_of(part, ordinary, 48)
-    for rows in (1, 5, 32, 7):
-        x = torch.randn(rows, 64)
-        torch.testing.assert_close(ordered(x), ordinary(x), rtol=1e-5, atol=1e-5)
-        if rows == 1:
-            assert torch.equal(ordered(x), ordinary(x))
-    assert getattr(ordered, "ordered", None) is not None or not torch.backends.mkldnn.is_available()
-    half = part.to(torch.bfloat16)
-    assert output_of(half, ordinary, 48) is ordinary and output_of(nn.Linear(64, 8200), ordinary, 48) is ordinary
-
-
 @pytest.mark.parametrize("batch", [2, 6])
-def test_texts_by_an_output_matrix_in_another_order_are_the_same(batch: int) -> None:
+def test_texts_by_a_packed_output_matrix_are_the_same(batch: int) -> None:
     model = build("parallel", "language_small", **SIZES | {"vocabulary": 33_000, "length": 64}).eval()
     ids = torch.randint(0, 33_000, (batch, 3))
     made = generate(model, ids, max_new_tokens=20, temperature=0)

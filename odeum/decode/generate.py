@@ -12,7 +12,7 @@ from odeum.decode.choice import Choice
 from odeum.decode.common import Evaluation, cacheable, folded, kept
 from odeum.decode.flat_stack import FlatStack
 from odeum.decode.flat_tokens import FlatTokens
-from odeum.decode.ordered import maps_for, output_of
+from odeum.decode.packed import PackedMaps, output_map
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.language import LanguageModel
@@ -91,11 +91,11 @@ def _steps(
     cache = Cache(room) if use_cache else None
     run = None
     if use_cache and type(model) is LanguageModel:
-        run = FlatStack(model.stack, model, maps_for(count)) if alone else FlatStack(model.stack)
+        run = FlatStack(model.stack, model, PackedMaps(count)) if alone else FlatStack(model.stack)
     logits, one = model.logits, None
     short = run is not None and run.alone and not {"hidden", "embed", "logits"} & model.__dict__.keys()
     if short:
-        logits = output_of(model.embedding if model.output is None else model.output, logits, count)
+        logits = output_map(model.embedding if model.output is None else model.output, logits, count)
     mode = nullcontext() if alone else Evaluation(model)
     fed = window.ids
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)

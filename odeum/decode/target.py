@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.decode.choice import largest
 from odeum.decode.common import cacheable, kept
 from odeum.decode.flat_stack import FlatStack
-from odeum.decode.ordered import maps_for, output_of
+from odeum.decode.packed import PackedMaps, output_map
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache
 from odeum.models.base import exact
@@ -46,10 +46,10 @@ class Target:
         self.exponentials: Tensor | None = None
         self.decode, self.logits = model.decode, model.embedding.logits
         if cached and type(model) is TranslationModel:
-            run = FlatStack(model.decoder, model, maps_for(input_ids.shape[1]))
+            run = FlatStack(model.decoder, model, PackedMaps(input_ids.shape[1]))
             self.decode = partial(model.decode, run=run)
             if run.alone:
-                self.logits = output_of(model.embedding, self.logits, input_ids.shape[1])
+                self.logits = output_map(model.embedding, self.logits, input_ids.shape[1])
 
     def next_logits(self, ids: Tensor) -> Tensor:
         """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""

@@ -12,8 +12,7 @@ from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
 from odeum.fields.noise import Dropout
-from odeum.kernels.linear import linear
-from odeum.kernels.tiled_attention import hides, tiled_attention, worth_tiling
+from odeum.kernels.attention import attention, hides
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -103,10 +102,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
-    if worth_tiling(q, k, v, mask, causal):
-        out = tiled_attention(q, k, v, mask, causal)
-    else:
-        out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    out = attention(q, k, v, mask, causal)
     if mask is None:
         return out
     return out.masked_fill(hides(mask).all(dim=-1, keepdim=True), 0.0)
@@ -155,7 +151,7 @@ class SelfAttention(Field):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
-        parts = zip(linear(self.qkv, x).split(self.sizes, dim=-1), self.counts, strict=True)
+        parts = zip(self.qkv(x).split(self.sizes, dim=-1), self.counts, strict=True)
         q, k, v = (split_heads(part, count) for part, count in parts)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -164,7 +160,7 @@ class SelfAttention(Field):
             k, v = source.cache.extend(k, v)
         if self.shared > 1:
             k, v = (x.repeat_interleave(self.shared, dim=1) for x in (k, v))
-        return self.dropout(linear(self.out, merge_heads(attend(q, k, v, source))), context.noise)
+        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"
@@ -195,7 +191,7 @@ class CrossAttention(Field):
             reset(self.out)
 
     def _keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = linear(self.kv, memory).chunk(2, dim=-1)
+        k, v = self.kv(memory).chunk(2, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
@@ -207,8 +203,8 @@ class CrossAttention(Field):
             k, v = self._keys_values(memory)
         else:
             k, v = source.cache.constant(lambda: self._keys_values(memory))
-        q = split_heads(linear(self.q, x), self.heads)
-        return self.dropout(linear(self.out, merge_heads(attend(q, k, v, source))), context.noise)
+        q = split_heads(self.q(x), self.heads)
+        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x}, M)"

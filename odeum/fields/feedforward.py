@@ -13,8 +13,6 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Field
 from odeum.fields.noise import Dropout
-from odeum.kernels.linear import linear
-from odeum.kernels.relu_network import may_overwrite, relu_network, wants_plain_gradient
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
@@ -63,17 +61,12 @@ class FeedForward(Field):
             reset(self.down)
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
-        if self.activation is nn.functional.relu and not self.gated and wants_plain_gradient(x, self.up, self.down):
-            return self.dropout(relu_network(x, self.up, self.down), context.noise)
-        h = linear(self.up, x)
         if self.gated:
-            gate, h = h.chunk(2, dim=-1)
-            h = self.activation(gate) * h
-        elif self.activation is nn.functional.relu and may_overwrite(self.up):
-            h = h.relu_()
+            gate, value = self.up(x).chunk(2, dim=-1)
+            h = self.activation(gate) * value
         else:
-            h = self.activation(h)
-        return self.dropout(linear(self.down, h), context.noise)
+            h = self.activation(self.up(x))
+        return self.dropout(self.down(h), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"

@@ -2,25 +2,29 @@
 
 With e = exp(z − max z) of the logits z = x Wᵀ and s its row sums, the gradient of a token's loss by its logits is
 e/s − (1 − ε) onehot − ε/V. Only e is as wide as the vocabulary: the normaliser, the one-hot and the smoothing act on
-what is as wide as the model, so each chunk of logits is made, exponentiated and used twice, in one buffer.
+tensors as wide as the model. Each chunk of logits is computed, exponentiated and used twice in one buffer.
 """
 
 from __future__ import annotations
+
+import threading
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from odeum.kernels.autograd import gradients_of, more_than_a_gradient, plain_autograd
-from odeum.kernels.matmul import matmul_backend
 
 IGNORE = -100
-"""the label of a position that does not count"""
+"""label of a position that does not count"""
 BUFFER = 1 << 23
-"""logits at a time: 32 MiB of them, at which products are at their full rate"""
+"""logits per chunk: 32 MiB in float32, at which products reach their full rate"""
+LARGE_MATRIX = 1 << 23
+"""weights from which a chunk has twice as many logits: each chunk reads the matrix and its gradient from memory"""
 
 
 def exact(x: Tensor) -> Tensor:
-    """Return x in float32, or in float64 if it is; losses are computed so."""
+    """Return x in float32, or unchanged if it is float64: the precision of losses."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -34,48 +38,65 @@ def reference(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, *_: N
 def cross_entropy(
     x: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None
 ) -> Tensor:
-    """Mean over the labels that are not ignored, of x [tokens, width] and weight [vocabulary, width]."""
+    """Return the mean loss over labels that are not ignored, of x [tokens, width] and weight [vocabulary, width]."""
     if not torch.is_grad_enabled():
         x, weight = x.detach(), weight.detach()
     if not plain_autograd() and not torch.compiler.is_compiling():
         return reference(x, weight, labels, smoothing)
     if chunk is None:
-        chunk = max(32, BUFFER // weight.shape[0])
+        chunk = max(32, BUFFER * (2 if weight.numel() > LARGE_MATRIX else 1) // weight.shape[0])
     return _Chunked.apply(x, weight, labels, smoothing, chunk)
 
 
 def _product_type(x: Tensor) -> torch.dtype:
-    """Of the logits: autocast does not see products that are told where to write."""
+    """Return the dtype of the logits: autocast does not apply to products with `out=`."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
-class _Chunked(torch.autograd.Function):
-    """The gradient of each chunk is made in the forward pass, while its logits are at hand; nothing large is kept.
+_workspace = threading.local()
 
-    It is kept in single precision at least: a share of a mean over many tokens may be nothing in half precision before
-    the scale of a gradient scaler reaches it, which is in the backward pass.
+
+def _buffer(rows: int, columns: int, like: Tensor) -> Tensor:
+    """Return an uninitialized matrix. On a CPU its memory, at most 64 MiB, is kept by the thread for its next call:
+    a fresh one of this size would be mapped page by page in every call."""
+    count = rows * columns
+    if type(like) not in (Tensor, nn.Parameter) or like.device.type != "cpu" or torch.compiler.is_compiling():
+        return like.new_empty(rows, columns)
+    if like.dtype is not torch.float32 or count > 2 * BUFFER:
+        return like.new_empty(rows, columns)
+    kept = getattr(_workspace, "buffer", None)
+    if kept is None or kept.numel() < count:
+        with torch.inference_mode(False):
+            kept = _workspace.buffer = torch.empty(count, dtype=torch.float32, device="cpu")
+    return kept[:count].view(rows, columns)
+
+
+class _Chunked(torch.autograd.Function):
+    """Computes the gradient of each chunk in the forward pass, while its logits exist; nothing large is kept.
+
+    Gradients are in single precision at least: one token's share of a mean over many may underflow in half precision
+    before a gradient scaler multiplies it in the backward pass.
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, chunk: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, chunk: int) -> Tensor:
         tokens, vocabulary = x.shape[0], weight.shape[0]
         keep = labels != IGNORE
         count = keep.sum().clamp(min=1)
         picked = labels.clamp(min=0)
-        share = exact(keep.to(x.dtype)) / count  # of each token in the mean
+        share = exact(keep.to(x.dtype)) / count  # weight of each token in the mean
         fine, mean = exact(weight), exact(weight).mean(dim=0)
-        own = nn.functional.embedding(picked, weight)  # the rows of the labels
+        label_rows = nn.functional.embedding(picked, weight)
         narrow = weight.to(_product_type(x)).T
         grad_x = torch.empty_like(exact(x)) if ctx.needs_input_grad[0] else None
-        by = matmul_backend(min(chunk, tokens) * weight.numel(), x, weight)
-        grads = by.sum() if ctx.needs_input_grad[1] else None
-        buffer = narrow.new_empty(min(chunk, tokens), vocabulary)
+        grad_weight = torch.zeros_like(fine) if ctx.needs_input_grad[1] else None
+        buffer = _buffer(min(chunk, tokens), vocabulary, narrow)
         total = exact(x.new_zeros(()))
         for start in range(0, tokens, chunk):
             here = slice(start, start + chunk)
             part, wide = x[here].to(narrow.dtype), exact(x[here])
-            logits = exact(by.times(part, narrow, buffer[: part.shape[0]]))
+            logits = exact(torch.mm(part, narrow, out=buffer[: part.shape[0]]))
             right = logits.gather(1, picked[here].unsqueeze(1))
             top = logits.amax(dim=1, keepdim=True)
             e = logits.sub_(top).exp_()
@@ -87,18 +108,15 @@ class _Chunked(torch.autograd.Function):
             total += nll.squeeze(1).masked_fill(~keep[here], 0.0).sum()
             scale = share[here].unsqueeze(1)
             if grad_x is not None:
-                torch.div(by.times(e, fine, grad_x[here]), s, out=grad_x[here])
-            if grads is not None:
-                grads.add(e, wide * (scale / s))
-            del logits, e  # their room may be that of the next chunk
+                torch.mm(e, fine, out=grad_x[here]).div_(s)
+            if grad_weight is not None:
+                grad_weight.addmm_(e.T, wide * (scale / s))
         if grad_x is not None:
-            grad_x.sub_(exact(own), alpha=1 - smoothing)
+            grad_x.sub_(exact(label_rows), alpha=1 - smoothing)
             if smoothing:
                 grad_x.sub_(mean, alpha=smoothing)
             grad_x.mul_(share.unsqueeze(1))
-        grad_weight = None
-        if grads is not None:
-            grad_weight = grads.total() if tokens else torch.zeros_like(fine)
+        if grad_weight is not None:
             shared = exact(x) * share.unsqueeze(1)
             grad_weight.index_add_(0, picked, shared, alpha=smoothing - 1)
             if smoothing:
@@ -108,7 +126,7 @@ class _Chunked(torch.autograd.Function):
         return total / count
 
     @staticmethod
-    def backward(ctx, *grads: Tensor):
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, labels, grad_x, grad_weight = ctx.saved_tensors
         if more_than_a_gradient(grads[0]):
             inputs = (x, weight, labels, ctx.smoothing, None)

@@ -1,8 +1,8 @@
-"""The shared exponential: P = exp(A0 − row maximum) is made once a block, and depth t needs only P (e^b ⊙ v) / (P e^b).
+"""The shared exponential: P = exp(A0 − row maximum) is computed once per block; depth t needs P (e^b ⊙ v) / (P e^b).
 
-The scores' gradient is made once a block too. Each evaluation leaves its two thin factors in a ledger instead of a
-queries × keys gradient of P; when the gradient reaches P, one product of the gathered factors gives all of it, tile by
-tile. So P is the only quadratic tensor that ever exists, forward or backward.
+The scores' gradient is computed once per block too. Each evaluation leaves its two thin factors in a ledger instead of
+a queries × keys gradient of P; when the gradient reaches P, one product of the gathered factors gives all of it, tile
+by tile. So P is the only quadratic tensor that ever exists, forward or backward.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from odeum.kernels.attention import hides
 from odeum.kernels.autograd import gradients_of, more_than_a_gradient
-from odeum.kernels.matmul import MatmulBackend, TorchBackend, matmul_backend
-from odeum.kernels.tiled_attention import hides
 
 TILE = 1 << 21
 """bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
@@ -23,6 +22,37 @@ CAUSAL_TILE = 256
 """rows of a causal P multiplied at a time, so that half of the product is never made"""
 FEW = 16
 """a matrix of fewer columns is multiplied from the left, which is faster"""
+
+
+def reference(q: Tensor, k: Tensor, b: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Compute A(t) v = softmax(q kᵀ / √d + mask + b) v by plain operations, [batch, queries, width].
+
+    b is [batch, heads, keys]. A query that sees nothing gets zeros.
+    """
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + b.unsqueeze(-2)
+    if mask is not None and mask.is_floating_point():
+        scores = scores + mask
+    everything = slice(None)
+    hidden = _hidden(scores, mask, causal, everything, everything, everything, scores.shape[-1])
+    if hidden is None:
+        return (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(-2)
+    weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(hidden, 0.0)
+    return (weights @ v).transpose(1, 2).flatten(-2)
+
+
+def _hidden(
+    p: Tensor, mask: Tensor | None, causal: bool, batch: slice, head: slice, rows: slice, stop: int
+) -> Tensor | None:
+    """Return True where the tile's queries may not look; causal: the last query is aligned with the last key."""
+    hidden = None
+    if mask is not None:
+        hidden = hides(mask.expand(p.shape)[batch, head, rows, :stop])
+    if causal:
+        first = (rows.start or 0) + p.shape[-1] - p.shape[-2]
+        count = len(range(p.shape[-2])[rows])
+        later = torch.ones(count, stop, dtype=torch.bool, device=p.device).triu(first + 1)
+        hidden = later if hidden is None else hidden | later
+    return hidden
 
 
 def exponent_floor(dtype: torch.dtype) -> float:
@@ -64,6 +94,19 @@ class Ledger:
         return entries
 
 
+def _exponential(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, _: None) -> Tensor:
+    """Compute P by plain operations, differentiable any number of times."""
+    scores = q @ k.transpose(-1, -2)
+    if mask is not None and mask.is_floating_point():
+        scores = scores + mask
+    everything = slice(None)
+    hidden = _hidden(scores, mask, causal, everything, everything, everything, scores.shape[-1])
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    top = scores.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    return (scores - top).exp()
+
+
 class Exponential(torch.autograd.Function):
     """P = exp(q kᵀ + mask − row maximum), zero where a query may not look.
 
@@ -74,17 +117,16 @@ class Exponential(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, ledger: Ledger) -> Tensor:
         p = q.new_empty(*q.shape[:-1], k.shape[-2])
         floor = exponent_floor(p.dtype)
-        by = _library(p, q.shape[-1], q, k)
         for batch, head, rows, stop in _tiles(p, causal):
             tile = p[batch, head, rows, :stop]
-            scores = _each(by, q[batch, head, rows], k[batch, head, :stop].transpose(-1, -2), tile)
+            scores = torch.matmul(q[batch, head, rows], k[batch, head, :stop].transpose(-1, -2), out=tile)
             if mask is not None and mask.is_floating_point():
                 scores.add_(mask.expand(p.shape)[batch, head, rows, :stop])
             hidden = _hidden(p, mask, causal, batch, head, rows, stop)
             if hidden is not None:
                 scores.masked_fill_(hidden, -torch.inf)
             top = scores.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(p.dtype).min)
-            torch.sub(scores, top, out=tile).clamp_(min=floor).exp_()
+            scores.sub_(top).clamp_(min=floor).exp_()
             if hidden is not None:
                 tile.masked_fill_(hidden, 0.0)
             if stop < p.shape[-1]:
@@ -107,7 +149,6 @@ class Exponential(torch.autograd.Function):
             return gradients_of(_exponential, (q, k, mask, causal, None), ctx.needs_input_grad, direct)
         dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
         here, of_keys = None, k
-        by = _library(p, q.shape[-1], q, k)
         for batch, head, rows, stop in _tiles(p, causal):
             if not terms:
                 assert direct is not None
@@ -117,26 +158,19 @@ class Exponential(torch.autograd.Function):
                 if here != (batch, head):
                     here, of_keys = (batch, head), torch.cat([x[batch, head] for _, x in terms], dim=-1)
                 of_rows = torch.cat([x[batch, head, rows] for x, _ in terms], dim=-1)
-                change = _each(by, of_rows, of_keys[:, :, :stop].transpose(-1, -2))
+                change = of_rows @ of_keys[:, :, :stop].transpose(-1, -2)
                 if direct is not None:
                     change += direct[batch, head, rows, :stop]
                 change *= p[batch, head, rows, :stop]
-            dq[batch, head, rows] = _each(by, change, k[batch, head, :stop])
-            dk[batch, head, :, :stop] += _each(by, q[batch, head, rows].transpose(-1, -2), change)
+            dq[batch, head, rows] = change @ k[batch, head, :stop]
+            dk[batch, head, :, :stop] += q[batch, head, rows].transpose(-1, -2) @ change
         return dq, dk.transpose(-1, -2), None, None, None
 
 
-def _exponential(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, _: None) -> Tensor:
-    """P by plain operations: what can be differentiated any number of times."""
-    scores = q @ k.transpose(-1, -2)
-    if mask is not None and mask.is_floating_point():
-        scores = scores + mask
-    everything = slice(None)
-    hidden = _hidden(scores, mask, causal, everything, everything, everything, scores.shape[-1])
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -torch.inf)
-    top = scores.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
-    return (scores - top).exp()
+def _normaliser(p: Tensor, e: Tensor, *_: None) -> Tensor:
+    """Compute P e by plain operations."""
+    out = e @ p.transpose(-1, -2)
+    return out + (out == 0)
 
 
 class Normaliser(torch.autograd.Function):
@@ -161,9 +195,10 @@ class Normaliser(torch.autograd.Function):
         return direct, _columns_times(p, grad, causal).transpose(-1, -2), None, None
 
 
-def _normaliser(p: Tensor, e: Tensor, *_: None) -> Tensor:
-    out = e @ p.transpose(-1, -2)
-    return out + (out == 0)
+def _shared_attention(p: Tensor, e: Tensor, normaliser: Tensor, v: Tensor, *_: None) -> Tensor:
+    """Compute P (e ⊙ v) / normaliser by plain operations."""
+    out = (p @ (v * e.unsqueeze(-1)).to(p.dtype)) / normaliser.unsqueeze(-1)
+    return out.transpose(1, 2).flatten(-2)
 
 
 class SharedAttention(torch.autograd.Function):
@@ -201,11 +236,6 @@ def _weighed(v: Tensor, e: Tensor, p: Tensor) -> Tensor:
     """e ⊙ v, laid out and in the precision as P wants it."""
     e = e.unsqueeze(-1)
     return torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
-
-
-def _shared_attention(p: Tensor, e: Tensor, normaliser: Tensor, v: Tensor, *_: None) -> Tensor:
-    out = (p @ (v * e.unsqueeze(-1)).to(p.dtype)) / normaliser.unsqueeze(-1)
-    return out.transpose(1, 2).flatten(-2)
 
 
 def _term(ledger: Ledger | None, of_rows: Tensor, of_keys: Tensor) -> Tensor | None:
@@ -268,22 +298,6 @@ def _tiles(p: Tensor, causal: bool) -> Iterator[tuple[slice, slice, slice, int]]
                 yield slice(sample, sample + 1), slice(head, head + 1), slice(start, start + step), stop
 
 
-def _hidden(
-    p: Tensor, mask: Tensor | None, causal: bool, batch: slice, head: slice, rows: slice, stop: int
-) -> Tensor | None:
-    """True where the tile's queries may not look; causal: the last query is aligned with the last key."""
-    hidden = None
-    if mask is not None:
-        shown = mask.expand(p.shape)[batch, head, rows, :stop]
-        hidden = hides(shown)
-    if causal:
-        first = (rows.start or 0) + p.shape[-1] - p.shape[-2]
-        count = len(range(p.shape[-2])[rows])
-        later = torch.ones(count, stop, dtype=torch.bool, device=p.device).triu(first + 1)
-        hidden = later if hidden is None else hidden | later
-    return hidden
-
-
 def _rows_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
     """P x; of a causal P only the blocks that are not zero."""
     rows, keys = p.shape[-2:]
@@ -301,7 +315,7 @@ def _columns_times(p: Tensor, x: Tensor, causal: bool) -> Tensor:
     """Pᵀ x; of a causal P only the blocks that are not zero."""
     rows, keys = p.shape[-2:]
     if not causal or rows <= 2 * CAUSAL_TILE:
-        return _each(_library(p, x.shape[-1], x), x.transpose(-1, -2), p).transpose(-1, -2)
+        return (x.transpose(-1, -2) @ p).transpose(-1, -2)
     out = p.new_zeros(*p.shape[:-2], x.shape[-1], keys)
     for start in range(0, rows, CAUSAL_TILE):
         stop = min(start + CAUSAL_TILE, rows)
@@ -314,22 +328,4 @@ def _times(p: Tensor, x: Tensor) -> Tensor:
     """P x"""
     if x.shape[-1] < FEW:
         return (x.transpose(-1, -2) @ p.transpose(-1, -2)).transpose(-1, -2)
-    return _each(_library(p, x.shape[-1], x), p, x)
-
-
-def _library(p: Tensor, features: int, *others: Tensor) -> type[MatmulBackend]:
-    """The faster one for the products of one head of one sample."""
-    return matmul_backend(p.shape[-2] * p.shape[-1] * features, p, *others)
-
-
-def _each(by: type[MatmulBackend], a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
-    """a b for each sample and head; where there is room, or elsewhere."""
-    if by is TorchBackend:
-        return torch.matmul(a, b, out=room)
-    if a.shape[:2] == (1, 1):
-        return by.times(a[0, 0], b[0, 0])[None, None]
-    out = a.new_empty(*a.shape[:-1], b.shape[-1]) if room is None else room
-    for sample in range(a.shape[0]):
-        for head in range(a.shape[1]):
-            out[sample, head] = by.times(a[sample, head], b[sample, head])
-    return out
+    return p @ x

@@ -1,186 +1,96 @@
-"""Matrix products through oneDNN on CPUs where it is faster than MKL.
+"""Which library multiplies float32 matrices on a CPU: the one rule for all kernels.
 
-torch computes float32 products with MKL, which uses its widest vectors on Intel processors only. On AMD processors with
-AVX512, oneDNN computes the same products with the same accuracy in less than half the time, but torch calls it only for
-lower precisions. On all other processors, under hooks or autocast, and while compiling, torch's own product is used.
-`torch.backends.mkldnn.enabled = False` switches oneDNN off.
+torch uses MKL, which reserves AVX512 for Intel processors. On AMD processors with AVX512, oneDNN (also part of torch)
+computes the same products with the same accuracy in half the time. torch sends products there if
 
-This module computes values only; `kernels/linear.py` makes them differentiable.
+    torch.set_float32_matmul_precision("medium")
+
+This public setting permits bfloat16. Without a faster bfloat16 unit oneDNN does not make use of the permission; with
+AMX it does. So `use_onednn` tests the precision before it leaves the setting on. The setting is process-wide and costs
+about 15 µs per product, which is too much for decoding with a few rows (`by_mkl`, `kernels/packed_linear.py`).
+(`torch.backends.mkldnn.matmul.fp32_precision = "bf16"` does the same for CPUs alone, but afterwards
+`torch.get_float32_matmul_precision()`, which other libraries call, raises.)
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
-from typing import Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-LEAST_PRODUCT = 1 << 21
-"""multiply–adds for each thread below which calling oneDNN costs more than it saves"""
-
-
-LEAST_ROWS = 4
-"""below, MKL's product of a matrix and a vector is as fast"""
-
-
-KEPT_SHAPES = 256
-"""shapes of products whose code oneDNN keeps, two megabytes each: a thousand by itself, where lengths vary"""
-
-
-class SumOfProducts(Protocol):
-    """aᵀ b of [k, m] and [k, n], added up over parts of k: a gradient by a weight."""
-
-    def add(self, a: Tensor, b: Tensor) -> None: ...
-
-    def total(self) -> Tensor:
-        """[m, n], of one part at least."""
-        ...
-
-
-class MatmulBackend(Protocol):
-    """Products of matrices; what is called `room` may be where the result lies, or it lies elsewhere."""
-
-    @staticmethod
-    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
-        """x Wᵀ + b for x of any number of dimensions, of two where there is room."""
-        ...
-
-    @staticmethod
-    def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
-        """a b of [m, k] and [k, n]."""
-        ...
-
-    @staticmethod
-    def sum() -> SumOfProducts:
-        """An empty sum of products."""
-        ...
-
-
-class _TorchSum:
-    def __init__(self) -> None:
-        self.parts: Tensor | None = None
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        if self.parts is None:
-            self.parts = a.new_zeros(a.shape[1], b.shape[1])
-        self.parts.addmm_(a.T, b)  # in its own precision: autocast does not see products that are told where to write
-
-    def total(self) -> Tensor:
-        assert self.parts is not None
-        return self.parts
-
-
-class _OneDnnSum:
-    def __init__(self) -> None:
-        self.parts: Tensor | None = None
-        self.transposed = False
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        # The left factor is copied into the order of its rows: let it be the narrower one.
-        self.transposed = a.shape[1] > b.shape[1]
-        part = OneDnnBackend.times(b.T, a) if self.transposed else OneDnnBackend.times(a.T, b)
-        self.parts = part if self.parts is None else self.parts.add_(part)
-
-    def total(self) -> Tensor:
-        assert self.parts is not None
-        return self.parts.T.contiguous() if self.transposed else self.parts
-
-
-class TorchBackend:
-    """As torch multiplies by itself."""
-
-    @staticmethod
-    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
-        if room is None:
-            return nn.functional.linear(x, weight, bias)
-        return torch.mm(x, weight.T, out=room) if bias is None else torch.addmm(bias, x, weight.T, out=room)
-
-    @staticmethod
-    def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
-        return a @ b if room is None else torch.mm(a, b, out=room)
-
-    sum = _TorchSum
-
-
-class OneDnnBackend:
-    """By oneDNN, which always makes room itself."""
-
-    @staticmethod
-    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
-        if not weight.is_contiguous() and not weight.T.is_contiguous():
-            weight = weight.contiguous()  # in any other order it would take number by number, a thousand times slower
-        if bias is not None:
-            bias = bias.contiguous()  # of which it takes the first numbers that it finds
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-
-    @staticmethod
-    def times(a: Tensor, b: Tensor, room: Tensor | None = None) -> Tensor:
-        return OneDnnBackend.linear(a, b.T)
-
-    sum = _OneDnnSum
-
-
-def transposed_times(by: type[MatmulBackend], a: Tensor, b: Tensor) -> Tensor:
-    """aᵀ b of [k, m] and [k, n]."""
-    whole = by.sum()
-    whole.add(a, b)
-    return whole.total()
-
-
-def matmul_backend(operations: int, *factors: Tensor) -> type[MatmulBackend]:
-    """The faster one for products of so many multiply–adds of these factors."""
-    if torch.compiler.is_compiling():
-        return TorchBackend
-    large = operations >= LEAST_PRODUCT * torch.get_num_threads()
-    return OneDnnBackend if large and faster_here() and ordinary(*factors) else TorchBackend
-
-
-def linear_backend(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> type[MatmulBackend]:
-    """The faster one for x Wᵀ + b; of a few rows torch's own is, whatever the processor."""
-    fits = x.shape[-1:] == weight.shape[1:] and (bias is None or bias.shape == weight.shape[:1])
-    if not fits or x.numel() < LEAST_ROWS * weight.shape[1]:  # what does not fit, torch says or knows how to fit
-        return TorchBackend
-    return matmul_backend(x.numel() * weight.shape[0], x, weight, *(() if bias is None else (bias,)))
+SETTING: Any = torch.backends.mkldnn.matmul  # ty: ignore[missing-attribute]
+LARGEST_ERROR = 1e-5
+"""of a product, relative to the product of absolute values; float32 stays below 1e-6, bfloat16 is above 1e-3"""
+CACHED_SHAPES = 256
+"""shapes whose compiled code oneDNN keeps, two megabytes each; its own limit is 1024, too many for varying lengths"""
 
 
 @cache
-def available() -> bool:
-    """Whether torch was built with oneDNN and has what is asked of it here, which is not public."""
-    asked = ("_linear_pointwise", "_reorder_linear_weight")
-    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in asked)
+def onednn_is_faster() -> bool:
+    """Return whether oneDNN uses wider vectors than MKL on this processor.
 
-
-@cache
-def faster_here() -> bool:
-    """Whether oneDNN is there and uses wider vectors than MKL.
-
-    It is known by the processor and never by a clock: the same run has the same bits whatever else the machine does.
+    The processor's name decides, never a clock, so that a run has the same bits whatever else the machine does.
     """
-    if not available() or not torch.backends.mkl.is_available():
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkl.is_available():
         return False
     processor = torch.cpu.get_capabilities()
-    faster = bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
-    if faster:  # read when oneDNN is first asked; a user who has set them is heard
-        for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-            os.environ.setdefault(name, str(KEPT_SHAPES))
-    return faster
+    return bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
 
 
-def ordinary(*factors: Tensor) -> bool:
-    """Whether these are plain numbers, multiplied in full precision, and nothing is on that looks at operations."""
+@cache
+def full_precision() -> bool:
+    """Return whether oneDNN keeps float32 precision: products under the setting, which must be on, against float64."""
+    x, y = (torch.randn(2, 96, 96, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    largest = 0.0
+    for a, b in ((x[0], y[0]), (x[0].T, y[0]), (x[0], y[0].T), (x, y)):
+        error = (a @ b - a.double() @ b.double()).abs() / (a.double().abs() @ b.double().abs())
+        largest = max(largest, float(error.max()))
+    return largest < LARGEST_ERROR
+
+
+def use_onednn() -> bool:
+    """Send float32 products of this process to oneDNN if that is faster here and keeps full precision.
+
+    A setting other than full precision, which the user must have made, stays. Returns whether oneDNN multiplies.
+    """
+    if SETTING.fp32_precision in ("none", "ieee") and onednn_is_faster():
+        for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # read at the first product
+            os.environ.setdefault(name, str(CACHED_SHAPES))
+        torch.set_float32_matmul_precision("medium")
+        if not full_precision():
+            torch.set_float32_matmul_precision("highest")
+    return by_onednn()
+
+
+def by_onednn(*factors: Tensor) -> bool:
+    """Return whether oneDNN multiplies these float32 factors."""
     return (
-        all(type(x) in (Tensor, nn.Parameter) and x.dtype is torch.float32 for x in factors)
-        and all(x.device.type == "cpu" and x.layout is torch.strided for x in factors)
+        SETTING.fp32_precision == "bf16"
         and bool(torch.backends.mkldnn.enabled)
-        and torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")  # ty: ignore[missing-attribute]
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._C._len_torch_function_stack()
+        and all(x.dtype is torch.float32 and x.device.type == "cpu" for x in factors)
     )
 
 
 def backend_name() -> str:
-    """Who makes the large products in single precision: what a run's bits depend on."""
-    return "oneDNN" if faster_here() and torch.backends.mkldnn.enabled else "torch"
+    """Return the library that multiplies float32 matrices, which the bits of a run depend on."""
+    if not by_onednn():
+        return "torch"
+    return "oneDNN" if full_precision() else "oneDNN in bfloat16"
+
+
+@contextmanager
+def by_mkl() -> Generator[None]:
+    """Switch the setting off: for decoding, whose products are small. Not for use beside threads that multiply."""
+    before = by_onednn()
+    if before:
+        torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        if before:
+            torch.set_float32_matmul_precision("medium")

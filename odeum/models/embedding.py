@@ -15,7 +15,6 @@ from odeum.fields.base import Rotary
 from odeum.fields.constants import made_once
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import cross_entropy
-from odeum.kernels.linear import linear_map
 from odeum.models.base import IGNORE, check_labels, exact
 from odeum.models.pretrained import details
 
@@ -116,7 +115,7 @@ class TiedEmbedding(nn.Embedding):
         return found if self.scale == 1.0 else found * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
-        return linear_map(x, self.weight)
+        return nn.functional.linear(x, self.weight)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
         """Mean cross-entropy, `chunk` tokens at a time: as many as its buffer holds, if it is not said."""

@@ -15,7 +15,6 @@ from odeum.errors import OdeumError
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.fields.feedforward import ACTIVATIONS
-from odeum.kernels.linear import linear, linear_map
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
 from odeum.models.embedding import OutputMatrix, lookup, make_positions
 from odeum.models.pretrained import details
@@ -98,9 +97,9 @@ class MaskedLanguageModel(BidirectionalModel):
 
     def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""
-        h = self.transform_norm(self.activation(linear(self.transform, x)))
+        h = self.transform_norm(self.activation(self.transform(x)))
         table = self.embedding.weight if self.output is None else self.output.weight
-        return linear_map(h, table, self.bias)
+        return nn.functional.linear(h, table, self.bias)
 
     def forward(
         self,

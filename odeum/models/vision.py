@@ -11,7 +11,6 @@ from odeum.architectures import make_stack
 from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
-from odeum.kernels.linear import linear_map
 from odeum.models.base import OdeumModel, Output
 from odeum.models.settings import ImageInput, Vision
 from odeum.registry.names import Architecture
@@ -102,7 +101,7 @@ class Patches(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         high, wide = self.kernel_size
         patches = input.unflatten(3, (-1, wide)).unflatten(2, (-1, high)).permute(0, 2, 4, 1, 3, 5).flatten(3)
-        return linear_map(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+        return nn.functional.linear(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
 class VisionModel(ImageModel):

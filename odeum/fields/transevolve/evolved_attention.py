@@ -19,7 +19,6 @@ from odeum.fields.base import Context, Field, Source
 from odeum.fields.constants import made_once
 from odeum.fields.noise import Dropout
 from odeum.fields.transevolve.forms import Anchor
-from odeum.kernels.linear import linear
 
 
 class EvolvedAttention(Field):
@@ -61,7 +60,7 @@ class EvolvedAttention(Field):
         else:
             v, past = source.cache.extend(v, self.drift(t, anchor).unsqueeze(-1))
             moved = anchor.act(past.squeeze(-1), v, source)
-        return self.dropout(linear(self.out, moved), context.noise)
+        return self.dropout(self.out(moved), context.noise)
 
     def formula(self, x: str) -> str:
         return f"A(t)·{x}"
@@ -93,7 +92,7 @@ class EvolvedCrossAttention(EvolvedAttention):
         else:
             v, b = source.cache.constant(lambda: (values(), self.drift(t, anchor)))
             moved = anchor.act(b, v, source)
-        return self.dropout(linear(self.out, moved), context.noise)
+        return self.dropout(self.out(moved), context.noise)
 
     def formula(self, x: str) -> str:
         return "C(t)·N(M)"

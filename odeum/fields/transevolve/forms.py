@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from odeum.fields.attention import attend, merge_heads
 from odeum.fields.base import Source
 from odeum.fields.transevolve.linear import Features, linear_attention
+from odeum.kernels.attention import hides
 from odeum.kernels.exponential import Evolution, SharedExponential, within_range
-from odeum.kernels.tiled_attention import hides
 
 
 class Evolving(Protocol):

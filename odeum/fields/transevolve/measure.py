@@ -15,10 +15,9 @@ from odeum.fields.base import Source
 from odeum.fields.noise import drop
 from odeum.fields.transevolve.forms import Anchor, Drift, Flex, Fused, Linear, Shared, Single
 from odeum.fields.transevolve.linear import LinearFeatures
+from odeum.kernels.attention import hides
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.exponential import SharedExponential
-from odeum.kernels.linear import linear
-from odeum.kernels.tiled_attention import hides
 
 FORMS = ("auto", "shared", "fused", "flex", "linear")
 LARGEST_SHARED = 1 << 30
@@ -57,7 +56,7 @@ class Measure(Keyed, nn.Module):
         self.dead_parameters = total * heads * time_width
 
     def forward(self, x: Tensor, source: Source, *, cross: bool = False) -> Anchor:
-        q = rotate(split_heads(self._dropped(linear(self.q, x)), self.heads), source.rotary)
+        q = rotate(split_heads(self._dropped(self.q(x)), self.heads), source.rotary)
         if cross:
             memory = source.memory
             if memory is None:
@@ -106,7 +105,7 @@ class Measure(Keyed, nn.Module):
 
     def _keys(self, x: Tensor, source: Source) -> tuple[Tensor, Tensor]:
         """The keys, and what meets T(t): themselves, or k · W_Q,time of the few of a decoding step, to be cached so."""
-        k = self._dropped(linear(self.k, x))
+        k = self._dropped(self.k(x))
         return k, k if source.cache is None else k @ self.time.to(k.dtype)
 
     def _dropped(self, x: Tensor) -> Tensor:

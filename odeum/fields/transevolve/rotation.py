@@ -20,7 +20,6 @@ from odeum.errors import OdeumError, choose
 from odeum.fields.base import Context, Field
 from odeum.fields.feedforward import ACTIVATIONS
 from odeum.fields.noise import Dropout
-from odeum.kernels.linear import linear_map
 
 ROTATIONS = ("orthogonal", "published")
 
@@ -63,11 +62,11 @@ class Rotation(nn.Module):
 
     def forward(self, x: Tensor, t: float) -> Tensor:
         if self.folding and not self.training and not torch.is_grad_enabled():
-            return self._shift(linear_map(x, self._folded(t).T))
+            return self._shift(x @ self._folded(t))
         # A compiled graph is for any number of rows.
         if not torch.compiler.is_compiling() and x.numel() // self.size < max(self.size, self.outputs):
             return self._shift(self.factored(x, t))
-        return self._shift(linear_map(x, self.matrix(t).T))
+        return self._shift(x @ self.matrix(t))
 
     def _folded(self, t: float) -> Tensor:
         """The kept product, made anew when the learned weights have changed since."""

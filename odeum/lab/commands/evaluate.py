@@ -46,7 +46,10 @@ def run(argv: list[str]) -> int:
     split = given.get("split", "test")
     changes = {name: given.get(name) for name in ("solver", "steps", "repeats", "exit")}
 
+    from odeum.kernels.matmul import use_onednn
     from odeum.lab.tasks.run import load
+
+    use_onednn()  # as in training: a run's own scores are found again to the bit
 
     directories = list(dict.fromkeys(given["run"]))
     runs = [load(directory) for directory in directories]

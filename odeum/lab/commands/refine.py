@@ -43,9 +43,11 @@ def run(argv: list[str]) -> int:
     if given.get("variant") is not None and given.get("save") is None:
         raise OdeumError("--variant says which one --save writes; name a directory with --save")
 
+    from odeum.kernels.matmul import use_onednn
     from odeum.lab.study.refining import Sweep, cheapest
     from odeum.lab.tasks.run import load
 
+    use_onednn()
     with contextlib.ExitStack() as places:
         target = None if given.get("save") is None else places.enter_context(new_directory(given["save"]))
         if given.get("out") is not None:

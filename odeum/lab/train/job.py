@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from odeum.errors import OdeumError, notice
+from odeum.kernels.matmul import use_onednn
 from odeum.lab.tasks import Task
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.memory import keep_freed_memory
@@ -114,6 +115,7 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
     _check_memory(job, world, facts["parameters"])
     if world.device.type == "cpu":
         keep_freed_memory()
+        use_onednn()
         torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
     identity = job.identity(job.task.fingerprint())
     record = run_record(job.task, identity, job.architecture, job.model, facts, job.command)

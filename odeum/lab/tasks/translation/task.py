@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, notice
+from odeum.kernels.matmul import by_mkl
 from odeum.lab.data import pairs
 from odeum.lab.data.ragged import Ragged, by_tokens, cut_by_tokens
 from odeum.lab.data.splits import refuse_fold
@@ -219,7 +220,7 @@ class TranslationTask(Task):
         answers = [""] * len(lines)
         width = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
-        with evaluating(model, device) as place:
+        with evaluating(model, device) as place, by_mkl():
             for rows in cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), BEAM_CHUNK * 4 // max(1, width)):
                 x, mask = (item.to(place) for item in ids.padded(rows, PAD))
                 found = beam_search(model, x, mask, beam=width, length_penalty=penalty)

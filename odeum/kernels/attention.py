@@ -1,0 +1,46 @@
+"""Softmax attention on a CPU: by plain products where oneDNN multiplies and sequences are short, else torch's kernel.
+
+torch's fused kernel makes one small product per tile and head. oneDNN takes about 15 µs for the call of each, so for
+short sequences one batched product over all heads is 1.3 to 8 times as fast (training, 17 to 256 tokens). From about
+400 tokens on the fused kernel is faster, and its memory does not grow with queries × keys.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from odeum.kernels.matmul import by_onednn
+
+MOST_SCORES = 1 << 16
+"""queries × keys up to which batched products are faster than the fused kernel"""
+
+
+def hides(mask: Tensor) -> Tensor:
+    """Return True where a query may not look, of a boolean or an additive mask."""
+    return ~mask if mask.dtype == torch.bool else mask == -torch.inf
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Compute softmax(q kᵀ / √d + mask) v over [batch, heads, length, d] by plain operations."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if mask is not None and mask.is_floating_point():
+        scores = scores + mask
+        scores = scores.masked_fill(scores.amax(dim=-1, keepdim=True) == -torch.inf, 0.0)
+    elif mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(q.dtype).min)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return scores.softmax(dim=-1) @ v
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Compute `reference` by the faster way. The output of a query whose mask hides all keys is arbitrary.
+
+    The mask broadcasts to the scores: True where a query may look, or added. `causal` needs as many queries as keys
+    and no mask.
+    """
+    if not torch.compiler.is_compiling() and by_onednn(q, k, v) and q.shape[-2] * k.shape[-2] <= MOST_SCORES:
+        return reference(q, k, v, mask, causal)
+    return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
