@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ct2
 import torch
-from turns import installed, record, rows, show, take_turns, with_mkl
+from turns import MKL, installed, record, rows, show, take_turns, unpacked, with_both_settings
 
 from odeum.decode import beam_search
 from odeum.models import build
@@ -52,6 +53,8 @@ def main() -> None:
         theirs, mask = marian(), torch.ones_like(sources)
         asked = {"num_beams": BEAM, "max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "length_penalty": 0.6}
         found["marian"] = lambda: theirs.generate(sources, attention_mask=mask, **asked)  # ty: ignore[call-non-callable]
+        if (engine := ct2.beams(theirs, sources, BEAM, TOKENS, SIZE["vocabulary"])) is not None:
+            found["ctranslate2"] = engine
     for name in ("post-norm", "parallel", "transevolve"):
         model = build(name, "translation_small", **SIZE).eval()
         # An end that is no token cannot be produced.
@@ -62,7 +65,8 @@ def main() -> None:
                 model, sources, use_cache=False, **asked
             )
     reference = "marian" if "marian" in found else "parallel, uncached"
-    table = rows(take_turns(with_mkl(found, "post-norm"), ROUNDS), reference, share=1 / TOKENS)
+    every = with_both_settings(found, usual=False) | {"post-norm" + MKL: unpacked(found["post-norm"])}
+    table = rows(take_turns(every, ROUNDS), reference, share=1 / TOKENS)
     show(f"beam {BEAM}, {SOURCES} sources: a position, and the ratio to {reference}", table)
     sizes = {"sources": SOURCES, "source": SOURCE, "tokens": TOKENS, "beam": BEAM, "rounds": ROUNDS, "seed": 0}
     record("beam", {"reference": reference, "rows": table, "size": SIZE, **sizes})

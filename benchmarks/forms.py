@@ -14,6 +14,7 @@ import torch
 from turns import over, record, take_turns
 
 from odeum.architectures import stack
+from odeum.kernels import matmul
 from odeum.models.settings import Shape
 
 WIDTH, HEADS, TOKENS, ROUNDS = 128, 2, 4096, 3
@@ -33,6 +34,7 @@ def step(architecture: str, layers: int, length: int) -> Callable[[], None]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    matmul.use_onednn()  # as in a run
     torch.manual_seed(0)
     forms = {form: f"transevolve:attention={form}" for form in ("shared", "fused")} | {"parallel": "parallel"}
     ratios: dict[str, dict[str, float]] = {}

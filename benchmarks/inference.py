@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from turns import installed, record, rows, show, take_turns, with_mkl
+from turns import installed, record, rows, show, take_turns, with_both_settings
 
 from odeum.models import Encoder, build
 
@@ -34,9 +34,7 @@ def main() -> None:
     for name in ("sequential", "parallel", "rk4", "transevolve"):
         texts[name] = forward(Encoder(WIDTH, HEADS, DEPTH, name, activation="relu").eval(), x)
     tables = {
-        "encoder, 16 × 128 tokens, relu": rows(
-            take_turns(with_mkl(texts, "sequential"), ROUNDS), "nn.TransformerEncoder"
-        )
+        "encoder, 16 × 128 tokens, relu": rows(take_turns(with_both_settings(texts), ROUNDS), "nn.TransformerEncoder")
     }
     show("encoder, ratio to nn.TransformerEncoder", tables["encoder, 16 × 128 tokens, relu"])
 
@@ -49,7 +47,7 @@ def main() -> None:
 
         reference = "timm deit_tiny"
         contestants[reference] = forward(timm.create_model("deit_tiny_patch16_224", num_classes=10).eval(), pictures)
-    tables["pictures of 224, batch 4"] = rows(take_turns(with_mkl(contestants, "sequential"), 5), reference)
+    tables["pictures of 224, batch 4"] = rows(take_turns(with_both_settings(contestants), 5), reference)
     show(f"pictures, ratio to {reference}", tables["pictures of 224, batch 4"])
     record("inference", {"tables": tables, "width": WIDTH, "heads": HEADS, "depth": DEPTH, "rounds": ROUNDS, "seed": 0})
 

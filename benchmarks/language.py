@@ -18,7 +18,7 @@ from collections.abc import Callable
 import decode
 import torch
 from torch import Tensor, nn
-from turns import installed, record, rows, show, take_turns, with_mkl
+from turns import compiled, installed, record, rows, show, take_turns, with_both_settings
 
 from odeum.models import build
 
@@ -44,6 +44,8 @@ def contestants(words: int, names: tuple[str, ...]) -> dict[str, Callable[[], No
         if name == "gpt-neox":  # which shifts its labels itself
             theirs = decode.neox().train()
             found[name] = step(theirs, lambda m=theirs, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
+            if len(names) > 1 and (fast := compiled(theirs)) is not None:
+                found["gpt-neox, compiled"] = step(theirs, lambda m=fast, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             continue
         model = build(name, "language_small", **decode.SIZE).train()
         found[name] = step(model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss)
@@ -74,7 +76,7 @@ def main() -> None:
     memory = {name: peak_in_process(name) for name in names}  # first: a child's largest set starts from its parent's
     tables = {}
     for words in (10_000, 32_000):
-        table = rows(take_turns(with_mkl(contestants(words, names), "parallel"), ROUNDS), reference)
+        table = rows(take_turns(with_both_settings(contestants(words, names)), ROUNDS), reference)
         show(f"{words} words: a training step, and the ratio to {reference}", table)
         tables[f"{words} words"] = {"reference": reference, "rows": table}
     for name, row in memory.items():

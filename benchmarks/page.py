@@ -98,6 +98,10 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     others, vectors = machine.get("others"), f", {machine['vectors']}" if "vectors" in machine else ""
     if machine.get("products") == "oneDNN":
         vectors += ", products by oneDNN"
+    if machine.get("processor", "x86_64") != "x86_64":
+        vectors = f", {machine['processor']}{vectors}"
+    if machine.get("settings") == "both":
+        vectors += ", each contestant under both matmul settings"
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     busy = "" if others is None else f", others kept {others:g} cores busy"
     yield f"\n`{found['command']}`, {found['date']}, {found.get('threads', 1)} thread{vectors}{busy}; {versions}."

@@ -16,6 +16,7 @@ import torch
 from turns import record, take_turns
 
 from odeum.architectures import stack
+from odeum.kernels import matmul
 from odeum.models.settings import Shape
 
 BASE = {"length": 128, "depth": 2, "width": 128, "batch": 4}
@@ -41,6 +42,7 @@ def slope(sizes: tuple[int, ...], seconds: list[float]) -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
+    matmul.use_onednn()  # as in a run
     torch.manual_seed(0)
     slopes: dict[str, dict[str, float]] = {}
     for architecture in ARCHITECTURES:

@@ -19,6 +19,7 @@ from turns import installed, keep_freed_memory, record, take_turns
 
 from odeum.architectures import stack
 from odeum.fields import Context
+from odeum.kernels import matmul
 from odeum.models.settings import Shape
 
 SIZES = {"tokens 65, width 192": (16, 65, 192), "tokens 512, width 128": (2, 512, 128)}
@@ -57,6 +58,7 @@ def peer(width: int, activation: str) -> tuple[Callable[[Tensor], Tensor], list[
 
 def main() -> None:
     torch.set_num_threads(1)
+    matmul.use_onednn()  # as in a run
     kept = keep_freed_memory()
     found: dict[str, dict[str, float]] = {}
     for size, (batch, tokens, width) in SIZES.items():

@@ -117,9 +117,10 @@ CONTESTANTS: dict[str, Callable[[float], nn.Module]] = {
     "nn.TransformerEncoderLayer": torch_encoder,
     "published": Published,
 }
-MKL = "shared, products by MKL"
-if matmul.faster_here():
-    CONTESTANTS[MKL] = CONTESTANTS["shared"]
+MKL = ", products by MKL"
+"""of a contestant without oneDNN, where it is the faster library; ours and peers multiply by the same one"""
+if matmul.onednn_is_faster():
+    CONTESTANTS |= {name + MKL: make for name, make in CONTESTANTS.items()}
 
 
 class Trainer:
@@ -128,8 +129,8 @@ class Trainer:
     def __init__(self, name: str, dropout: float = 0.0) -> None:
         torch.manual_seed(SEED)
         self.model = CONTESTANTS[name](dropout).train()
-        if name == MKL:  # as on a processor on which oneDNN is not the faster library, in a process of its own
-            matmul.faster_here = lambda: False
+        if not name.endswith(MKL):  # in a process of its own
+            matmul.use_onednn()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
 
     def step(self, x: Tensor) -> float:
@@ -160,7 +161,7 @@ def race(
     """CPU seconds a step (medians), and how many times faster the first is than the others, step by step.
 
     "arithmetic" is how many times fewer multiply–adds it has: the speed that the products alone would give. The same
-    of the first by MKL's products, where these are not what it takes anyway.
+    by MKL's products on both sides, where oneDNN is faster.
     """
     spawn = multiprocessing.get_context("spawn")
     turns = {}
@@ -174,17 +175,18 @@ def race(
             seconds[name].append(turn.recv())
     for turn in turns.values():
         turn.send(False)
-    first, *others = (name for name in names if name != MKL)
+    first, *others = (name for name in names if not name.endswith(MKL))
     out: dict[str, float | list[float]] = {name: round(statistics.median(times), 4) for name, times in seconds.items()}
     for other in others:
         ratios = sorted(b / a for a, b in zip(seconds[first], seconds[other], strict=True))
         out[f"{first} / {other}"] = round(statistics.median(ratios), 3)
         out[f"{first} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
         out[f"{first} / {other} arithmetic"] = round(operations(other, length) / operations(first, length), 3)
-        if MKL in names:
-            ratios = sorted(b / a for a, b in zip(seconds[MKL], seconds[other], strict=True))
-            out[f"{MKL} / {other}"] = round(statistics.median(ratios), 3)
-            out[f"{MKL} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
+        if first + MKL in names:
+            pairs = zip(seconds[first + MKL], seconds[other + MKL], strict=True)
+            ratios = sorted(b / a for a, b in pairs)
+            out[f"{first}{MKL} / {other}"] = round(statistics.median(ratios), 3)
+            out[f"{first}{MKL} / {other} range"] = [round(ratios[0], 3), round(ratios[-1], 3)]
     return out
 
 
@@ -266,7 +268,8 @@ def main() -> None:
         "seed": SEED,
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()},
         "vectors": torch.backends.cpu.get_cpu_capability(),
-        "products": matmul.backend_name(),
+        "processor": torch.cpu.get_capabilities().get("cpu_name", platform.machine()),
+        "products": "oneDNN" if matmul.onednn_is_faster() else "torch",
         "threads": 1,
     }
 
@@ -279,10 +282,11 @@ def main() -> None:
 
     if not options.single:
         # First, while this process is small: a child's largest resident set starts from its parent's.
-        memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS if name != MKL}
+        memory = {name: peak_in_process(name, 4096) for name in CONTESTANTS if not name.endswith(MKL)}
         measured(memory, "megabytes a step at 4096")
         measured({n: round(memory["published"] / m, 2) for n, m in memory.items()}, "times less memory than published")
-    exact = ["shared", "nn.TransformerEncoderLayer", "published", *(name for name in CONTESTANTS if name == MKL)]
+    exact = ["shared", "nn.TransformerEncoderLayer", "published"]
+    exact += [name + MKL for name in exact if name + MKL in CONTESTANTS]
     for dropout in (DROPOUT, 0.0):
         for length in LENGTHS:
             sequences = 1 if options.single else TOKENS // length

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import statistics
 import sys
 import time
@@ -22,7 +23,7 @@ import torch
 from odeum.kernels import matmul
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "numpy")
+PACKAGES = ("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "ctranslate2", "numpy")
 
 if importlib.util.find_spec("torchvision") and torch.version.cuda is None:
     # PyPI's torchvision, which timm needs, is built for CUDA: beside a torch without it neither timm nor transformers
@@ -94,22 +95,48 @@ def take_turns(
 
 
 MKL = ", products by MKL"
+ONEDNN = ", products by oneDNN"
+"""of every contestant under the other matmul setting than the one that the plain name stands for"""
 
 
-def with_mkl(contestants: Mapping[str, Callable[[], object]], *names: str) -> dict[str, Callable[[], object]]:
-    """The contestants, and these once more as they are on a processor on which oneDNN is not the faster library."""
-    found = dict(contestants)
+def with_both_settings(
+    contestants: Mapping[str, Callable[[], object]], *, usual: bool = True
+) -> dict[str, Callable[[], object]]:
+    """Every contestant, ours and peers, under both matmul settings, where this processor has two (`kernels/matmul.py`).
 
-    def plain(run: Callable[[], object]) -> Callable[[], object]:
+    A plain name stands for the `usual` setting of the task: oneDNN in training, MKL in decoding.
+    """
+    if not matmul.onednn_is_faster():
+        return dict(contestants)
+
+    def under(run: Callable[[], object], onednn: bool) -> Callable[[], object]:
         def turn() -> None:
-            with mock.patch.object(matmul, "faster_here", lambda: False):
+            torch.set_float32_matmul_precision("medium" if onednn else "highest")
+            try:
                 run()
+            finally:
+                torch.set_float32_matmul_precision("highest")
 
         return turn
 
-    for name in names if matmul.faster_here() else ():
-        found[name + MKL] = plain(contestants[name])
-    return found
+    other = MKL if usual else ONEDNN
+    usually = {name: under(run, usual) for name, run in contestants.items()}
+    return {**usually, **{name + other: under(run, not usual) for name, run in contestants.items()}}
+
+
+def unpacked(run: Callable[[], object]) -> Callable[[], object]:
+    """Decoding of ours without packed weights, as on processors on which oneDNN is not faster."""
+
+    def turn() -> None:
+        with mock.patch.object(matmul, "onednn_is_faster", lambda: False):
+            run()
+
+    return turn
+
+
+def compiled(model: torch.nn.Module) -> Any:
+    """A peer by torch.compile, or None where there is no C++ compiler."""
+    return torch.compile(model) if shutil.which("g++") else None
 
 
 def over(one: list[float], other: list[float]) -> dict[str, float]:
@@ -119,9 +146,17 @@ def over(one: list[float], other: list[float]) -> dict[str, float]:
 
 
 def rows(seconds: Mapping[str, list[float]], reference: str, share: float = 1.0) -> dict[str, dict[str, float]]:
-    """Milliseconds (of a `share` of a call: one token of many) and (reference time / own time)."""
+    """Milliseconds (of a `share` of a call: one token of many) and (reference time / own time).
+
+    The reference runs under the same matmul setting as the row, where it ran under both.
+    """
+
+    def peer(name: str) -> list[float]:
+        suffix = next((suffix for suffix in (MKL, ONEDNN) if name.endswith(suffix)), "")
+        return seconds.get(reference + suffix, seconds[reference])
+
     return {
-        name: {"milliseconds": 1e3 * share * statistics.median(times), **over(seconds[reference], times)}
+        name: {"milliseconds": 1e3 * share * statistics.median(times), **over(peer(name), times)}
         for name, times in seconds.items()
     }
 
@@ -147,9 +182,9 @@ def record(name: str, body: Mapping[str, Any]) -> None:
         **body,
         "threads": torch.get_num_threads(),
         "machine": {
-            "processor": platform.machine(),
+            "processor": torch.cpu.get_capabilities().get("cpu_name", platform.machine()),
             "vectors": torch.backends.cpu.get_cpu_capability(),
-            "products": matmul.backend_name(),
+            "settings": "both" if matmul.onednn_is_faster() else "one",
             "cores": os.cpu_count(),
             "others": others(),
         },

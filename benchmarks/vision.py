@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from turns import installed, keep_freed_memory, record, rows, show, take_turns, with_mkl
+from turns import compiled, installed, keep_freed_memory, record, rows, show, take_turns, with_both_settings
 
 from odeum.models import build
 
@@ -49,7 +49,11 @@ def main() -> None:
             contestants[reference] = step(
                 theirs, lambda m=theirs, x=pictures, y=labels: nn.functional.cross_entropy(m(x), y)
             )
-        table = rows(take_turns(with_mkl(contestants, "sequential"), ROUNDS), reference)
+            if (fast := compiled(theirs)) is not None:
+                contestants["timm deit_tiny, compiled"] = step(
+                    theirs, lambda m=fast, x=pictures, y=labels: nn.functional.cross_entropy(m(x), y)
+                )
+        table = rows(take_turns(with_both_settings(contestants), ROUNDS), reference)
         show(f"{name}: a training step, and the ratio to {reference}", table)
         tables[name] = {"reference": reference, "rows": table}
     record("vision", {"tables": tables, "shapes": SHAPES, "rounds": ROUNDS, "freed memory is kept": kept, "seed": 0})
