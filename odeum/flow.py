@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from odeum.errors import OdeumError
 from odeum.fields.base import Carry, Context, Field, knows_past
 from odeum.fields.roles import find
+from odeum.integrators import capabilities
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
@@ -297,24 +298,21 @@ def set_steps(model: nn.Module, steps: float) -> None:
     A layer is one unit of time, or as long as `interval` made it. Less than one, or a fraction, is for flows of many
     layers (weights that depend on time): 12 layers become 6 by steps = 0.5.
     """
-    wrong = f"steps a layer must be a whole number, at least 1, not {steps!r}"
+    wrong = f"steps per layer must be a positive integer, got {steps!r}"
     if isinstance(steps, bool) or not isinstance(steps, int | float) or not 0.0 < steps < math.inf:
         raise OdeumError(wrong)
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     for layers in {flow.duration / flow.layer for flow in flows}:
         count = layers * steps
         if count < 0.5 or abs(count - round(count)) > 1e-6:
-            there = f"{steps:g} steps a layer are {count:g} in an interval of {layers:g}"
-            raise OdeumError(wrong if layers == 1.0 else f"{there}; they should be a whole number, at least 1")
+            total = f"{steps:g} steps per layer make {count:g} steps in an interval of {layers:g}"
+            raise OdeumError(wrong if layers == 1.0 else f"{total}; their number must be a positive integer")
     solvers = [(flow, part) for flow in flows for part in flow.solver.modules() if isinstance(part, FixedSteps)]
     if not solvers:
         raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")
     for flow, solver in solvers:
-        if not solver.method.divides and steps / flow.layer != solver.steps:
-            raise OdeumError(
-                f"{solver.method.history} has coefficients for one step in each of its layers, so its steps stay as "
-                f"they were built: {solver.steps * flow.layer:g} a layer, not {steps:g}"
-            )
+        if steps / flow.layer != solver.steps:
+            capabilities.check("another number of steps", solver, detail=f"{solver.steps * flow.layer:g} per layer")
     for flow, solver in solvers:
         rate = steps if flow.layer == 1.0 else steps / flow.layer
         solver.steps = int(rate) if rate == int(rate) else rate

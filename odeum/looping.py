@@ -17,6 +17,7 @@ from odeum.draws import Keyed
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.flow import Layer, Stack, finished
+from odeum.integrators import capabilities
 from odeum.kernels.autograd import in_vmap
 
 
@@ -129,13 +130,10 @@ class Looped(Stack):
         self.repeat(repeats)
 
     def check(self) -> None:
-        methods = (getattr(flow, "remembering", None) for flow in self.flows)
-        remembers = next((method.history for method in methods if method is not None), None)
-        if remembers and (self.injection.again or self.exit):
-            raise OdeumError(
-                f"{remembers} remembers states that an injection or an exit would change behind its back; "
-                "use inject=none and exit=0, or a method without memory"
-            )
+        if self.injection.again or self.exit:
+            for flow in self.flows:
+                if (method := getattr(flow, "remembering", None)) is not None:
+                    capabilities.check("an injection or an exit", method)
 
     def repeat(self, repeats: int) -> None:
         """Let the core act so many times."""
@@ -256,7 +254,7 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
     if not loops:
         raise OdeumError("only a looped architecture repeats; see `odeum describe looped`")
     if repeats is not None and (not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1):
-        raise OdeumError(f"repeats must be a whole number, at least 1, not {repeats!r}")
+        raise OdeumError(f"repeats must be a positive integer, got {repeats!r}")
     if exit is not None and not 0.0 <= exit < math.inf:
         raise OdeumError(f"exit must be a share of the state, zero or more, not {exit!r}")
     before = [loop.exit for loop in loops]

@@ -243,7 +243,7 @@ def test_steps_and_solver_of_a_trained_model_can_be_changed() -> None:
     limit = model(x)
     assert (fine - limit).abs().max() < (before - limit).abs().max() / 10
     for wrong in (0, 1.5):
-        with pytest.raises(OdeumError, match=f"steps a layer must be a whole number, at least 1, not {wrong}"):
+        with pytest.raises(OdeumError, match=f"steps per layer must be a positive integer, got {wrong}"):
             set_steps(model, wrong)  # ty: ignore[invalid-argument-type]
     with pytest.raises(OdeumError, match="not 'rk4'"):
         set_solver(model, "rk4")  # ty: ignore[invalid-argument-type]

@@ -254,8 +254,8 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
         ("looped:inject=sum", "unknown inject of looped 'sum'"),
         ("looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop"),
         ("looped:repeats=4,through=9", "through=9 is more than the 4 repeats; leave it out to pass through all"),
-        ("looped:method=leapfrog", "leapfrog remembers states that an injection or an exit would change"),
-        ("looped:method=leapfrog,inject=none,exit=0.1", "use inject=none and exit=0, or a method without memory"),
+        ("looped:method=leapfrog", "an injection or an exit does not go with leapfrog"),
+        ("looped:method=leapfrog,inject=none,exit=0.1", "use inject=none and exit=0, or a method without history"),
         ("looped:weights=knots", "looped repeats layers with weights of their own, but weights=knots is one field"),
         (
             "looped:method=leapfrog,inject=none,gradient=reversible",
@@ -278,7 +278,7 @@ def test_what_cannot_be_set_is_a_sentence() -> None:
             set_repeats(loop("looped"), **wrong)
     model, x = loop("looped"), torch.randn(2, 5, 8)
     before = model(x)
-    with pytest.raises(OdeumError, match="leapfrog remembers states that an injection or an exit would change"):
+    with pytest.raises(OdeumError, match="an injection or an exit does not go with leapfrog"):
         set_solver(model, FixedSteps(Leapfrog()))
     assert torch.equal(model(x), before)
     model = loop("looped:inject=none,method=leapfrog")
@@ -303,4 +303,4 @@ def test_a_run_is_evaluated_with_other_repeats(
     [repeats] = [line for line in out.splitlines() if line.startswith("repeats")]
     assert 2 <= float(repeats.split()[-1]) < 6
     assert main(["evaluate", str(tmp_path), "--repeats", "0"]) == 2
-    assert "repeats must be a whole number, at least 1, not 0" in capsys.readouterr().err
+    assert "repeats must be a positive integer, got 0" in capsys.readouterr().err

@@ -177,7 +177,7 @@ def test_words_and_options_in_any_order(run: Path, tmp_path: Path, capsys: pytes
         ("RUN --top 0 --text a", "top should be at least one class, not 0"),
         ("RUN --text a lines.txt", "give either --text or files, not both"),
         ("RUN latin.txt", "line 2 of 'latin.txt' is not UTF-8: byte 0xe9 at offset 3"),
-        ("RUN --solver rk4 --steps 0 --text a", "must be a whole number, at least 1, not 0"),
+        ("RUN --solver rk4 --steps 0 --text a", "must be a positive integer, got 0"),
         ("RUN/.. --text a", "there are runs inside, such as"),
         ("begun --text a", "the run 'begun' is not finished; `odeum train x --out begun` continues it"),
         (". --text a", "is no run of Odeum: it holds no model.safetensors"),

@@ -162,9 +162,9 @@ def test_a_trained_model_has_another_number_of_layers() -> None:
         count.clear()
         model(x)
         assert len(count) == layers
-    with pytest.raises(OdeumError, match=r"0\.3 steps a layer are 1\.2 in an interval of 4"):
+    with pytest.raises(OdeumError, match=r"0\.3 steps per layer make 1\.2 steps in an interval of 4"):
         set_steps(model, 0.3)
-    with pytest.raises(OdeumError, match=r"whole number, at least 1, not 0\.5"):
+    with pytest.raises(OdeumError, match=r"positive integer, got 0\.5"):
         set_steps(stack("parallel", SHAPE), 0.5)
     set_solver(model, FixedSteps(RungeKutta(RK4), 2))
     assert model(x).logits.isfinite().all()
@@ -393,8 +393,8 @@ def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> Non
         ("parallel:weights=hyper,schedule=0-1/0-1", "which schedule=0-1/0-1 contradicts"),
         ("post-norm:weights=hyper", "the norm after a step (norm=post) knows none"),
         ("parallel:weights=adaln,norm=peri", "norm=pre or shared, not peri"),
-        ("hyper:weights=knots", "hyper has coefficients for each layer"),
-        ("dense:weights=knots", "dense has coefficients for each layer"),
+        ("hyper:weights=knots", "does not go with hyper: it is one field for any number of layers"),
+        ("dense:weights=knots", "does not go with dense: it is one field for any number of layers"),
         ("continuous:weights=knots,between=constant", "weights that do not jump in time"),
     ],
 )

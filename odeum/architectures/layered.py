@@ -58,7 +58,6 @@ class Layered(OverTime, Stepped):
         from odeum.architectures.parts import attentions, halved, make_field, make_method
         from odeum.fields import Scaled
         from odeum.fields.algebra import by_name
-        from odeum.integrators import Strang
 
         middle = attentions(shape, cross, self.attention)
         if self.form == "macaron":
@@ -66,7 +65,7 @@ class Layered(OverTime, Stepped):
             first, last = (Scaled(0.5, make_field(self.feedforward, halved(shape))) for _ in range(2))
             return {"feedforward_in": first, **by_name(*middle), "feedforward_out": last}
         feed = make_field(self.feedforward, shape)
-        if isinstance(make_method(self.method), Strang):
+        if getattr(make_method(self.method), "begins_alone", False):
             # The feed-forward takes the two half steps, attention the whole one: tied Macaron.
             return by_name(feed, *middle)
         return by_name(*middle, feed)
@@ -86,7 +85,7 @@ class Layered(OverTime, Stepped):
         """One flow through all layers, whose weights depend on time."""
         from odeum.architectures.parts import field_over_time, fixed_solver, make_norm
         from odeum.flow import Flow, Stack
-        from odeum.integrators import Dense
+        from odeum.integrators import capabilities
 
         if type(self).field is not Layered.field:
             raise OdeumError(
@@ -105,11 +104,7 @@ class Layered(OverTime, Stepped):
             )
         field = self._paced(field_over_time(self, lambda: self._branches(shape, cross), self.norm, shape))
         method = self.method_for(Place(field, tuple(range(shape.depth)), shape))
-        if isinstance(method, Dense) or any(True for _ in method.parameters()):
-            raise OdeumError(
-                f"{method.history or self.method} has coefficients for each layer, but weights={self.weights} is one "
-                "field for any number of them; use a method without learned coefficients"
-            )
+        capabilities.check("a field over all layers (weights=knots, hyper, adaln)", method)
         return Stack([Flow(field, fixed_solver(self, method), 0.0, float(shape.depth))], norm=make_norm(shape))
 
 

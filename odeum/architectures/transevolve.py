@@ -91,7 +91,6 @@ class Evolved(Stepped):
         from odeum.fields.transevolve.evolved_attention import EvolvedAttention, EvolvedCrossAttention
         from odeum.fields.transevolve.rotation import RotationFeedForward
         from odeum.flow import Flow
-        from odeum.integrators import Strang
 
         sizes = (shape.width, shape.heads, self.time_width)
         middle: list[Field] = [PreNorm(make_norm(shape), EvolvedAttention(*sizes, dropout=shape.dropout))]
@@ -106,5 +105,5 @@ class Evolved(Stepped):
             )  # fmt: skip
         last: list[Field] = [PreNorm(make_norm(shape), feed)]
         method = make_method(self.method)
-        fields = [*last, *middle] if isinstance(method, Strang) else [*middle, *last]
+        fields = [*last, *middle] if getattr(method, "begins_alone", False) else [*middle, *last]
         return Flow(Sum(*(StochasticDepth(f, rate) if rate else f for f in fields)), fixed_solver(self, method))

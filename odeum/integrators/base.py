@@ -31,6 +31,8 @@ class Method(Keyed, nn.Module):
     splits: bool = True
     """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
 
+    splitting: bool = False
+    """whether it moves the terms of a field one after the other, each as if it were the whole field"""
     divides: bool = True
     """whether a trained layer may be given more or fewer steps: not if it has coefficients for each of them"""
 
@@ -81,6 +83,12 @@ class Method(Keyed, nn.Module):
 class Solver(nn.Module):
     """An interval."""
 
+    fixed: bool = False
+    """whether the number of steps is given, by a `method` that makes them"""
+    shares_steps: bool = True
+    """whether all samples of a batch have the same steps"""
+    keeps_states: bool = True
+    """whether the backward pass has the states of the forward pass"""
     moved: list[Tensor] | None = None
     """where steps of a pass leave what they moved, |x₁ − x₀|² / dt, while `kinetic_energy` measures"""
 

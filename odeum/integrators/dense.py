@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
+from odeum.integrators import capabilities
 from odeum.integrators.base import Method, remembered
 
 
@@ -28,10 +29,7 @@ class Dense(Method):
 
     def __init__(self, inner: Method, layers: Sequence[int]) -> None:
         super().__init__()
-        if inner.history:
-            raise OdeumError(
-                f"dense remembers states itself; its method is one without memory such as euler, not {inner.history}"
-            )
+        capabilities.check("dense", inner)
         self.inner = inner
         self.layers = tuple(layers)
         self.rows = nn.ParameterList(torch.eye(layer + 2)[-1].clone() for layer in self.layers)

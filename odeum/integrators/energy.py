@@ -12,11 +12,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from odeum.errors import OdeumError
+from odeum.integrators import capabilities
 from odeum.integrators.adaptive import Adaptive
 from odeum.integrators.fixed import FixedSteps
-from odeum.integrators.gradients import Adjoint
-from odeum.integrators.reversing import Reversible
+from odeum.integrators.gradients import GradientSolver
 
 
 class Energy:
@@ -35,11 +34,8 @@ class Energy:
 def kinetic_energy(model: nn.Module) -> Generator[Energy]:
     """Measure the passes of a model, with gradients, which an adjoint or reversible one has nothing to pass through."""
     for part in model.modules():
-        if isinstance(part, Adjoint | Reversible):
-            raise OdeumError(
-                f"the kinetic energy needs the states that gradient={type(part).__name__.lower()} does not keep; use "
-                "backprop or checkpointed"
-            )
+        if isinstance(part, GradientSolver):
+            capabilities.check("the kinetic energy", part, f"gradient={type(part).__name__.lower()}")
     solvers = [part for part in model.modules() if isinstance(part, FixedSteps | Adaptive)]
     energy = Energy()
     for solver in solvers:

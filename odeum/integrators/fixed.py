@@ -12,6 +12,8 @@ from odeum.integrators.base import Method, Solver, energy_of_step
 class FixedSteps(Solver):
     """`steps` equal steps for each unit of time; change `steps` on a trained model to refine or coarsen it."""
 
+    fixed = True
+
     def __init__(self, method: Method, steps: float = 1) -> None:
         super().__init__()
         if not steps > 0:

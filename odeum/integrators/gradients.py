@@ -19,10 +19,9 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.fields.noise import Noise
+from odeum.integrators import capabilities
 from odeum.integrators.base import Method, Solver, drawing_nothing
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
-from odeum.integrators.per_sample import AdaptivePerSample
-from odeum.integrators.splitting import Splitting
 from odeum.kernels.autograd import differentiable_once, in_batches, transformed
 
 
@@ -89,8 +88,7 @@ class Checkpointed(GradientSolver):
 
     def check(self, field: Field) -> None:
         self.solver.check(field)
-        if any(isinstance(inner, Adjoint) for inner in self.solver.modules()):
-            raise OdeumError("the adjoint keeps nothing that could be recomputed; use gradient=adjoint alone")
+        capabilities.check("gradient=checkpointed", self.solver)
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         # torch.func keeps what it needs in its own way, and refuses the hooks by which a checkpoint forgets.
@@ -102,19 +100,12 @@ class Checkpointed(GradientSolver):
 class Adjoint(GradientSolver):
     """Forget the forward solve; solve the adjoint equation backwards: gradient of state, weights and context."""
 
+    keeps_states = False
+
     def check(self, field: Field) -> None:
         self.solver.check(field)
         use = "use gradient=checkpointed"
-        if any(isinstance(inner, Splitting) for inner in self.solver.modules()):
-            raise OdeumError(f"the adjoint integrates the whole field backwards, a splitting does not; {use}")
-        if (method := self.solver.remembering) is not None:
-            raise OdeumError(
-                f"the adjoint forgets the forward solve, but {method.history} remembers earlier layers; {use}"
-            )
-        if any(True for _ in self.solver.parameters()):
-            raise OdeumError(f"the adjoint has no gradient for learned or gated coefficients of a solver; {use}")
-        if isinstance(self.solver, AdaptivePerSample):
-            raise OdeumError(f"the adjoint gathers one gradient of all samples, and needs one step for all; {use}")
+        capabilities.check("gradient=adjoint", self.solver)
         if field.projects:
             raise OdeumError(f"the adjoint cannot pass through a norm after the steps; use norm=pre, or {use}")
         if noisy := randomness(field):

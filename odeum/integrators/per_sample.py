@@ -22,6 +22,8 @@ class AdaptivePerSample(Adaptive):
     later tokens.
     """
 
+    shares_steps = False
+
     def check(self, field: Field) -> None:
         super().check(field)
         if any(getattr(part, "timed", False) for _, part in field.named_modules()):

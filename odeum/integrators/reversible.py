@@ -13,6 +13,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
+from odeum.integrators import capabilities
 from odeum.integrators.base import Method, refuse_projections, remembered, share_of_step, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER
@@ -118,11 +119,7 @@ class Coupled(TwoStates):
     def __init__(self, part: Method | None = None, keep: float = 0.99) -> None:
         super().__init__()
         self.part = part or RungeKutta(EULER)
-        if self.part.history:
-            raise OdeumError(
-                f"the coupling makes one-step methods reversible, but {self.part.history} remembers; use a method "
-                "without memory such as euler or rk4"
-            )
+        capabilities.check("coupling", self.part)
         if not 0.0 < keep <= 1.0:
             raise OdeumError(f"the coupling keeps a share of the state, above 0 and at most 1, not {keep}")
         self.keep = keep

@@ -6,7 +6,6 @@ that the memory does not grow with their number; one that stands alone does so b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +18,8 @@ from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness, torchs_randomness
 from odeum.fields.base import Carry, Context, Field, Step, projects_anywhere
 from odeum.fields.noise import Noise, ReplayedNoise
+from odeum.integrators import capabilities
 from odeum.integrators.base import Method, Solver, drawing_nothing
-from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.multistep import Leapfrog
@@ -38,6 +37,8 @@ class Reversible(GradientSolver):
     relative, of the last backward pass, at the first layer of a row.
     """
 
+    keeps_states = False
+
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver)
         self.drift: float | None = None
@@ -51,14 +52,7 @@ class Reversible(GradientSolver):
         if projects_anywhere(field) and not field.projects:  # one norm after the sum would be no way out
             raise OdeumError(f"{WHO} cannot undo a norm after the steps; use norm=pre")
         self.solver.check(field)
-        if not isinstance(self.solver, FixedSteps) or not self.solver.method.reversible:
-            method = getattr(self.solver, "method", self.solver)
-            raise OdeumError(
-                f"{WHO} runs steps backwards, which {name_of(method)} cannot: use the architecture reversible, "
-                f"momentum with gamma above 0, leapfrog, a method such as reversible-heun, or {use}"
-            )
-        if any(True for _ in self.solver.parameters()):
-            raise OdeumError(f"{WHO} has none for learned or gated coefficients of a solver; {use}")
+        capabilities.check("gradient=reversible", self.solver)
         if projects_anywhere(field):
             raise OdeumError(f"{WHO} cannot undo a norm after the steps; use norm=pre, or {use}")
         if noisy := torchs_randomness(field):
@@ -78,13 +72,6 @@ def reconstruction_drift(model: nn.Module) -> float | None:
     """
     found = [part.drift for part in model.modules() if isinstance(part, Reversible) and part.drift is not None]
     return max(found, default=None)
-
-
-def name_of(method: Any) -> str:
-    """What a method, or a solver, is called in a sentence."""
-    tableau = getattr(method, "tableau", None)
-    kind = re.sub(r"(?<!^)(?=[A-Z])", "-", type(method).__name__).lower()
-    return getattr(method, "history", None) or (tableau.name if tableau else kind)
 
 
 def wants_reversing(solver: Solver | None, x: Tensor, context: Context) -> bool:

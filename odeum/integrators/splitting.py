@@ -9,6 +9,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.algebra import Sum, Wrapper, refuse_new_draws
 from odeum.fields.base import Context, Field
+from odeum.integrators import capabilities
 from odeum.integrators.base import Method, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER, MIDPOINT
@@ -17,6 +18,7 @@ from odeum.tableaux import EULER, MIDPOINT
 class Splitting(Method):
     """What the splittings share: a method for each term, and a field with terms to split."""
 
+    splitting = True
     begins_alone = False
     """whether a layer that is known by this name begins with the feed-forward"""
 
@@ -29,11 +31,7 @@ class Splitting(Method):
         self.stability = self.part.stability
 
     def check(self, field: Field) -> None:
-        if not self.splits:
-            raise OdeumError(
-                f"a splitting moves one term at a time, but {self.history} remembers values of the whole field; "
-                f"use method={self.history} unsplit"
-            )
+        capabilities.check("a splitting", self.part)
         if len(field.terms) < 2:
             raise OdeumError(
                 f"a splitting needs a sum of at least two terms, not {field.formula('x')}; "

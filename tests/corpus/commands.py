@@ -143,9 +143,7 @@ def spellings() -> Iterator[Case]:
     yield words("describe parallel*x+rk4", "should end in a number of layers")
     yield words("describe looped:prelude=9,coda=9", "prelude=9 and coda=9 leave no layer of the depth of 12")
     yield words("describe looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop")
-    yield words(
-        "describe looped:method=leapfrog", "leapfrog remembers states that an injection or an exit would change"
-    )
+    yield words("describe looped:method=leapfrog", "an injection or an exit does not go with leapfrog")
     yield words("describe looped:repeats=1000000000", "repeats=1000000000 would make")
     yield words("describe pcformer:method=strang", "pcformer needs a Runge–Kutta method, not 'strang'")
     yield words("describe yurii:steps=2", "yurii makes one step per layer")
