@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
-from synthetic_runs import findings
+from synthetic_runs import digits, findings
 
+from odeum.lab.study import report
+from odeum.lab.study.runs import keep_comparison
 from odeum.lab.study.tables import table
 from odeum.storage import read_json
 
@@ -54,3 +57,17 @@ def test_a_damaged_line_of_kept_runs_is_reported(tmp_path: Path) -> None:
     comparison = findings(kept)
     assert len(comparison.results.runs) == len(others)
     assert "runs.jsonl:1' is damaged" in comparison.results.problems[0]
+
+
+def test_what_is_kept_gives_the_same_table(tmp_path: Path) -> None:
+    """One line per run stands for its folder, and names no place of this machine."""
+    root = digits(tmp_path / "runs")
+    plan = json.loads((root / "comparison.json").read_text())
+    plan["command"] = "odeum compare digits --out /home/me/x --seeds 3"
+    (root / "comparison.json").write_text(json.dumps(plan))
+    report.write(root)
+    keep_comparison(root, tmp_path / "kept")
+    names = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert names == {"comparison.json", "runs.jsonl", "table.md", "table.csv"}
+    assert table(findings(tmp_path / "kept").rows, "md") == table(findings(root).rows, "md")
+    assert findings(tmp_path / "kept").study.command == "odeum compare digits --seeds 3"

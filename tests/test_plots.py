@@ -94,7 +94,7 @@ def test_twelve_architectures_look_different_and_fit(tmp_path: Path) -> None:
             )  # fmt: skip
     write_plan(tmp_path, names)
     comparison, figures = drawn(tmp_path)
-    drawn_as = styles(comparison.study)
+    drawn_as = styles(comparison)
     assert len(set(drawn_as.values())) == 12 and drawn_as["sequential"].colour == INK
     assert len(figures) == 5
 

@@ -163,7 +163,7 @@ def _summary(findings: Findings) -> dict[str, Any]:
 def results_view(findings: Findings) -> dict[str, Any]:
     """The results table with drawings: columns, and for each row its cells beside the first column."""
     study, rows = findings.study, findings.rows
-    scale, styles = Scale.of(rows), plots.styles(study)
+    scale, styles = Scale.of(rows), plots.styles(findings)
     unit = f", {scale.unit.strip()}" if scale.unit else ""
     columns: list[dict[str, Any]] = [
         {"head": "Architecture", "kind": "name"},

@@ -17,7 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odeum.lab.study.design import Study
 from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.prose import Scale, count
 from odeum.lab.study.runs import Results, RunRecord
@@ -70,10 +69,15 @@ class PlotStyle:
     filled: bool
 
 
-def styles(study: Study) -> dict[str, PlotStyle]:
-    """The style of each row: the baseline, if there is one, in ink, the others in the study's order."""
+def styles(findings: Findings) -> dict[str, PlotStyle]:
+    """The style of each row: the baseline, if there is one, in ink, the others in the study's order.
+
+    Rows of a paper's table without runs are not drawn and have no style.
+    """
+    study, results = findings.study, findings.results
     out = {} if study.baseline is None else {study.baseline: PlotStyle(INK, "-", MARKERS[0], True)}
-    for i, name in enumerate(name for name in study.labels if name != study.baseline):
+    drawn = [label for label in study.labels if not study.is_table or results.of(label)]
+    for i, name in enumerate(name for name in drawn if name != study.baseline):
         turn = i // len(PALETTE)
         marker = MARKERS[(i + 1) % len(MARKERS)]
         out[name] = PlotStyle(PALETTE[i % len(PALETTE)], DASHES[turn % len(DASHES)], marker, turn % 2 == 0)
@@ -95,6 +99,7 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
     folder = Path(directory)
     results, rows = findings.results, [row for row in findings.rows if findings.results.of(row.architecture)]
     study, metric, scale = findings.study, findings.study.metric.name, Scale.of(findings.rows)
+    styled = styles(findings)
     measured = any(metric in record for run in results.runs for record in run.curve if record.get("split") == "valid")
     value = metric if measured else "loss"
     factor = scale.factor if measured else 1.0
@@ -111,7 +116,7 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
         curves = [_curve(results, label, key, size, value, factor) for label in study.labels]
         drawn = [curve for curve in curves if curve]
         title = f"Learning curves over {name}"
-        out += _plot(study, drawn, folder / f"curves-{name}", title, band, axis, label, lines)
+        out += _plot(styled, drawn, folder / f"curves-{name}", title, band, axis, label, lines)
     bars = (
         "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side. The dotted line is "
         "the front: the best mean that each cost buys."
@@ -125,7 +130,7 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
     ):
         drawn = [point for row in rows if (point := _point(row, cost(row), scale.factor))]
         title = f"Quality against {name}"
-        out += _plot(study, drawn, folder / f"quality-{name}", title, bars, axis, label, with_front)
+        out += _plot(styled, drawn, folder / f"quality-{name}", title, bars, axis, label, with_front)
     return out
 
 
@@ -193,7 +198,7 @@ def _point(row: Row, cost: float | None, factor: float) -> Series | None:
 
 
 def _plot(
-    study: Study,
+    styled: dict[str, PlotStyle],
     series: list[Series],
     path: Path,
     title: str,
@@ -215,7 +220,7 @@ def _plot(
         canvas = Canvas(figsize=(6.4, 4.1))
         FigureCanvasAgg(canvas)
         axes = canvas.add_axes((0.115, 0.13, (0.875 - 0.0118 * longest) / 1.1, 0.84))
-        draw(axes, series, styles(study))
+        draw(axes, series, styled)
         axes.set_xlabel(xlabel, parse_math=False)
         axes.set_ylabel(ylabel, parse_math=False)
         # squeezing a fifth more out of the bytes takes as long as drawing them

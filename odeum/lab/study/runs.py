@@ -25,7 +25,7 @@ from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import Summary, summarise
-from odeum.lab.train.rundir import RunDir, cut_off, number, whole
+from odeum.lab.train.rundir import RESULT, RUN, RunDir, cut_off, number, whole
 from odeum.lab.train.spec import RunSpec
 
 KEPT_RUNS = "runs.jsonl"
@@ -144,6 +144,33 @@ def read(directory: str | Path, everything: bool = False) -> Results:
     if study.pace is not None:
         runs = tuple(_paced(run, study.pace.get(run.row)) for run in runs)
     return Results(study, runs, root, split, tuple(dict.fromkeys(problems)), hidden)
+
+
+def keep_comparison(directory: Path, target: Path) -> None:
+    """Copy the records of a comparison or a run without weights and folders: its JSON files, its tables, runs.jsonl.
+
+    The places of this machine are left out of the commands.
+    """
+    if not directory.is_dir():
+        raise OdeumError(f"'{directory}' is no directory; give the --out of a comparison or of a run")
+    storage.make_directory(target)
+    for name in (COMPARISON, RUN, RESULT):
+        if (directory / name).exists():
+            storage.write_json(target / name, _portable(storage.read_json(directory / name)))
+    folders = sorted((p.parent for p in directory.glob(f"*/seed-*/{RUN}")), key=lambda p: (p.parent.name, _seed(p)))
+    lines = []
+    for folder in folders:
+        parts = {name: folder / f"{name}.json" for name in ("run", "result")}
+        content = {name: _portable(storage.read_json(path)) for name, path in parts.items() if path.exists()}
+        lines.append(storage.sealed_line({"folder": folder.relative_to(directory).as_posix(), **content}))
+    if lines:
+        storage.write_bytes(target / KEPT_RUNS, b"".join(lines))
+    for path in (*directory.glob("table.md"), *directory.glob("table.csv")):
+        storage.write_bytes(target / path.name, path.read_bytes())
+
+
+def _portable(content: dict[str, Any]) -> dict[str, Any]:
+    return content | ({"command": without_places(content["command"])} if "command" in content else {})
 
 
 def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, Any], root: Path) -> Study:
@@ -390,7 +417,7 @@ class Store:
     def keep(self, spec: RunSpec, seed: int, run: Path, metric: str) -> None:
         """Append the figures of a finished run; places of this machine are left out of its command."""
         folder = RunDir(run)
-        info, result = folder.run(), storage.read_json(run / "result.json")
+        info, result = folder.run(), storage.read_json(run / RESULT)
         facts = {key: info[key] for key in CIRCUMSTANCES if key in info}
         facts["command"] = without_places(str(facts.get("command", "")))
         content = {
