@@ -191,11 +191,11 @@ def _tell_twins(architectures: Mapping[str, Architecture], names: Sequence[str])
     """Two spellings of one architecture are one row; whoever wrote both learns why there is one."""
     first: dict[str, str] = {}
     for name in names:
-        own = spell(architectures[name])
-        if own in first:
-            same = "is named twice" if name == first[own] else f"is the same architecture as {first[own]}"
+        spelling = spell(architectures[name])
+        if spelling in first:
+            same = "is named twice" if name == first[spelling] else f"is the same architecture as {first[spelling]}"
             notice(f"{name} {same}, so it is one row of the table")
-        first.setdefault(own, name)
+        first.setdefault(spelling, name)
 
 
 def _show(directory: Path) -> None:

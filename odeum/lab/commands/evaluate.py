@@ -56,50 +56,50 @@ def run(argv: list[str]) -> int:
     _refuse_other_data(runs)
     changed = any(value is not None for value in changes.values())
     measured: list[Measured] = []
-    for directory, own in zip(directories, runs, strict=True):
+    for directory, trained in zip(directories, runs, strict=True):
         # One changed model alone, for a program: that is all it asked for.
         if not (changed and form == "json" and len(runs) == 1):
-            measured.append(_measure(directory, own, split))
+            measured.append(_measure(directory, trained, split))
         if changed:
-            own.solve_by(**changes)
-            measured.append(_measure(directory, own, split))
+            trained.solve_by(**changes)
+            measured.append(_measure(directory, trained, split))
     print(_shown(measured, split, form))
     if form in ("text", "md") and (sentences := _differences(measured)):
         print(*([""] if form == "md" else []), *sentences, sep="\n")
-    for note in dict.fromkeys(note for own in runs for note in own.task.notes):
+    for note in dict.fromkeys(note for trained in runs for note in trained.task.notes):
         print(f"note: {note}", file=sys.stderr)
     return 0
 
 
-def _measure(directory: str, own: Run, split: str) -> Measured:
+def _measure(directory: str, run: Run, split: str) -> Measured:
     """With the mean number of repeats, where a sample may end them: what that saves."""
     from odeum.looping import mean_repeats
 
-    values, evidence = own.examine(split)
-    repeats = mean_repeats(own.model)
-    return Measured(directory, _solver_of(own), values if repeats is None else values | {"repeats": repeats}, evidence)
+    values, evidence = run.examine(split)
+    repeats = mean_repeats(run.model)
+    return Measured(directory, _solver_of(run), values if repeats is None else values | {"repeats": repeats}, evidence)
 
 
 def _refuse_other_data(runs: list[Run]) -> None:
     """Models of other data do not stand in one table."""
-    marks = [RunDir(own.directory).run().get("fingerprint") for own in runs]
-    for own, mark in zip(runs, marks, strict=True):
+    marks = [RunDir(run.directory).run().get("fingerprint") for run in runs]
+    for run, mark in zip(runs, marks, strict=True):
         if mark != marks[0]:
             raise OdeumError(
-                f"'{own.directory}' was trained on other data, or another split of it, than '{runs[0].directory}'; "
+                f"'{run.directory}' was trained on other data, or another split of it, than '{runs[0].directory}'; "
                 "evaluate them one by one"
             )
 
 
-def _solver_of(own: Run) -> str:
+def _solver_of(run: Run) -> str:
     """How the model steps, as its first layer does: every layer has the same solver."""
     from odeum.flow import Flow
     from odeum.looping import Looped
 
-    flow = next((part for part in own.model.modules() if isinstance(part, Flow)), None)
+    flow = next((part for part in run.model.modules() if isinstance(part, Flow)), None)
     if flow is None:
         return "none"
-    loop = next((part for part in own.model.modules() if isinstance(part, Looped)), None)
+    loop = next((part for part in run.model.modules() if isinstance(part, Looped)), None)
     times = "" if loop is None else f", core {loop.repeats} times"
     return _solver_text(flow.solver) + times + (f" or to {loop.exit:g}" if loop is not None and loop.exit else "")
 

@@ -129,8 +129,8 @@ class PaperTable:
         names = [name.strip() for name in rows.split(",") if name.strip()]
         if not names:
             raise OdeumError(f"--rows '{rows}' names no row; say claims, all, or some of {', '.join(known)}")
-        found = [row for name in names for row in self._like(name)]
-        return tuple({row.name: row for row in found}.values())
+        rows_named = [row for name in names for row in self._like(name)]
+        return tuple({row.name: row for row in rows_named}.values())
 
     def _like(self, name: str) -> list[TableRow]:
         if any(row.name == name for row in self.rows):

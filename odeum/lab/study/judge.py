@@ -89,10 +89,10 @@ class Seeds:
     @classmethod
     def parse(cls, text: str | int) -> Seeds:
         """`3`, `auto` or `auto:24`."""
-        found = re.fullmatch(r"\s*(?:(-?\d+)|auto(?::(\d+))?)\s*", str(text))
-        if not found:
+        parts = re.fullmatch(r"\s*(?:(-?\d+)|auto(?::(\d+))?)\s*", str(text))
+        if not parts:
             raise OdeumError(f"the number of seeds '{text}' should be a whole number, auto, or auto:{2 * LIMIT}")
-        return cls(int(found[1])) if found[1] else cls(int(found[2] or LIMIT), auto=True)
+        return cls(int(parts[1])) if parts[1] else cls(int(parts[2] or LIMIT), auto=True)
 
     def __str__(self) -> str:
         return f"auto:{self.limit}" if self.auto else str(self.limit)
@@ -126,18 +126,18 @@ class Verdict:
         return self.word in ("open", "one seed: no verdict", "same in every seed: no verdict")
 
 
-def verdict_of(found: Difference, margin: float, higher_is_better: bool, look: int | None = None) -> Verdict:
+def verdict_of(difference: Difference, margin: float, higher_is_better: bool, look: int | None = None) -> Verdict:
     """The verdict on a difference; `margin` is in its unit."""
-    if found.low is None or found.high is None:
+    if difference.low is None or difference.high is None:
         by_problem: dict[str | None, Word] = {
             "one seed": "one seed: no verdict",
             "diverged": "diverged: no verdict",
             "same in every seed": "same in every seed: no verdict",
         }
-        return Verdict(by_problem[found.problem], look=look if found.problem == "diverged" else None)
-    low, high = (found.low, found.high) if higher_is_better else (-found.high, -found.low)
+        return Verdict(by_problem[difference.problem], look=look if difference.problem == "diverged" else None)
+    low, high = (difference.low, difference.high) if higher_is_better else (-difference.high, -difference.low)
     word = _word(low, high, margin)
-    return Verdict("open", more_seeds(found, margin)) if word is None else Verdict(word, look=look)
+    return Verdict("open", more_seeds(difference, margin)) if word is None else Verdict(word, look=look)
 
 
 def _word(low: float, high: float, margin: float) -> Word | None:
@@ -151,20 +151,20 @@ def _word(low: float, high: float, margin: float) -> Word | None:
     return "better" if low > 0 else "worse" if high < 0 else None
 
 
-def more_seeds(found: Difference, margin: float) -> int | None:
+def more_seeds(difference: Difference, margin: float) -> int | None:
     """How many more seeds would decide, if difference and spread stay about what they are.
 
     An interval decides as soon as it leaves out zero or lies within the margin, so it need never be narrower than the
     margin itself. The mean of more seeds will be another one; it is given room for that. Where splits of the data
     overlap no number of seeds may be enough.
     """
-    assert found.spread is not None
-    room = max(abs(found.mean), margin - abs(found.mean))
-    share = found.degrees / (found.n - 1)
-    for n in range(found.n + 1, found.n + 1 + MANY):
-        quantile = t_quantile((1 + found.level) / 2, share * (n - 1))
-        if (quantile + USUALLY) * found.spread * math.sqrt(1 / n + found.overlap) <= room:
-            return n - found.n
+    assert difference.spread is not None
+    room = max(abs(difference.mean), margin - abs(difference.mean))
+    share = difference.degrees / (difference.n - 1)
+    for n in range(difference.n + 1, difference.n + 1 + MANY):
+        quantile = t_quantile((1 + difference.level) / 2, share * (n - 1))
+        if (quantile + USUALLY) * difference.spread * math.sqrt(1 / n + difference.overlap) <= room:
+            return n - difference.n
     return None
 
 

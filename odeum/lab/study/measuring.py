@@ -56,10 +56,10 @@ def _without_end(job: Job) -> Job:
     return replace(job, training=training)
 
 
-def _pace(own: list[float], beside: list[float], base: float, memory: int, is_baseline: bool) -> Pace:
+def _pace(ours: list[float], beside: list[float], base: float, memory: int, is_baseline: bool) -> Pace:
     if is_baseline:
         return Pace(base, 1.0, 1.0, 1.0, memory)
-    ratios = sorted(a / b for a, b in zip(own, beside, strict=True))
+    ratios = sorted(a / b for a, b in zip(ours, beside, strict=True))
     low, middle, high = statistics.quantiles(ratios, n=4)
     ratio = 1.0 if low <= 1.0 <= high else middle
     return Pace(base * ratio, ratio, low, high, memory)
@@ -80,7 +80,7 @@ class _Turns:
         if self._fit(names):
             try:
                 times = self._interleaved(names)
-                return {name: (own, times[names[0]]) for name, own in times.items()}
+                return {name: (each, times[names[0]]) for name, each in times.items()}
             except torch.OutOfMemoryError:
                 if len(names) == 1:
                     raise
@@ -88,7 +88,7 @@ class _Turns:
         if len(others) < 2:  # not even two at once: one after the other
             alone = {name: self._interleaved([name])[name] for name in names}
             turns = min(map(len, alone.values()))
-            return {name: (own[:turns], alone[first][:turns]) for name, own in alone.items()}
+            return {name: (each[:turns], alone[first][:turns]) for name, each in alone.items()}
         half = len(others) // 2
         return self.take([first, *others[:half]]) | self.take([first, *others[half:]])
 
@@ -114,7 +114,7 @@ class _Turns:
             start = turn % len(names)
             for name in [*names[start:], *names[:start]]:
                 times[name].append(self._timed(steppers[name], counts[name]))
-        return {name: [self.world.agree(seconds) for seconds in own] for name, own in times.items()}
+        return {name: [self.world.agree(seconds) for seconds in each] for name, each in times.items()}
 
     def _lengths(self, first: Mapping[str, float]) -> tuple[dict[str, int], int]:
         """Steps of a turn, and how many turns: no more than the runs themselves are worth."""

@@ -42,16 +42,16 @@ class Metric:
 
     def parse_margin(self, text: str) -> Margin:
         """`0.5` is half a point of accuracy, half a BLEU, 0.5 of a loss; `2%` is two percent of the baseline's mean."""
-        found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(%|points?)?\s*", str(text))
-        if not found or float(found[1]) <= 0:
+        parts = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(%|points?)?\s*", str(text))
+        if not parts or float(parts[1]) <= 0:
             example = "1 (a point) or 0.5" if self.share else "0.5, or 2% of the baseline's"
             raise OdeumError(f"the margin '{text}' of {self.name} should be a positive number such as {example}")
-        if found[2] == "%" and self.share:
-            raise OdeumError(f"a margin of {self.name} is said in points, not in percent: --margin {found[1]}")
-        if found[2] and found[2] != "%" and not self.share:
-            raise OdeumError(f"{self.name} is not counted in points: say --margin {found[1]} or --margin {found[1]}%")
-        scale = 100.0 if self.share or found[2] == "%" else 1.0
-        return Margin(float(found[1]) / scale, found[2] == "%")
+        if parts[2] == "%" and self.share:
+            raise OdeumError(f"a margin of {self.name} is said in points, not in percent: --margin {parts[1]}")
+        if parts[2] and parts[2] != "%" and not self.share:
+            raise OdeumError(f"{self.name} is not counted in points: say --margin {parts[1]} or --margin {parts[1]}%")
+        scale = 100.0 if self.share or parts[2] == "%" else 1.0
+        return Margin(float(parts[1]) / scale, parts[2] == "%")
 
     def spell_margin(self, margin: Margin) -> str:
         """`1 point`, `1 %`, `0.5`: the inverse of `parse_margin`, for people."""

@@ -57,8 +57,8 @@ class Pace:
 
 def read_paces(written: Any) -> dict[str, Pace]:
     """The paces in a plan; what is damaged is none."""
-    found = written.items() if isinstance(written, Mapping) else ()
-    return {str(name): pace for name, content in found if (pace := _read(content))}
+    entries = written.items() if isinstance(written, Mapping) else ()
+    return {str(name): pace for name, content in entries if (pace := _read(content))}
 
 
 def _read(content: Any) -> Pace | None:

@@ -230,8 +230,8 @@ def _cell(first: str = "", below: Sequence[str] = (), **other: Any) -> dict[str,
 def _by_seed(findings: Findings, row: Row) -> list[float]:
     """The differences behind the mean, one per shared seed."""
     scores = findings.results.scores(row.metric)
-    own, base = scores.get(row.architecture, {}), scores.get(findings.study.baseline or "", {})
-    return [own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())]
+    ours, base = scores.get(row.architecture, {}), scores.get(findings.study.baseline or "", {})
+    return [ours[seed] - base[seed] for seed in sorted(ours.keys() & base.keys())]
 
 
 def _every_run(findings: Findings) -> Grid:

@@ -144,8 +144,8 @@ def interval_note(rows: Sequence[Row]) -> str:
     if len(known) < 2:
         return f"{note} at {percent(known[0].level if known else 1 - ERROR)}."
     levels = sorted({each.level for each in known})
-    told = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
+    level = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
     lent = any(each.degrees > each.n - 1 for each in known)
-    return f"{note} at {told} each, so that all {len(known)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
+    return f"{note} at {level} each, so that all {len(known)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
         "; rows lend each other part of what they know of the spread." if lent else "."
     )

@@ -120,8 +120,8 @@ def read(directory: str | Path, everything: bool = False) -> Results:
     """
     root = Path(directory)
     problems: list[str] = []
-    kept = _kept(root, problems)
-    folders = {*(p for p in root.glob("*/seed-*") if p.is_dir()), *kept}
+    archived = _archived(root, problems)
+    folders = {*(p for p in root.glob("*/seed-*") if p.is_dir()), *archived}
     folders = sorted(folders, key=lambda p: (p.parent.name, _seed(p), p.name))
     if not folders:
         raise OdeumError(
@@ -131,7 +131,7 @@ def read(directory: str | Path, everything: bool = False) -> Results:
     plan = RunDir(root).read(COMPARISON, problems) or {}
     listed = plan.get("architectures")
     wanted = [str(name) for name in listed] if isinstance(listed, list) else []
-    runs = _unique((_run(folder, folders, kept, wanted, problems) for folder in folders), problems)
+    runs = _unique((_run(folder, folders, archived, wanted, problems) for folder in folders), problems)
     names = sorted({run.row for run in runs})
     hidden = () if everything or not wanted else tuple(name for name in names if name not in wanted)
     runs = tuple(run for run in runs if run.row not in hidden)
@@ -175,9 +175,10 @@ def _portable(content: dict[str, Any]) -> dict[str, Any]:
 
 def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, Any], root: Path) -> Study:
     """The study of a comparison.json, with the metric of its runs; damaged entries have their defaults."""
-    own = str(info.get("metric") or "loss")
-    metric, other = ("loss", own) if plan.get("judge") == "loss" else (own, "loss")
-    judged = metric_named(metric, bool(info.get("higher_is_better", own != "loss")) if metric == own else False)
+    task_metric = str(info.get("metric") or "loss")
+    metric, other = ("loss", task_metric) if plan.get("judge") == "loss" else (task_metric, "loss")
+    higher = bool(info.get("higher_is_better", task_metric != "loss")) if metric == task_metric else False
+    judged = metric_named(metric, higher)
     overlap = plan.get("overlap")
     looked = plan.get("looked")
     return Study(
@@ -213,11 +214,11 @@ def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
         return None
 
 
-Kept = Mapping[Path, Mapping[str, Any]]
+Archived = Mapping[Path, Mapping[str, Any]]
 """run.json and result.json of runs whose folders were folded into one file, by folder"""
 
 
-def _kept(root: Path, problems: list[str]) -> Kept:
+def _archived(root: Path, problems: list[str]) -> Archived:
     path = root / KEPT_RUNS
     runs = {}
     for line, content in storage.read_lines(path) if path.is_file() else ():
@@ -230,17 +231,17 @@ def _kept(root: Path, problems: list[str]) -> Kept:
     return runs
 
 
-def _part(folder: Path, name: str, kept: Kept, problems: list[str]) -> dict[str, Any] | None:
+def _part(folder: Path, name: str, archived: Archived, problems: list[str]) -> dict[str, Any] | None:
     """`run` or `result` of a run, from its folder or from the file of kept runs."""
-    if (folder / f"{name}.json").exists() or folder not in kept:
+    if (folder / f"{name}.json").exists() or folder not in archived:
         return RunDir(folder).read(f"{name}.json", problems)
-    content = kept[folder].get(name)
+    content = archived[folder].get(name)
     return content if isinstance(content, dict) else None
 
 
-def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], problems: list[str]) -> RunRecord:
-    info = _part(folder, "run", kept, problems)
-    result = _part(folder, "result", kept, problems)
+def _run(folder: Path, folders: list[Path], archived: Archived, wanted: list[str], problems: list[str]) -> RunRecord:
+    info = _part(folder, "run", archived, problems)
+    result = _part(folder, "result", archived, problems)
     if info is None and result is not None:
         problems.append(f"'{folder}' has a result and no run.json that says of what; it is left out")
         result = None
@@ -256,7 +257,7 @@ def _run(folder: Path, folders: list[Path], kept: Kept, wanted: list[str], probl
         problems.append(f"'{folder / 'metrics.jsonl'}' is of another run than run.json beside it; it is left out")
         curve = ()
     return RunRecord(
-        row=_row_of(folder, info, folders, kept, wanted, problems),
+        row=_row_of(folder, info, folders, archived, wanted, problems),
         seed=_seed(folder) if seed is None else seed,
         path=folder,
         info=info or {},
@@ -271,8 +272,8 @@ def _judged(run: RunRecord, split: str, metric: str, problems: list[str]) -> Run
     if run.result is None or run.score(split, metric) is not None:
         return run
     part = run.result.get(split)
-    found = repr(part.get(metric, "nothing") if isinstance(part, dict) else part)
-    problems.append(f"'{run.path / 'result.json'}' has no number as {split} {metric} ({found[:40]}); it is left out")
+    value = repr(part.get(metric, "nothing") if isinstance(part, dict) else part)
+    problems.append(f"'{run.path / 'result.json'}' has no number as {split} {metric} ({value[:40]}); it is left out")
     return replace(run, result=None)
 
 
@@ -293,7 +294,7 @@ def _row_of(
     folder: Path,
     info: Mapping[str, Any] | None,
     folders: list[Path],
-    kept: Kept,
+    archived: Archived,
     wanted: list[str],
     problems: list[str],
 ) -> str:
@@ -302,7 +303,7 @@ def _row_of(
         return str(label)
     for other in folders:
         if other.parent == folder.parent and other != folder:
-            near = _part(other, "run", kept, problems) or {}
+            near = _part(other, "run", archived, problems) or {}
             if label := near.get("row") or near.get("architecture"):
                 return str(label)
     plain = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in wanted}

@@ -34,8 +34,8 @@ def headline(rows: Sequence[Row], data: str) -> str:
     if not base.score:
         return f"The baseline `{base.architecture}` has no finished run on {data}, so there is nothing to compare with."
     if not others:
-        told = f"{scale.value(base.score)} {base.metric}"
-        return f"Only `{base.architecture}` has finished on {data}, with {told}: nothing to compare it with yet."
+        score = f"{scale.value(base.score)} {base.metric}"
+        return f"Only `{base.architecture}` has finished on {data}, with {score}: nothing to compare it with yet."
     judged = [row for row in others if row.verdict in VERDICTS]
     if not judged:
         return _too_few(done, base, data, scale)
@@ -56,10 +56,10 @@ def headline(rows: Sequence[Row], data: str) -> str:
 def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """Verdict -> names, in the order in which a reader asks for them; only those that occur."""
     compared = [row for row in rows if not row.is_baseline]
-    found = {row.verdict: verdict(row) if row.verdict != "open" else "open" for row in compared}
-    kinds = [*(word for word in VERDICTS if word in found), *(word for word in found if word not in VERDICTS)]
-    told = {kind: found[kind].partition(" (")[0] for kind in kinds}
-    return [(told[kind], [row.architecture for row in compared if row.verdict == kind]) for kind in kinds]
+    texts = {row.verdict: verdict(row) if row.verdict != "open" else "open" for row in compared}
+    kinds = [*(word for word in VERDICTS if word in texts), *(word for word in texts if word not in VERDICTS)]
+    shown = {kind: texts[kind].partition(" (")[0] for kind in kinds}
+    return [(shown[kind], [row.architecture for row in compared if row.verdict == kind]) for kind in kinds]
 
 
 def _rank_of_gain(row: Row) -> tuple[bool, float]:
@@ -70,11 +70,11 @@ def _rank_of_gain(row: Row) -> tuple[bool, float]:
 
 def _behind(judged: Sequence[Row]) -> str:
     """Who is out of the question, and after how many seeds that was clear."""
-    told: dict[str, list[str]] = {}
+    behind: dict[str, list[str]] = {}
     for row in judged:
         if row.verdict in WORSE:
-            told.setdefault(verdict(row).replace("(", "(after "), []).append(row.architecture)
-    return "".join(f" {listing(names)} {'is' if len(names) == 1 else 'are'} {word}." for word, names in told.items())
+            behind.setdefault(verdict(row).replace("(", "(after "), []).append(row.architecture)
+    return "".join(f" {listing(names)} {'is' if len(names) == 1 else 'are'} {word}." for word, names in behind.items())
 
 
 def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:
@@ -85,17 +85,17 @@ def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:
     assert best.score is not None
     leaders = [row for row in ranked if set(row.group) & set(best.group)]
     behind = [row.architecture for row in ranked if row not in leaders]
-    told = f"{best.split} {best.metric} {scale.value(best.score)}"
+    score = f"{best.split} {best.metric} {scale.value(best.score)}"
     left = [row.architecture for row in rows if not row.group]
     unsaid = f" Of {listing(left)} nothing can be said yet." if left else ""
     if len(leaders) == 1:
         others = listing(behind) if left else "all others"
-        return f"`{best.architecture}` leads on {data} ({told}), ahead of {others}.{unsaid}"
+        return f"`{best.architecture}` leads on {data} ({score}), ahead of {others}.{unsaid}"
     tail = (
         f"; {listing(behind)} {'is' if len(behind) == 1 else 'are'} worse than `{best.architecture}`" if behind else ""
     )
     names = listing([row.architecture for row in leaders if row is not best])
-    return f"`{best.architecture}` leads on {data} ({told}), but cannot be told apart from {names}{tail}.{unsaid}"
+    return f"`{best.architecture}` leads on {data} ({score}), but cannot be told apart from {names}{tail}.{unsaid}"
 
 
 def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
@@ -109,30 +109,30 @@ def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
         return f"No verdict on {data}: the difference to `{base.architecture}` is the same in every seed."
     key = (lambda row: row.score.mean) if base.higher_is_better else (lambda row: -row.score.mean)
     best = max(done, key=key)
-    told = f"{best.split} {best.metric} {scale.value(best.score)}" if best.score else ""
+    score = f"{best.split} {best.metric} {scale.value(best.score)}" if best.score else ""
     ties = [row.architecture for row in done if row.score and best.score and row.score.mean == best.score.mean]
     if len(ties) > 1:
         return (
-            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} came out alike ({told}); three "
+            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} came out alike ({score}); three "
             "seeds or more allow a verdict."
         )
     versus = f" against {scale.value(base.score)} of `{base.architecture}`" if best is not base and base.score else ""
     return (
         f"One seed cannot tell which layer is worth it on {data}. `{best.architecture}` came out ahead "
-        f"({told}{versus}); three seeds or more allow a verdict."
+        f"({score}{versus}); three seeds or more allow a verdict."
     )
 
 
 def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
-    found = best.difference
-    assert found is not None and best.ends is not None and best.score is not None
+    difference = best.difference
+    assert difference is not None and best.ends is not None and best.score is not None
     ends = sorted(map(abs, best.ends))
-    way = "higher" if found.mean > 0 else "lower"
+    way = "higher" if difference.mean > 0 else "lower"
     word = "worth it" if best.verdict == BETTER[0] else "better"
     small = "" if best.verdict == BETTER[0] else f", perhaps by less than the margin of {best.margin_text}"
     return (
         f"`{best.architecture}` is {word} on {data}{small}: its {best.split} {best.metric} of "
-        f"{scale.value(best.score)} is {scale.number(abs(found.mean))}{scale.points} {way} than that of "
+        f"{scale.value(best.score)} is {scale.number(abs(difference.mean))}{scale.points} {way} than that of "
         f"`{base.architecture}` (interval {scale.number(ends[0])} to {scale.number(ends[1])}), {_cost(best, base)}."
     )
 
@@ -318,8 +318,8 @@ def warnings(findings: Findings) -> list[str]:
     runs = [run.info for run in findings.results.runs if run.result is not None]
     for key, what in (("fingerprint", "data"), ("device", "device")):
         split = key == "fingerprint" and study.overlap > 0  # then it is another one in each seed
-        found = {(info.get("seed") if split else None, str(info.get(key))) for info in runs}
-        if len(found) > len({seed for seed, _ in found}):
+        values = {(info.get("seed") if split else None, str(info.get(key))) for info in runs}
+        if len(values) > len({seed for seed, _ in values}):
             out.append(f"The runs do not all have the same {what}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
         if key in DIFFERS_BY_MATCH and study.match in ("time", "macs"):
@@ -332,8 +332,8 @@ def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
     """The keys in which dictionaries differ, with the values found."""
     dicts = [item for item in settings if isinstance(item, dict)]
     keys = dict.fromkeys(key for item in dicts for key in item if key not in MAY_CHANGE)
-    found = {key: list(dict.fromkeys(str(item.get(key, "absent")) for item in dicts)) for key in keys}
-    return {key: values for key, values in found.items() if len(values) > 1}
+    occurring = {key: list(dict.fromkeys(str(item.get(key, "absent")) for item in dicts)) for key in keys}
+    return {key: values for key, values in occurring.items() if len(values) > 1}
 
 
 def _held_equal(findings: Findings) -> list[str]:
@@ -346,8 +346,8 @@ def _held_equal(findings: Findings) -> list[str]:
     time = _span([row.seconds for row in rows], duration)
     macs = _span([row.training_macs for row in rows], count)
     measured = [f"{value} {what}" for value, what in ((steps, "steps"), (time, "of training"), (macs, "multiply–adds"))]
-    told = ", ".join(text for text in measured if not text.startswith(" "))
-    return [f"{claim} (measured: {told})." if told else f"{claim}."]
+    figures = ", ".join(text for text in measured if not text.startswith(" "))
+    return [f"{claim} (measured: {figures})." if figures else f"{claim}."]
 
 
 def _unequal(match: str | None, rows: Sequence[Row]) -> list[str]:
@@ -360,10 +360,10 @@ def _unequal(match: str | None, rows: Sequence[Row]) -> list[str]:
 
 
 def _span(values: Sequence[float | None], write: Any) -> str:
-    found = [x for x in values if x is not None]
-    if not found:
+    known = [x for x in values if x is not None]
+    if not known:
         return ""
-    low, high = write(min(found)), write(max(found))
+    low, high = write(min(known)), write(max(known))
     return low if low == high else f"{low} to {high}"
 
 
@@ -398,7 +398,7 @@ def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
     """When results were looked at, and who got no more seeds from then on."""
     most = max((len(row.seeds) for row in rows), default=0)
     made = [str(look.seeds) for look in seeds.looks if look.seeds <= most]
-    told = f"after {' and '.join(filter(None, [', '.join(made[:-1]), made[-1]]))}" if made else "not yet"
+    when = f"after {' and '.join(filter(None, [', '.join(made[:-1]), made[-1]]))}" if made else "not yet"
     early: dict[int, list[str]] = {}
     for row in rows:
         if row.answer and row.answer.look and row.answer.look < seeds.limit:
@@ -406,7 +406,7 @@ def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
     stopped = "; ".join(f"{listing(names)} after {look} seeds" for look, names in sorted(early.items()))
     ended = f": {stopped}" if stopped else ""
     return (
-        f"Results were looked at {told} of at most {seeds.limit} seeds, as planned; an architecture that was decided "
+        f"Results were looked at {when} of at most {seeds.limit} seeds, as planned; an architecture that was decided "
         f"got no more{ended}. The error of {percent(ERROR)} is spent over all looks together."
     )
 

@@ -173,18 +173,18 @@ def differences(
     """
     values = {pair: _paired(scores, pair) for pair in pairs}
     least = LEAST_VARIANCE * resolution(x for row in scores.values() for x in row.values()) ** 2
-    problems = {pair: _problem(found, least) for pair, found in values.items() if found}
+    problems = {pair: _problem(paired, least) for pair, paired in values.items() if paired}
     family = sum(problem not in ("one seed", "diverged") for problem in problems.values())
     level = 1 - error / max(family, 1)
-    found = {pair: s for pair, p in problems.items() if p is None and (s := summarise(values[pair]))}
-    lenders = [s for s in found.values() if s.n >= FROM]
+    summaries = {pair: s for pair, p in problems.items() if p is None and (s := summarise(values[pair]))}
+    lenders = [s for s in summaries.values() if s.n >= FROM]
     known = sum(s.n - 1 for s in lenders)
     pooled = sum((s.n - 1) * _variance(s, least) for s in lenders) / max(known, 1)
     out = {}
     for pair, problem in problems.items():
         n = len(values[pair])
         if problem is None:
-            out[pair] = _interval(found[pair], _variance(found[pair], least), pooled, known, level, overlap)
+            out[pair] = _interval(summaries[pair], _variance(summaries[pair], least), pooled, known, level, overlap)
         else:
             mean = math.nan if problem == "diverged" else math.fsum(values[pair]) / n
             out[pair] = Difference(mean, None, None, level, None, n, problem=problem)
@@ -208,10 +208,10 @@ def resolution(values: Iterable[float]) -> float:
     return step
 
 
-def _problem(found: list[float], least: float) -> Problem | None:
-    if not all(map(is_measurement, found)):
+def _problem(values: list[float], least: float) -> Problem | None:
+    if not all(map(is_measurement, values)):
         return "diverged"
-    if len(found) == 1:
+    if len(values) == 1:
         return "one seed"
     return None if least else "same in every seed"
 
@@ -221,10 +221,10 @@ def _variance(summary: Summary, least: float) -> float:
     return max(summary.spread**2, least)
 
 
-def _interval(summary: Summary, own: float, pooled: float, known: int, level: float, overlap: float) -> Difference:
+def _interval(summary: Summary, unpooled: float, pooled: float, known: int, level: float, overlap: float) -> Difference:
     degrees = summary.n - 1
     lent = min(MOST_BORROWED * degrees, LENT * max(known - degrees, 0)) if summary.n >= FROM else 0.0
-    variance = max(own, (degrees * own + lent * pooled) / (degrees + lent))
+    variance = max(unpooled, (degrees * unpooled + lent * pooled) / (degrees + lent))
     error = math.sqrt(variance * (1 / summary.n + overlap))
     half = t_quantile((1 + level) / 2, degrees + lent) * error
     mean = summary.mean
@@ -281,18 +281,18 @@ def far_runs(scores: Mapping[Name, Mapping[int, float]]) -> list[tuple[Name, int
     median. Of tables with normal noise fewer than one in fifty has such a run; one that collapsed by twenty spreads
     is found more than nine times in ten (a test says so).
     """
-    found: dict[Name, list[tuple[float, int]]] = {}
+    distances: dict[Name, list[tuple[float, int]]] = {}
     for name, row in scores.items():
         finite = {seed: x for seed, x in row.items() if math.isfinite(x)}
         middle = median(finite.values())
         if middle is not None and len(finite) > 2:
-            found[name] = sorted((abs(x - middle), seed) for seed, x in finite.items())
-    usual = median(distance for row in found.values() for distance, _ in row[1:])
+            distances[name] = sorted((abs(x - middle), seed) for seed, x in finite.items())
+    usual = median(distance for row in distances.values() for distance, _ in row[1:])
     if not usual:
         return []
     return [
         (name, row[-1][1])
-        for name, row in found.items()
+        for name, row in distances.items()
         if row[-1][0] > OF_TABLE * usual and row[-1][0] > OF_ROW * row[-2][0]
     ]
 
@@ -323,8 +323,8 @@ def mean_ranks(tables: Sequence[Mapping[Name, float]], higher_is_better: Sequenc
     ranks: dict[Name, list[float]] = {name: [] for name in shared}
     for table, higher in zip(tables, higher_is_better, strict=True):
         values = {name: -table[name] if higher else table[name] for name in shared}
-        for name, own in values.items():
-            below, equal = sum(x < own for x in values.values()), sum(x == own for x in values.values())
+        for name, value in values.items():
+            below, equal = sum(x < value for x in values.values()), sum(x == value for x in values.values())
             ranks[name].append(below + (equal + 1) / 2)
-    means = {name: sum(found) / len(found) for name, found in ranks.items()}
+    means = {name: sum(each) / len(each) for name, each in ranks.items()}
     return dict(sorted(means.items(), key=lambda item: item[1]))

@@ -101,15 +101,15 @@ def paper_table(
     """The rows to show and the claims about them; CSV holds the rows alone, JSON everything."""
     study = findings.study
     labels = [label for label in study.labels if shown is None or label in shown]
-    told = [each for each in findings.claims if claims and {*each.claim.pair} <= {*labels}]
+    shown_claims = [each for each in findings.claims if claims and {*each.claim.pair} <= {*labels}]
     if form == "json":
         content = {"table": study.name, "scale": study.scale, "rows": [_plain_row(findings, name) for name in labels]}
-        content["claims"] = [_plain_claim(findings, each) for each in told]
+        content["claims"] = [_plain_claim(findings, each) for each in shown_claims]
         content["costs"] = [_plain_cost(each) for each in findings.costs]
         return to_json(content, indent=1) + "\n"
     if form == "csv":
         return to_csv([_spreadsheet_row(findings, label) for label in labels])
-    parts = [row_grid(findings, labels), *([claim_grid(findings, told)] if told else [])]
+    parts = [row_grid(findings, labels), *([claim_grid(findings, shown_claims)] if shown_claims else [])]
     if claims and findings.costs:
         parts.append(cost_claim_grid(findings))
     title = f"{study.title} ({study.scale} scale)"
