@@ -255,3 +255,24 @@ def test_workers_pass_notices_on_and_no_source_lines() -> None:
         warnings.warn("a library's own", RuntimeWarning, stacklevel=1)
         notice("rows were left out")
     assert [(event.kind, event.content) for event in heard] == [("said", {"text": "rows were left out"})]
+
+
+def test_what_was_understood_stands_before_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes with counts, where the parts came from, three examples and warnings; dry and before a training."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{'ham' if i % 4 else 'spam'},message {i % 40} of many" for i in range(160)]
+    Path("sms.csv").write_text("\n".join(["label,text", *rows]))
+    tiny = ["--model.width", "8", "--model.heads", "1", "--model.depth", "1", "--train.steps", "2"]
+    for more in (["--dry-run"], []):
+        assert main(["train", "sms.csv", *tiny, *more]) == 0
+        told = capsys.readouterr().err
+        for line in (
+            "classes (training examples): ham 96, spam 32",
+            "parts: train from 'sms.csv'; validation and test cut off the training part",
+            "examples: spam | message 0 of many",
+            "16 of 16 test examples stand in the training part too",
+            "the test part has only 16 examples: one example is worth 6.2 points of accuracy",
+        ):
+            assert line in told, told

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from odeum.errors import OdeumError
-from odeum.lab.tasks import open_task
+from odeum.lab.tasks import open_task, reopen_task
 
 
 class Rows(list):
@@ -72,3 +72,64 @@ def test_a_failed_download_is_one_sentence(hub):
     with pytest.raises(OdeumError, match="failed just now: ConnectionError: no such host") as caught:
         open_task("fashion-mnist")
     assert "\n" not in str(caught.value)
+
+
+class Split(Rows):
+    """A split of a data set that is not one of ours, with the features of `datasets`."""
+
+    def __init__(self, rows, **features):
+        super().__init__(rows)
+        self.features = features
+
+
+class Value: ...
+
+
+def test_any_data_set_of_the_hub_by_its_name(hub, tmp_path, monkeypatch):
+    """A stand-in for `datasets.load_dataset`: there is no network where tests run, the rest is the real path."""
+    labels = SimpleNamespace(names=["bad", "good"])
+    asked = []
+
+    def load(path, configuration=None):
+        asked.append((path, configuration))
+        rows = [{"text": f"film {i}", "label": i % 2} for i in range(40)]
+        new = [{"text": f"book {i}", "label": i % 2} for i in range(120)]
+        splits = {"train": rows, "test": new, "unsupervised": rows}
+        return {name: Split(content, text=Value(), label=labels) for name, content in splits.items()}
+
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", load)
+    task = open_task("somebody/films:small")
+    assert task.kind == "classification" and task.classes == ["bad", "good"] and len(task.parts["test"][1]) == 120
+    assert task.source == ("somebody/films:small",) and asked == [("somebody/films", "small")]
+    task.save(tmp_path / "run")
+    assert reopen_task(tmp_path / "run").fingerprint() == task.fingerprint() and len(asked) == 1, "fetched once"
+
+
+def test_images_of_the_hub_by_their_name(hub, monkeypatch):
+    class Image_(SimpleNamespace): ...
+
+    Image_.__name__ = "Image"
+    labels = SimpleNamespace(names=["cat", "dog"])
+    rng = np.random.default_rng(0)
+
+    def load(path, configuration=None):
+        rows = [
+            {"image": Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)), "label": i % 2}
+            for i in range(60)
+        ]
+        return {"train": Split(rows, image=Image_(), label=labels)}
+
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", load)
+    task = open_task("somebody/pets")
+    assert task.kind == "images" and task.classes == ["cat", "dog"] and sum(task.sizes().values()) == 60
+
+
+def test_a_name_of_the_hub_without_its_library_or_a_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(OdeumError, match=r"no file or folder 'stanfordnlp/imdb'; to fetch it .* odeum\[data\]"):
+        open_task("stanfordnlp/imdb")
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OdeumError, match="there is no file or folder 'data/reviews'"):
+        open_task("data/reviews")

@@ -376,3 +376,14 @@ def test_equal_multiply_adds_may_differ_in_steps_without_a_warning(tmp_path: Pat
     write_plan(tmp_path, ["sequential", "rk4"], match="macs")
     comparison = findings(tmp_path)
     assert warnings(comparison) == []
+
+
+def test_data_that_every_architecture_solves_is_too_easy(tmp_path: Path) -> None:
+    for name in ("sequential", "rk4"):
+        for seed in range(3):
+            write_run(tmp_path, name, seed, 1.0)
+    write_plan(tmp_path, ["sequential", "rk4"])
+    report.write(tmp_path)
+    told = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "Every architecture reaches 100 %: the data is too easy to tell them apart." in told
+    assert "Train for longer" not in told

@@ -16,7 +16,7 @@ from PIL import Image
 import odeum
 from odeum.errors import Notice, OdeumError
 from odeum.lab.cli import main
-from odeum.lab.data.numbers import is_number
+from odeum.lab.data.numbers import is_number, with_points
 from odeum.lab.data.sniffing import recognise
 from odeum.lab.tasks import load_task, open_task
 
@@ -110,9 +110,15 @@ def test_what_is_no_number_is_named(tmp_path: Path, cell: str) -> None:
         open_task(path, kind="regression")
 
 
-def test_a_decimal_comma_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("text\tscore\na film\t1.5\na plot\t3,5\n")
-    with pytest.raises(OdeumError, match=r"row 3 .* holds '3,5', which is not a finite number; the decimal sign"):
+def test_decimal_commas_are_read_and_thousands_are_refused(tmp_path: Path) -> None:
+    assert with_points(["1,5", "2", "1.234,56", ""]) == ["1.5", "2", "1234.56", ""]
+    assert with_points(["1,234", "5,678"]) == ["1,234", "5,678"], "thousands, or three decimals?"
+    rows = [f"a film {i};{i},5" for i in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(["text;price", *rows]))
+    task = open_task(tmp_path / "a.csv")
+    assert task.kind == "regression" and {x % 1 for x in task.parts["train"][1].tolist()} == {0.5}
+    (tmp_path / "a.tsv").write_text("text\tscore\na film\t1,500\na plot\t3,500\n")
+    with pytest.raises(OdeumError, match=r"row 2 .* holds '1,500', which is not a finite number; write a decimal"):
         open_task(tmp_path / "a.tsv", kind="regression")
 
 

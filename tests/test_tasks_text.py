@@ -233,7 +233,7 @@ def test_line_breaks_within_a_text_are_kept(tmp_path):
         (b"\n \n", "is empty"),
         (b"text,label\n", "no rows"),
         (b"text,label\na,x\nb,x\nc,x\n", "only one class, 'x'"),
-        (b"text,label\ncaf\xe9,x\n", "not UTF-8: byte 0xe9 at offset 14"),
+        (b"text,label\ncaf\x81,x\n", "not UTF-8: byte 0x81 at offset 14"),
         (
             b"body of text,score\ngood,1\nbad,2\n",
             "'body of text', 'score'; name them with --data.text_column",
@@ -274,7 +274,8 @@ def test_imdb_and_ag_news_layouts(tmp_path, monkeypatch):
     )
     fewer = open_task("imdb", test_examples=10)
     assert len(fewer.parts["test"][0]) == 10
-    assert fewer.notes == ("tested on 10 of 40 test examples",)
+    assert fewer.notes[0] == "tested on 10 of 40 test examples"
+    assert "6 of 10 test examples stand in the training part too" in fewer.notes[1]
     assert 0 < fewer.parts["test"][1].sum() < 10
     news = open_task("ag_news")
     assert news.classes == ["World", "Sports", "Business", "Sci/Tech"]

@@ -174,7 +174,7 @@ def open_request(request: Request, like: Path | None = None) -> tuple[Task, Mode
 
 def tell_before(task: Task, cost: Forecast) -> None:
     """What was understood of the data, and what the runs will take."""
-    for line in (task.summary(), *cost.lines()):
+    for line in (*task.understood(), *cost.lines()):
         print(line, file=sys.stderr, flush=True)
 
 

@@ -112,7 +112,7 @@ def run(argv: list[str]) -> int:
     if begin is not None:
         job.put_model(first_model(job))  # weights that have no place in it are refused before there is a directory
     try:
-        result = train(job, opened=lambda: print(task.summary(), file=sys.stderr))
+        result = train(job, opened=lambda: print("\n".join(task.understood()), file=sys.stderr))
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)

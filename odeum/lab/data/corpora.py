@@ -7,10 +7,12 @@ import sysconfig
 from pathlib import Path
 
 from odeum.errors import OdeumError
-from odeum.lab.data.files import TEXT_SUFFIXES, entries, files_below, read_text
+from odeum.lab.data.documents import holds_documents, read_documents
+from odeum.lab.data.files import TABLE_SUFFIXES, TEXT_SUFFIXES, entries, files_below, read_text
 from odeum.lab.data.homes import locate
 from odeum.lab.data.split_names import SPLITS, split_name
 from odeum.lab.data.splits import consecutive, hold_out
+from odeum.lab.data.understanding import Origins
 
 Corpus = dict[str, list[str]]  # part -> texts
 
@@ -50,16 +52,23 @@ def _is_library(path: Path) -> bool:
     return not skipped & set(path.parts)
 
 
-def read_corpus(paths: list[Path], fold: int = 0) -> Corpus:
-    """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file."""
+def read_corpus(paths: list[Path], fold: int = 0, origins: Origins | None = None) -> Corpus:
+    """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file.
+
+    `origins` is filled with the files of each part.
+    """
     found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
     parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}
+    origins = {} if origins is None else origins
+    for part in SPLITS:
+        files = [p for p, own in parts.items() if (own or "train") == part]
+        origins |= {part: f"'{files[0]}'" + (f" and {len(files) - 1} more" if files[1:] else "")} if files else {}
     if set(parts.values()) == {None}:
-        pieces = [consecutive(read_text(path), fold=fold) for path in found]
+        pieces = [consecutive(_text_of(path), fold=fold) for path in found]
         return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(SPLITS)}
     texts: Corpus = {}
     for path, part in parts.items():
-        texts.setdefault(part or "train", []).append(read_text(path))
+        texts.setdefault(part or "train", []).append(_text_of(path))
     if "train" not in texts:
         raise OdeumError(f"none of {', '.join(map(str, found[:6]))} is named as the training part (train)")
     for path, part in parts.items():
@@ -69,9 +78,14 @@ def read_corpus(paths: list[Path], fold: int = 0) -> Corpus:
     return {part: corpus[part] for part in SPLITS}
 
 
+def _text_of(path: Path) -> str:
+    """A plain text, or the running text of a table."""
+    return read_documents(path) if path.suffix.lower() in TABLE_SUFFIXES else read_text(path)
+
+
 def _refuse_repetition(path: Path, texts: Corpus) -> None:
     """A model that is tested on text it was trained on says nothing."""
-    text = read_text(path).strip()
+    text = _text_of(path).strip()
     if any(text in other for other in texts["train"]):
         raise OdeumError(f"all of '{path}' stands in the training text too, so it can test nothing; give other text")
 
@@ -85,6 +99,8 @@ def _inside(folder: Path) -> list[Path]:
     found = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXT_SUFFIXES)
     if any(p.suffix == ".tokens" for p in found):  # WikiText's folder may hold .raw twins
         found = [p for p in found if p.suffix == ".tokens"]
+    if not found:
+        found = [p for p in entries(folder) if p.suffix.lower() in TABLE_SUFFIXES and holds_documents(p)]
     if not found:
         raise OdeumError(
             f"'{folder}' holds no text files ({', '.join(sorted(TEXT_SUFFIXES))}), only {len(entries(folder))} others"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.models.limits import available_memory
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
@@ -56,6 +56,8 @@ ZIPPED = {
     ".epub": ("a book in EPUB", _AS_TEXT),
     ".pt": ("a file of PyTorch", _ARRAYS),
 }
+WINDOWS_SIGNS = "€‚„…‘’“”•–—°«»§£©®´·¡¿ªº½¼²³"
+"""signs of cp1252 that texts of Western languages hold"""
 LOOK = 1 << 16  # bytes at the beginning of a file that tell what it is
 
 
@@ -139,16 +141,55 @@ def read_whole(path: Path) -> bytes:
 def read_text(path: Path) -> str:
     """A whole UTF-8 file, its lines ended by \\n alone; a byte that is not UTF-8 is named with its offset."""
     raw = read_whole(path)
+    if is_utf16(raw):
+        return _as_text(path, raw, "utf-16")
     _refuse(path, raw[:LOOK])
     try:
         text = raw.decode().removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
+        cut = error.reason == "unexpected end of data" and error.end == len(raw)  # within a character
+        if not cut and _may_be_windows(raw):
+            notice(f"'{path}' is not UTF-8 and is read as cp1252 (Windows); --data.encoding names another encoding")
+            return _as_text(path, raw, "cp1252")
         raise OdeumError(
             f"'{path}' is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}; convert it, "
             "for example with iconv -t utf-8"
         ) from None
     if (place := raw.find(b"\0")) >= 0:
         raise OdeumError(f"'{path}' is no plain text: it has a zero byte at offset {place}")
+    if not text.strip():
+        raise OdeumError(f"'{path}' is empty")
+    return text
+
+
+def is_utf16(raw: bytes) -> bool:
+    """Whether bytes begin with the mark of UTF-16, as Excel and Notepad write it, and decode as such."""
+    if not raw.startswith((b"\xff\xfe", b"\xfe\xff")) or len(raw) % 2:
+        return False
+    try:
+        return "\0" not in raw.decode("utf-16")
+    except UnicodeDecodeError:
+        return False
+
+
+def _may_be_windows(raw: bytes) -> bool:
+    """Whether bytes read like a Windows text of a Western language: few letters beyond ASCII, and no controls."""
+    try:
+        text = raw.decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    letters = sum(letter.isalpha() for letter in text)
+    beyond = [letter for letter in text if letter > "\x7f"]
+    odd = sum(
+        not ((letter.isalpha() and letter not in "ÿþÞðÐ") or letter in "€‚„…‘’“”•–—°«»§£©®´·¡¿ªº½¼²³")
+        for letter in beyond
+    )
+    controls = any(letter < " " and letter not in "\t\n\r\f" for letter in text)
+    return not controls and len(beyond) < 0.3 * max(letters, 1) and odd <= 0.2 * len(beyond)
+
+
+def _as_text(path: Path, raw: bytes, encoding: str) -> str:
+    text = raw.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n")
     if not text.strip():
         raise OdeumError(f"'{path}' is empty")
     return text
@@ -185,5 +226,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _refuse(path: Path, head: bytes) -> None:
+    if path.suffix.lower() in TABLE_SUFFIXES | TEXT_SUFFIXES and is_utf16(head[: len(head) // 2 * 2]):
+        return
     if found := foreign_format(head, path.suffix.lower()):
         raise OdeumError(f"'{path}' is {found[0]}, not plain text; {found[1]}")

@@ -1,15 +1,22 @@
-"""Fetch a named set from the Hugging Face hub and write it in its published layout, so that one reader serves both."""
+"""Data sets of the Hugging Face hub: named ones in their published layout, any other as tables or image folders."""
 
 from __future__ import annotations
 
 import csv
 import importlib
 import io
+import json
+import os
+import re
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from odeum.lab.data.homes import write_atomically
+from odeum.errors import OdeumError
+from odeum.lab.data.files import DATA_SUFFIXES
+from odeum.lab.data.homes import cache, write_atomically
+from odeum.storage import slug
 
 
 def fetch(name: str, folder: Path) -> str | None:
@@ -26,6 +33,72 @@ def fetch(name: str, folder: Path) -> str | None:
     except Exception as error:  # the hub's libraries raise all kinds of errors without a network
         return f"the download failed just now: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
     return None
+
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
+"""owner/name, or owner/name:configuration"""
+USED_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
+"""splits of the hub and the parts that they become; others (unsupervised) are left out"""
+
+
+def is_hub_name(word: str) -> bool:
+    """Whether a word names a data set of the hub: no file or folder here is called so, nor does its folder exist."""
+    path = Path(word)
+    known = path.suffix.lower() in DATA_SUFFIXES or path.exists() or path.parent.exists()
+    return HUB_NAME.fullmatch(word) is not None and not known
+
+
+def fetch_any(name: str) -> Path:
+    """Where a data set of the hub lies as plain files, downloaded once; raises `OdeumError` if that is not possible."""
+    home = cache() / "hub" / slug(name)
+    if home.exists():
+        return home
+    try:
+        datasets: Any = importlib.import_module("datasets")
+    except ImportError:
+        raise OdeumError(
+            f"there is no file or folder '{name}'; to fetch it from the Hugging Face hub, `pip install odeum[data]`"
+        ) from None
+    path, _, configuration = name.partition(":")
+    try:
+        splits = datasets.load_dataset(path, configuration or None)
+    except Exception as error:  # no network, no such name, several configurations to choose from
+        reason = " ".join(str(error).split())[:200]
+        raise OdeumError(f"'{name}' is no path here and cannot be fetched from the hub: {reason}") from None
+    part = home.with_name(f"{home.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        for split, rows in splits.items():
+            if split in USED_SPLITS:
+                _write_split(rows, part, USED_SPLITS[split], name)
+        if not home.exists():
+            part.rename(home)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return home
+
+
+def _write_split(rows: Any, folder: Path, part: str, name: str) -> None:
+    """A split as lines of JSON or, if it has images, as one sub-folder of files per class."""
+    features = dict(rows.features)
+    classes = {column: feature.names for column, feature in features.items() if getattr(feature, "names", None)}
+    images = [column for column, feature in features.items() if type(feature).__name__ == "Image"]
+    if not images:
+        with open(folder / f"{part}.jsonl", "w", encoding="utf-8") as file:
+            for row in rows:
+                named = {
+                    column: names[row[column]] for column, names in classes.items() if 0 <= row[column] < len(names)
+                }
+                file.write(json.dumps({**row, **named}, ensure_ascii=False, default=str) + "\n")
+        return
+    if not classes:
+        raise OdeumError(f"'{name}' has images without a column of classes; only images with one class each are read")
+    label, names = next(iter(classes.items()))
+    for number, row in enumerate(rows):
+        target = folder / part / slug(names[row[label]]) / f"{number:07d}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        row[images[0]].save(target)
 
 
 def _lines(lines: Iterable[str]) -> bytes:

@@ -16,6 +16,8 @@ from odeum.lab.data.image_labels import labelled_groups
 from odeum.lab.data.pictures import ImageSplit, Pictures, cut_images
 from odeum.lab.data.split_names import SPLITS, whole_name
 from odeum.lab.data.splits import hold_out
+from odeum.lab.data.understanding import labelled_examples
+from odeum.lab.data.unsupported import refuse_strange_classes
 from odeum.models.limits import available_memory
 from odeum.models.pixels import Fit, squared
 
@@ -106,6 +108,14 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
             given[split] = found
     if "train" not in given:
         given = labelled_groups(path) or {"train": class_folders(path)}
+    refuse_strange_classes(path, given["train"])
+    origins = {
+        split: f"'{path.name}'" if len(given) == 1 else f"'{path.name}/{_top(path, groups)}'"
+        for split, groups in given.items()
+    }
+    if "test" not in given and "valid" in given:  # as torchvision's ImageFolder is used: val is what one reports
+        given["test"], origins["test"] = given.pop("valid"), origins.pop("valid")
+    examples = [(str(file.relative_to(path)), name) for name, group in given["train"].items() for file in group]
     lost: list[OdeumError] | None = None if strict else []
     total = sum(len(group) for found in given.values() for group in found.values())
     given = {split: _readable(found, lost) for split, found in given.items()}
@@ -125,7 +135,13 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
             raise lost[-1]
     refuse_known(path, {split: images for split, (images, _) in parts.items()})
     parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path), fold), fold)
-    return Pictures(parts, classes, notes=fitted(shapes, fit) + left_out(lost, total))
+    shown = labelled_examples(examples)
+    return Pictures(parts, classes, notes=fitted(shapes, fit) + left_out(lost, total), origins=origins, examples=shown)
+
+
+def _top(path: Path, groups: Groups) -> str:
+    """The sub-folder that a part lies in."""
+    return next(iter(groups.values()))[0].relative_to(path).parts[0]
 
 
 def _readable(found: Groups, lost: list[OdeumError] | None) -> Groups:

@@ -14,6 +14,7 @@ from odeum.lab.data.split_names import SPLITS, split_name, whole_name
 from odeum.lab.data.table_files import (
     FILE_COLUMNS,
     LABEL_NAMES,
+    NUMBER_NAMES,
     Chosen,
     Table,
     Understood,
@@ -22,7 +23,6 @@ from odeum.lab.data.table_files import (
     open_table,
 )
 
-NUMBER_NAMES = ("target", "y", "number", "value", "score", "rating", "stars", "price", "amount", "label", "labels")
 LABELS = "labels.csv"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -34,12 +34,28 @@ def is_number(cell: str) -> bool:
     return bool(_NUMBER.fullmatch(cell.strip())) and math.isfinite(float(cell))
 
 
+_WITH_COMMA = re.compile(r"[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[+-]?[0-9]+,[0-9]+")
+
+
+def with_points(cells: Sequence[str]) -> list[str]:
+    """Numbers with decimal commas (3,5 and 1.234,56) as programs write them, if a whole column has such.
+
+    Three digits behind every comma may as well be thousands: then nothing is changed, and they are no numbers.
+    """
+    stripped = [cell.strip() for cell in cells]
+    commas = [cell for cell in stripped if "," in cell]
+    fits = all(_WITH_COMMA.fullmatch(cell) if "," in cell else is_number(cell) or not cell for cell in stripped)
+    if not commas or not fits or all(len(cell.rpartition(",")[2]) == 3 and "." not in cell for cell in commas):
+        return list(cells)
+    return [cell.replace(".", "").replace(",", ".") if "," in cell else cell for cell in stripped]
+
+
 def number(cell: str, where: str) -> float:
     """The number in a cell, or a sentence that says where there is none."""
     if is_number(cell):
         return float(cell)
     shown = cell.strip()[:40]
-    comma = "; the decimal sign is a point" if is_number(shown.replace(",", ".", 1)) else ""
+    comma = "; write a decimal point, and no thousands separator" if is_number(shown.replace(",", ".", 1)) else ""
     raise OdeumError(f"{where} holds '{shown}', which is not a finite number{comma}")
 
 
@@ -56,12 +72,13 @@ def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbe
     table, texts, place = _columns(open_table(path), text, label)
     rows: Numbered = []
     lost = 0
-    for row_number, row in table.checked([*texts, place]):
-        if not row[place].strip():
+    checked = list(table.checked([*texts, place]))
+    for (row_number, row), cell in zip(checked, with_points([row[place] for _, row in checked]), strict=True):
+        if not cell.strip():
             lost += 1
             continue
         where = f"row {row_number} of '{path}', column '{table.head[place]}',"
-        rows.append((table.text(row_number, row, texts), number(row[place], where)))
+        rows.append((table.text(row_number, row, texts), number(cell, where)))
     if lost:
         notice(f"rows of '{path}' without a number were left out: {lost}")
     if not rows:
@@ -95,7 +112,7 @@ def holds_numbered_texts(found: Sniffed) -> bool:
     try:
         table = open_table(path)
         table, _, place = _columns(table, None, _usual(table.head, LABEL_NAMES.split()))
-        cells = [row[place].strip() for _, row in table.checked([place]) if row[place].strip()]
+        cells = with_points([row[place].strip() for _, row in table.checked([place]) if row[place].strip()])
     except OdeumError:  # whoever reads it will say what is wrong
         return False
     if not cells or not all(map(is_number, cells)):

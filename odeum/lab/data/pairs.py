@@ -13,6 +13,7 @@ from odeum.lab.data.homes import homes, locate
 from odeum.lab.data.split_names import SPLITS, beside, split_name
 from odeum.lab.data.splits import hold_out, random_rows
 from odeum.lab.data.table_files import PAIR_NAMES
+from odeum.lab.data.understanding import Origins
 
 Pairs = tuple[list[str], list[str]]  # sources, targets
 
@@ -93,8 +94,14 @@ def read_tsv(path: Path) -> Pairs:
     return without_empty([row[0] for row in rows], [row[1] for row in rows], f"'{path}'")
 
 
-def read_pairs(paths: list[Path], fold: int = 0) -> tuple[dict[str, Pairs], tuple[str, str]]:
-    """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there."""
+def read_pairs(
+    paths: list[Path], fold: int = 0, origins: Origins | None = None
+) -> tuple[dict[str, Pairs], tuple[str, str]]:
+    """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there.
+
+    `origins` is filled with the files of each part.
+    """
+    origins = {} if origins is None else origins
     if paths[0].is_dir():
         paths = _inside(paths[0])
     if len(paths) == 1:
@@ -104,10 +111,12 @@ def read_pairs(paths: list[Path], fold: int = 0) -> tuple[dict[str, Pairs], tupl
     else:
         raise OdeumError(f"a translation needs two files, source and target, or one TSV, not {len(paths)} files")
     parts = {"train": read(*paths)}
+    origins["train"] = " and ".join(f"'{path}'" for path in paths)
     if all(split_name(p.name) == "train" for p in paths):
         for part in SPLITS[1:]:
             if there := beside(paths, part):
                 parts[part] = read(*there)
+                origins[part] = " and ".join(f"'{path}'" for path in there)
                 _refuse_repetition(parts[part], parts["train"], str(there[0]))
     languages = (paths[0].suffix[1:], paths[1].suffix[1:]) if len(paths) == 2 else ("source", "target")
     where = " ".join(map(str, paths))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from odeum.errors import OdeumError
 from odeum.lab.data.files import read_lines
 from odeum.lab.data.homes import locate
 from odeum.lab.data.splits import refuse_fold, stratified
+from odeum.lab.data.understanding import Origins
 
 ImageSplit = tuple[Tensor, Tensor]  # uint8 [n, channels, height, width], class indices [n]
 
@@ -30,6 +31,10 @@ class Pictures:
     classes: list[str]
     mirrors: bool = True
     notes: tuple[str, ...] = ()
+    origins: Origins = field(default_factory=dict)
+    """the folder of each part; empty for named sets"""
+    examples: tuple[str, ...] = ()
+    """some files with their classes"""
 
 
 def named_images(name: str, fold: int = 0) -> Pictures:

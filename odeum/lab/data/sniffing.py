@@ -15,9 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odeum.errors import OdeumError, choose
-from odeum.lab.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, files_below, refuse_foreign, regular
+from odeum.lab.data.documents import holds_documents
+from odeum.lab.data.files import (
+    IMAGE_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+    files_below,
+    read_lines,
+    refuse_foreign,
+    regular,
+)
+from odeum.lab.data.hub import fetch_any, is_hub_name
 from odeum.lab.data.split_names import split_name
 from odeum.lab.data.unpacking import plain_files
+from odeum.lab.data.unsupported import refuse_unsupported
 from odeum.lab.tasks.kind import DATA_SETS, KINDS
 
 MOST_FILES = 5000  # files of a folder that are looked at
@@ -58,6 +69,7 @@ def recognise(data: str | Path, *more: str | Path) -> str:
     if not more and str(data) in DATA_SETS:
         return DATA_SETS[str(data)]
     found = sniff(data, *more)
+    refuse_unsupported(found)
     if len(found.paths) > 1:
         _refuse_mixture(found)
     kind = next((kind.name for kind in reversed(list(KINDS.values())) if kind.claims(found)), None)
@@ -84,6 +96,8 @@ def existing(item: str | Path) -> Path:
         return plain_files(path if path.is_dir() else regular(path))
     if os.path.islink(path):  # which, unlike Path's, takes any name
         raise OdeumError(f"'{word}' is a link to '{os.readlink(path)}', which is not there")
+    if is_hub_name(word):
+        return fetch_any(word)
     if os.sep in word or "." in word:
         raise OdeumError(f"there is no file or folder '{word}'{_namesake(path)}")
     choose(word, DATA_SETS, "data set or path")
@@ -172,6 +186,8 @@ def holds_pairs(found: Sniffed) -> bool:
 def holds_labelled_texts(found: Sniffed) -> bool:
     """A table, several of them, or the folders of IMDB."""
     tables = found.tables()
+    if tables and all(holds_documents(path) for path in tables):
+        return False
     if found.folder is None:
         return len(tables) == len(found.files)
     named = any(split_name(p.name) == "train" for p in tables)
@@ -179,17 +195,16 @@ def holds_labelled_texts(found: Sniffed) -> bool:
 
 
 def holds_text(found: Sniffed) -> bool:
-    """Files that are plain text, or a folder with some."""
-    return found.folder is None or bool(found.suffixes & TEXT_SUFFIXES)
+    """Files that are plain text, tables of running text, or a folder with some."""
+    tables = found.tables()
+    return found.folder is None or bool(found.suffixes & TEXT_SUFFIXES) or any(map(holds_documents, tables))
 
 
 def _looks_parallel(path: Path) -> bool:
     """Two columns, both free text: a table of translations rather than of labels."""
     refuse_foreign(path)
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        first = itertools.islice(iter(lambda: file.readline(LONGEST_LINE), ""), 500)
-        lines = (line.rstrip("\r\n") for line in first)
-        rows = [line.split("\t") for line in lines if line.strip()]
+    lines = itertools.islice((line for line in read_lines(path) if line.strip()), 500)
+    rows = [line[:LONGEST_LINE].split("\t") for line in lines]
     if not rows or any(len(row) != 2 for row in rows):
         return False
     distinct = min(len({row[side] for row in rows}) for side in (0, 1))

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 from odeum.errors import OdeumError
 from odeum.lab.data.files import half_characters, read_lines, read_text, rows_of, table_rows
+from odeum.lab.data.unsupported import table_hint
 
 TEXT_NAMES = (
     "text sentence review content description comment message document body tweet question headline title input"
 )
+NUMBER_NAMES = ("target", "y", "number", "value", "score", "rating", "stars", "price", "amount", "label", "labels")
+"""columns that hold a number to predict"""
 LABEL_NAMES = "label labels class category target sentiment polarity topic intent emotion tag y"
 PAIR_NAMES = "source src target tgt trg en de fr es it english german french"
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
@@ -57,7 +60,7 @@ class Table:
             if name in self.nested:
                 raise OdeumError(
                     f"'{name}' in row {self.nested[name]} of '{self.path}' is a list or an object, neither a text nor "
-                    "a number; write what is meant as one value"
+                    "a number; write what is meant as one value (lists of labels, multi-label data, are not supported)"
                 )
         return [self.head.index(name) for name in names]
 
@@ -123,7 +126,7 @@ def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[T
     what = f"no column {' or '.join(asked)}" if asked else "no recognised text and label column"
     raise OdeumError(
         f"'{table.path}' has {what}: its columns are {table.columns()}; name them with --data.text_column and "
-        "--data.label_column"
+        f"--data.label_column{'' if asked else table_hint(table.head, [row for _, row in table.rows])}"
     )
 
 
@@ -150,16 +153,35 @@ def looks_like_head(row: list[str]) -> bool:
 
 
 def _usual(head: list[str], names: str) -> str | None:
-    lowered = {name.strip().lower(): name for name in reversed(head)}
+    """The column with the first of these names; of nested fields (`review.body`) the last part counts."""
+    inner = {name.strip().lower().rpartition(".")[2]: name for name in reversed(head)}
+    lowered = inner | {name.strip().lower(): name for name in reversed(head)}
     return next((lowered[name] for name in names.split() if name in lowered), None)
 
 
 def _json_table(path: Path) -> Table:
-    objects = _objects(path)
+    objects = [(number, flattened(item)) for number, item in json_objects(path)]
     head = list(dict.fromkeys(key for _, item in objects for key in item))
     nested = {key: number for number, item in objects for key, value in item.items() if isinstance(value, list | dict)}
+    for number, item in objects:  # an object here where other rows have a plain value
+        nested |= {start: number for key in item for start in _above(key) if start in head}
     rows = [(number, [_cell(item.get(key)) for key in head]) for number, item in objects]
     return Table(path, head, rows, nested=nested)
+
+
+def flattened(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """An object with its inner objects' fields under dotted names: {"review": {"body": x}} has `review.body`."""
+    out: dict[str, Any] = {}
+    for key, value in item.items():
+        name = f"{prefix}{key}"
+        out |= flattened(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
+    return out
+
+
+def _above(name: str) -> Iterator[str]:
+    """`a.b.c` -> `a`, `a.b`."""
+    parts = name.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts)))
 
 
 def _cell(value: Any) -> str:
@@ -176,8 +198,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """An object a line, or one list of objects, each with the number of its line or its place in the list."""
+def json_objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """One object per line, or one list of objects, each with the number of its line or its place in the list."""
     whole = read_text(path).lstrip().startswith("[")
     out: list[tuple[int, Any]] = []
     for number, line in enumerate([read_text(path)] if whole else read_lines(path), 1):

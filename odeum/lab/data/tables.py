@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,8 @@ from odeum.lab.data.files import TABLE_SUFFIXES, entries, read_lines, read_text
 from odeum.lab.data.homes import homes, locate
 from odeum.lab.data.split_names import split_name
 from odeum.lab.data.table_files import Columns, Table, Understood, choose_columns, open_table
+from odeum.lab.data.understanding import Origins
+from odeum.lab.data.unsupported import refuse_several_labels
 from odeum.lab.tasks.classification import ClassificationData
 
 Rows = list[tuple[str, str]]  # text, label
@@ -28,6 +30,8 @@ class Labelled:
     """where the texts stand in the table: names, or places from 0 if it has no header"""
     label: str | int | None = None
     """where the labels stand in it"""
+    origins: Origins = field(default_factory=dict)
+    """the files of each part"""
 
 
 def named_table(name: str, options: ClassificationData) -> Labelled:
@@ -75,22 +79,25 @@ def read_tables(paths: list[Path], options: ClassificationData) -> Labelled:
     """The folders of IMDB, or tables."""
     if paths[0].is_dir() and (paths[0] / "train" / "pos").is_dir():
         return Labelled(acl_imdb(paths[0]), {"0": "negative", "1": "positive"})
-    parts, columns = tables_in_parts(paths, lambda path: read_table(path, options))
-    return Labelled(parts, {}, columns.text, columns.label)
+    origins: Origins = {}
+    parts, columns = tables_in_parts(paths, lambda path: read_table(path, options), origins)
+    return Labelled(parts, {}, columns.text, columns.label, origins)
 
 
 def tables_in_parts(
-    paths: list[Path], read: Callable[[Path], tuple[list[T], Understood]]
+    paths: list[Path], read: Callable[[Path], tuple[list[T], Understood]], origins: Origins | None = None
 ) -> tuple[dict[str, list[T]], Understood]:
     """One table, or several: parts by file name, a second file being the test; and the columns of the training part.
 
-    `read` gives the rows of one file and where its texts and labels stand.
+    `read` gives the rows of one file and where its texts and labels stand; `origins` is filled with the files.
     """
+    origins = {} if origins is None else origins
     found = [p for p in entries(paths[0]) if p.suffix.lower() in TABLE_SUFFIXES] if paths[0].is_dir() else paths
     if not found:
         raise OdeumError(f"'{paths[0]}' holds no tables ({', '.join(sorted(TABLE_SUFFIXES))})")
     if len(found) == 1:
         rows, columns = read(found[0])
+        origins["train"] = f"'{found[0]}'"
         return {"train": rows}, columns
     parts: dict[str, list[T]] = {}
     columns = Understood()
@@ -104,6 +111,7 @@ def tables_in_parts(
             )
         rows, there = read(path)
         parts.setdefault(part, []).extend(rows)
+        origins[part] = f"{origins[part]} and '{path}'" if part in origins else f"'{path}'"
         columns = there if part == "train" else columns
     if "train" not in parts:
         raise OdeumError(f"none of {', '.join(str(p) for p in found)} is named as the training part (train)")
@@ -130,6 +138,7 @@ def labelled(table: Table, text: list[int], label: int) -> Rows:
     """The rows that have a label, as (text, label); the others are counted."""
     rows = [(table.text(number, row, text), row[label].strip()) for number, row in table.checked([*text, label])]
     kept = [row for row in rows if row[1]]
+    refuse_several_labels((cell for _, cell in kept), str(table.path))
     if lost := len(rows) - len(kept):
         notice(f"rows of '{table.path}' without a label were left out: {lost}")
     if not kept:

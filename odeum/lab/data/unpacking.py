@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import os
 import shutil
 import stat
@@ -19,7 +20,7 @@ from typing import BinaryIO
 
 from odeum.errors import OdeumError, call
 from odeum.lab.data.archive_limits import UnpackedSize
-from odeum.lab.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, regular
+from odeum.lab.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, regular
 from odeum.lab.data.homes import cache
 
 CHUNK = 1 << 20
@@ -162,6 +163,26 @@ def _unzip(path: Path, out: Path) -> None:
                 _copy(source, out / name, room)  # ty: ignore[invalid-argument-type]
 
 
+# tables in files that are named as texts
+
+FEWEST_LINES = 20
+"""lines from which on a file of columns is known as a table"""
+
+
+def _is_tab_table(path: Path) -> bool:
+    """A plain text each of whose first lines has as many tabs as the others: SMSSpamCollection and the like."""
+    if path.suffix.lower() not in (*TEXT_SUFFIXES, "") or not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        lines = [line for line in itertools.islice(file, 500) if line.strip()]
+    counts = {line.count(b"\t") for line in lines}
+    return len(lines) >= FEWEST_LINES and len(counts) == 1 and 0 < counts.pop() < 20 and b"\0" not in lines[0]
+
+
+def _as_tsv(path: Path, out: Path) -> None:
+    shutil.copyfile(path, out / f"{path.stem}.tsv")
+
+
 # encodings
 
 
@@ -219,6 +240,7 @@ def _is_saved_dataset(path: Path) -> bool:
 
 Form = tuple[Callable[[Path], bool], Callable[[Path, Path], None], str]
 PACKED_FORMS: tuple[Form, ...] = (
+    (_is_tab_table, _as_tsv, "a table of columns separated by tabs"),
     (_is_gzip, _gunzip, "a gzip file"),
     (_is_zip, _unzip, "a ZIP archive"),
     (_is_parquet, _lazily("unpack_parquet"), "a Parquet table"),

@@ -420,6 +420,8 @@ def _unlearned(findings: Findings) -> list[str]:
     shares = [row.beside["majority_accuracy"].mean for row in rows if "majority_accuracy" in row.beside]
     judged_by_it = study.metric.name == "accuracy" and bool(shares)
     least = max(shares) if judged_by_it else 0.0
+    if study.metric.share and all(score.mean >= 1.0 for score in scores):
+        return ["Every architecture reaches 100 %: the data is too easy to tell them apart."] if len(scores) > 1 else []
     if any(score.mean >= least + study.margin.size(score.mean) for score in scores):
         return []
     chance = (

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from odeum.decode.common import Evaluation
 from odeum.errors import OdeumError, choose
 from odeum.lab.data.table_files import Columns
+from odeum.lab.data.understanding import Origins, parts_line
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, Data, kind_of_task
 from odeum.lab.train.settings import Training
@@ -47,6 +48,8 @@ class Task(ABC):
         # absolute, so that a run finds its data again from any folder
         self.source = tuple(s if s in DATA_SETS else str(Path(s).expanduser().resolve()) for s in source)
         self.notes: tuple[str, ...] = ()  # what a reader of the results should know
+        self.origins: Origins = {}  # the files of each part; empty for named sets
+        self.examples: tuple[str, ...] = ()  # some examples of the training part, as people read them
 
     @classmethod
     @abstractmethod
@@ -77,6 +80,18 @@ class Task(ABC):
         sizes = self.sizes()
         rows = [f"{'/'.join(str(sizes[part]) for part in ('train', *HELD_OUT))} examples"] if sizes else []
         return f"{self.name} ({self.kind}): " + ", ".join([*read, *self.about()[:1], *rows, *self.about()[1:]])
+
+    def understood(self) -> list[str]:
+        """The summary, and below it classes with their counts, origins of the parts and some examples."""
+        lines = [self.summary(), *(f"  {line}" for line in self.details())]
+        if self.origins:
+            lines.append(f"  parts: {parts_line(self.origins)}")
+        heads = ["  examples: ", *["            "] * len(self.examples)]
+        return [*lines, *(f"{head}{example}" for head, example in zip(heads, self.examples, strict=False))]
+
+    def details(self) -> list[str]:
+        """Lines below the summary: classes with their counts."""
+        return []
 
     # what the data says about the model
 

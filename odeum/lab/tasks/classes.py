@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odeum.errors import OdeumError
+from odeum.lab.data.understanding import shortened
+from odeum.lab.tasks.checks import note_classes, note_repeated, note_small_test
 from odeum.lab.tasks.evidence import Evidence, class_scores
 
+MOST_CLASSES = 12
+"""classes that are named before a run"""
 ENOUGH = 10
 """classes from which on the five likeliest say something"""
 
@@ -30,6 +34,20 @@ class Classes:
         """How many classes, and how far one comes by always saying the most frequent one."""
         share = majority(self.parts["train"][1], self.parts["test"][1])
         return [f"{len(self.classes)} classes", f"majority {100 * share:.0f} %"]
+
+    def details(self) -> list[str]:
+        """The classes with their numbers of training examples."""
+        counts = self.parts["train"][1].bincount(minlength=len(self.classes)).tolist()
+        named = [f"{shortened(name, 30)} {count}" for name, count in zip(self.classes, counts, strict=True)]
+        more = f", … {len(named) - MOST_CLASSES} more" if len(named) > MOST_CLASSES else ""
+        return [f"classes (training examples): {', '.join(named[:MOST_CLASSES])}{more}"]
+
+    def check_data(self, repeated: Mapping[str, int]) -> None:
+        """Warn of data that may not tell what its reader hopes."""
+        task: Any = self
+        note_repeated(task, repeated)
+        note_classes(task, self.classes, self.parts["train"][1], self.parts["test"][1])
+        note_small_test(task)
 
     def examine(
         self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True

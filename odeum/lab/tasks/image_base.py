@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from odeum.errors import OdeumError
 from odeum.lab.data import augment, pictures
 from odeum.lab.data.image_inputs import image_input, refuse_one_picture
 from odeum.lab.data.splits import mixed
+from odeum.lab.data.understanding import repeated
 from odeum.lab.tasks.base import Batch, Task, evaluating, even_batches, generator
 from odeum.lab.tasks.images import ImageData
 from odeum.models.limits import SWITCH, available_memory, limits_off, memory_size
@@ -125,6 +126,11 @@ def statistics(images: Tensor) -> tuple[list[float], list[float]]:
     """Mean and spread of each channel, of images that are bytes."""
     sample = images[:: max(1, len(images) // 10_000)].float().div(255)
     return sample.mean((0, 2, 3)).tolist(), sample.std((0, 2, 3)).clamp_min(1e-3).tolist()
+
+
+def repeated_images(parts: Mapping[str, Tensor]) -> dict[str, int]:
+    """How many images of each other part are in the training part too, pixel by pixel."""
+    return repeated({part: (hash(image.numpy().tobytes()) for image in images) for part, images in parts.items()})
 
 
 def one_folder(more: Sequence[str | Path], size: int | None) -> None:

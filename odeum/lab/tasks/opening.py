@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from odeum.errors import OdeumError, choose
+from odeum.lab.data.hub import fetch_any, is_hub_name
 from odeum.lab.data.sniffing import recognise, sniff
 from odeum.lab.data.unpacking import plain_files
 from odeum.lab.tasks.base import Task
@@ -43,11 +44,13 @@ def _opened(found: Kind, items: list[str | Path], own: dict[str, Any]) -> Task:
     if len(items) == 1 and str(items[0]) in DATA_SETS:
         return found.task_class.open(items[0], **own)
     given = [Path(item).expanduser() for item in items]
-    plain = [plain_files(path, getattr(own["options"], "encoding", None)) for path in given]
+    there = [fetch_any(str(path)) if is_hub_name(str(path)) else path for path in given]
+    plain = [plain_files(path, getattr(own["options"], "encoding", None)) for path in there]
     if plain == given:
         return found.task_class.open(*items, **own)
     task = found.task_class.open(*plain, **own)  # a run remembers what was given, not what the cache holds
-    task.name, task.source = given[0].resolve().name, tuple(str(path.resolve()) for path in given)
+    task.name = given[0].name if is_hub_name(str(given[0])) else given[0].resolve().name
+    task.source = tuple(str(path) if is_hub_name(str(path)) else str(path.resolve()) for path in given)
     return task
 
 
@@ -136,7 +139,7 @@ def reopen_task(directory: str | Path) -> Task:
         kind, options = _options(record)
         source = [str(path) for path in record["data"]]
     for path in source if record["name"] not in DATA_SETS else ():
-        if not Path(path).expanduser().exists():
+        if not Path(path).expanduser().exists() and not is_hub_name(path):
             raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
     if not source:
         raise OdeumError(

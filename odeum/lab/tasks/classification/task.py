@@ -15,6 +15,7 @@ from odeum.errors import OdeumError
 from odeum.lab.data import tables
 from odeum.lab.data.split_names import SPLITS
 from odeum.lab.data.splits import hold_out, stratified
+from odeum.lab.data.understanding import labelled_examples, repeated
 from odeum.lab.tasks.classes import Classes, top_classes
 from odeum.lab.tasks.classification import ClassificationData
 from odeum.lab.tasks.kind import DATA_SETS, Data
@@ -74,6 +75,9 @@ class ClassificationTask(Classes, TextTask):
         task = cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
         task.notes += note
         task.columns, task.target_column = found.columns, found.label
+        task.origins = found.origins
+        task.examples = labelled_examples([(text, found.names.get(label, label)) for text, label in rows["train"]])
+        task.check_data(repeated({part: (text for text, _ in some) for part, some in rows.items()}))
         return task
 
     def facts(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from odeum.errors import OdeumError
 from odeum.lab.data import augment, image_files, pictures
 from odeum.lab.tasks.base import Batch
 from odeum.lab.tasks.classes import Classes, top_classes
-from odeum.lab.tasks.image_base import PictureTask, one_folder, statistics
+from odeum.lab.tasks.image_base import PictureTask, one_folder, repeated_images, statistics
 from odeum.lab.tasks.images import ImageData
 from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.train.settings import Training
@@ -69,7 +69,8 @@ class ImageTask(Classes, PictureTask):
         name = str(data) if known else Path(data).resolve().name
         size = options.size or images.shape[-1]
         task = cls(name, options, found.classes, size, mean, std, found.mirrors, found.parts, [str(data)])
-        task.notes = found.notes
+        task.notes, task.origins, task.examples = found.notes, found.origins, found.examples
+        task.check_data(repeated_images({part: images for part, (images, _) in found.parts.items()}))
         return task
 
     def facts(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
 from odeum.lab.data import corpora
 from odeum.lab.data.splits import refuse_fold
+from odeum.lab.data.understanding import Origins, sample, shortened
 from odeum.lab.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, move, perplexity
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, SHORTEST_WINDOW, Data
@@ -66,12 +67,13 @@ class LanguageTask(Task):
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: LanguageData, like: Any = None) -> LanguageTask:
         known = str(data) in DATA_SETS
+        origins: Origins = {}
         paths = [Path(p).expanduser() for p in (data, *more)]
         if known:
             refuse_fold(options.fold)
             corpus = corpora.named_corpus(str(data), options.megabytes)
         else:
-            corpus = corpora.read_corpus(paths, options.fold)
+            corpus = corpora.read_corpus(paths, options.fold, origins)
         wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
         tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
@@ -84,7 +86,11 @@ class LanguageTask(Task):
                 f"'{data}' holds too little text for a language model: {counts} tokens; at least "
                 f"{16 * SHORTEST_WINDOW} to train on and 2 in each other part are needed"
             )
-        return cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
+        task = cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
+        task.origins = origins
+        lines = [line for text in corpus["train"][:3] for line in text[:100_000].splitlines() if line.strip()]
+        task.examples = tuple(shortened(line) for line in sample(lines))
+        return task
 
     def as_one(self) -> None:
         """Everything is the test part: for a model that was trained on none of it."""

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.lab.data import image_files, numbers, tables
 from odeum.lab.data.splits import hold_out, shuffled
+from odeum.lab.data.understanding import Origins, labelled_examples, repeated
 from odeum.lab.tasks.base import Batch, Task
+from odeum.lab.tasks.checks import note_repeated, note_small_test
 from odeum.lab.tasks.evidence import Evidence
-from odeum.lab.tasks.image_base import PictureTask, one_folder, statistics
+from odeum.lab.tasks.image_base import PictureTask, one_folder, repeated_images, statistics
 from odeum.lab.tasks.kind import Data
 from odeum.lab.tasks.regression import ImageRegressionData, RegressionData
 from odeum.lab.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
@@ -128,8 +130,9 @@ class RegressionTask(NumberTask, TextTask):
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: RegressionData) -> RegressionTask:
         paths = [Path(p).expanduser() for p in (data, *more)]
+        origins: Origins = {}
         parts, columns = tables.tables_in_parts(
-            paths, lambda path: numbers.read_numbers(path, options.text_column, options.label_column)
+            paths, lambda path: numbers.read_numbers(path, options.text_column, options.label_column), origins
         )
         rows = hold_out(parts, lambda train, count: _tenths(train, count, str(data), options.fold), options.fold)
         rows["test"], note = some(rows["test"], options.test_examples)
@@ -139,6 +142,9 @@ class RegressionTask(NumberTask, TextTask):
         task = cls(paths[0].resolve().name, options, tokens, length, made, [str(p) for p in (data, *more)])
         task.notes += note
         task.columns, task.target_column = columns.text, columns.label
+        task.origins, task.examples = origins, labelled_examples([(text, f"{x:g}") for text, x in rows["train"]])
+        note_repeated(task, repeated({part: (text for text, _ in some) for part, some in rows.items()}))
+        note_small_test(task)
         task.learn_units(str(data))
         return task
 
@@ -190,6 +196,11 @@ class ImageRegressionTask(NumberTask, PictureTask):
         task = cls(folder.resolve().name, options, side, mean, std, True, parts, [str(data)])
         shapes = [image_files.header(file).size for files, _ in found.values() for file in files]
         task.notes += image_files.fitted(shapes, options.fit)
+        task.origins = {part: f"'{sub.name}'" for part, sub in given.items()}
+        files, values = found["train"]
+        task.examples = labelled_examples([(f.name, f"{x:g}") for f, x in zip(files, values, strict=True)])
+        note_repeated(task, repeated_images({part: images for part, (images, _) in parts.items()}))
+        note_small_test(task)
         task.learn_units(str(data))
         return task
 

@@ -16,7 +16,9 @@ from odeum.lab.data import pairs
 from odeum.lab.data.ragged import Ragged, by_tokens, cut_by_tokens
 from odeum.lab.data.splits import refuse_fold
 from odeum.lab.data.table_files import Columns
+from odeum.lab.data.understanding import Origins, repeated, sample, shortened
 from odeum.lab.tasks.base import Batch, Task, evaluating, generator, move, perplexity
+from odeum.lab.tasks.checks import note_repeated, note_small_test
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.tasks.translation import TranslationData
@@ -76,18 +78,26 @@ class TranslationTask(Task):
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
         known = str(data) in DATA_SETS
+        origins: Origins = {}
         paths = [Path(p).expanduser() for p in (data, *more)]
         if known:
             refuse_fold(options.fold)
             texts, languages = pairs.named_pairs(str(data), options.test)
         else:
-            texts, languages = pairs.read_pairs(paths, options.fold)
+            texts, languages = pairs.read_pairs(paths, options.fold, origins)
         sources, targets = texts["train"]
         characters = sum(map(len, sources)) + sum(map(len, targets))
         size = min(options.vocabulary, max(500, characters // 50))
         tokens = Bpe.learn([*sources, *targets], size, first=SPECIAL, prefix_space=True)
         name = str(data) if known else paths[0].resolve().name
-        return cls(name, options, tokens, languages, texts, [str(p) for p in (data, *more)])
+        task = cls(name, options, tokens, languages, texts, [str(p) for p in (data, *more)])
+        task.origins = origins
+        task.examples = tuple(
+            f"{shortened(a, 50)} → {shortened(b, 50)}" for a, b in sample(list(zip(sources, targets, strict=True)))
+        )
+        note_repeated(task, repeated({part: zip(*sides, strict=True) for part, sides in texts.items()}))
+        note_small_test(task)
+        return task
 
     def _numbered(self, sources: list[str], targets: list[str], whole: bool) -> PairSplit:
         """Ids that end in END; pairs too long for the model are left out (`whole`) or cut."""

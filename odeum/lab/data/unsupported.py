@@ -1,0 +1,122 @@
+"""Kinds of data that Odeum does not train on, named as such, with what would work; no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odeum.errors import OdeumError, notice
+from odeum.lab.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES
+from odeum.lab.data.split_names import split_name
+
+if TYPE_CHECKING:
+    from odeum.lab.data.sniffing import Sniffed
+
+AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".m4a", ".aac", ".opus", ".aiff"}
+VIDEO_SUFFIXES = {".mp4", ".avi", ".mov", ".mkv", ".webm"}
+INPUT_FOLDERS = {"image", "images", "img", "imgs", "jpegimages", "input", "inputs", "photos", "x"}
+MASK_FOLDERS = {
+    *("mask", "masks", "label", "labels", "annotation", "annotations", "segmentation", "segmentations", "gt"),
+    *("segmentationclass", "segmentationobject", "ground_truth", "groundtruth", "labelids", "y"),
+}
+BESIDE_IMAGES = re.compile(r"readme|licen[cs]e|classes|labels|metadata|annotations|changelog|info|attribution", re.I)
+"""files that usually lie beside images and hold no examples of their own"""
+TIME_NAMES = {"date", "time", "datetime", "timestamp", "day", "month", "year", "hour", "ds"}
+SEPARATORS = "|;,"
+"""between the labels of an example that has several"""
+IMAGE_FOLDERS_WANTED = "one sub-folder of images per class"
+
+
+def refuse_unsupported(found: Sniffed) -> None:
+    """Raise `OdeumError` for audio, video, segmentation and detection data, and for folders of mixed kinds."""
+    audio = [p for p in found.files if p.suffix.lower() in AUDIO_SUFFIXES]
+    video = [p for p in found.files if p.suffix.lower() in VIDEO_SUFFIXES]
+    for what, files, remedy in (
+        ("audio", audio, "spectrograms saved as images, one sub-folder per class, would work"),
+        ("video", video, "single frames saved as images, one sub-folder per class, would work"),
+    ):
+        if files:
+            raise OdeumError(f"'{files[0]}' is {what}, which Odeum does not train on; {remedy}")
+    if found.folder is not None and found.suffixes & IMAGE_SUFFIXES:
+        _refuse_mixed_folder(found, found.folder)
+
+
+def _refuse_mixed_folder(found: Sniffed, folder: Path) -> None:
+    images = [p for p in found.files if p.suffix.lower() in IMAGE_SUFFIXES]
+    others = [
+        p
+        for p in found.files
+        if p.suffix.lower() in TABLE_SUFFIXES | TEXT_SUFFIXES and not BESIDE_IMAGES.search(p.stem)
+    ]
+    same_name = {p.stem for p in images} & {p.stem for p in others}
+    if others and len(same_name) > len(images) / 2:
+        raise OdeumError(
+            f"'{folder}' has a text or JSON file for each image, such as '{others[0]}': detection, segmentation or "
+            f"captioning data, which Odeum does not train on; {IMAGE_FOLDERS_WANTED}, or a labels.csv of file names "
+            "and classes, would work"
+        )
+    if len(others) >= len(images):
+        raise OdeumError(
+            f"'{folder}' holds {len(images)} images and {len(others)} tables or texts, such as '{others[0]}'; put what "
+            "is meant into a folder of its own"
+        )
+    if others:
+        notice(
+            f"'{folder}' is read as images; tables and texts in it were left out: {len(others)}, such as '{others[0]}'"
+        )
+
+
+def refuse_strange_classes(path: Path, names: Collection[str]) -> None:
+    """Raise `OdeumError` if sub-folders of images are images and masks, or parts of the data, and no classes."""
+    lowered = {name.lower() for name in names}
+    if lowered & INPUT_FOLDERS and lowered & MASK_FOLDERS:
+        raise OdeumError(
+            f"'{path}' holds {' and '.join(sorted(names))}: segmentation or detection data, which Odeum does not train "
+            f"on; {IMAGE_FOLDERS_WANTED} would work"
+        )
+    parts = [name for name in names if split_name(name) is not None]
+    if parts and len(parts) == len(names):
+        raise OdeumError(
+            f"the sub-folders {', '.join(sorted(parts))} of '{path}' are parts of the data, but hold no sub-folders of "
+            f"classes; {IMAGE_FOLDERS_WANTED} inside each, or a labels.csv of file names and classes, would work"
+        )
+
+
+def refuse_several_labels(labels: Iterable[str], where: str) -> None:
+    """Raise `OdeumError` if labels such as `sci|pol` are combinations of others: multi-label data."""
+    distinct = set(labels)
+    for separator in SEPARATORS:
+        combined = [label for label in distinct if separator in label]
+        atoms = {part.strip() for label in distinct for part in label.split(separator)}
+        if len(combined) > 1 and len(atoms) < len(distinct):
+            raise OdeumError(
+                f"the labels of '{where}' are combinations such as '{sorted(combined)[0]}': multi-label data, which "
+                f"Odeum does not train on; one label per row would work ({len(atoms)} different ones), or a column of "
+                "its own for each label and one run per column"
+            )
+
+
+def table_hint(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """What a table without a text column seems to be, as the end of a sentence; empty if it is not clear."""
+    columns = [[row[i].strip() for row in rows[:200] if len(row) > i and row[i].strip()] for i in range(len(head))]
+    numeric = [bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells) for cells in columns]
+    flags = [bool(cells) and set(cells) <= {"0", "1", "True", "False", "true", "false"} for cells in columns]
+    wordy = any(cells and sum(len(cell.split()) for cell in cells) > 3 * len(cells) for cells in columns)
+    if sum(flags) > 2 and wordy:
+        return f"; {sum(flags)} columns of 0 and 1 look like multi-label data: choose one of them as the label"
+    if any(name.strip().lower() in TIME_NAMES for name in head) and sum(numeric) >= len(head) / 2:
+        return (
+            "; a column of times and columns of numbers look like a time series, which Odeum does not train on: "
+            "forecasting libraries would work"
+        )
+    if not wordy:
+        return (
+            "; columns of numbers and short values look like tabular data, which Odeum does not train on: gradient "
+            "boosting would work, or texts made of the columns (--data.text_column a+b+c)"
+        )
+    return ""
+
+
+_NUMBER = re.compile(r"[+-]?\d*[.,]?\d+([eE][+-]?\d+)?")

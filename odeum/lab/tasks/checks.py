@@ -1,0 +1,56 @@
+"""Warnings about data that can be read but may not tell what its reader hopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from odeum.lab.tasks.base import Task
+
+FEWEST_PER_CLASS = 10
+"""training examples of a class below which a warning is given"""
+SMALLEST_TEST = 100
+"""test examples below which a warning is given"""
+REPEATED_SHARE = 0.01
+"""share of a part's examples that may stand in the training part without a warning"""
+
+
+def note_repeated(task: Task, repeated: Mapping[str, int]) -> None:
+    """Warn of examples of the validation or test part that stand in the training part too."""
+    names = {"valid": "validation"}
+    for part, count in repeated.items():
+        size = task.sizes().get(part, 0)
+        if count > REPEATED_SHARE * size:
+            task.note(
+                f"{count} of {size} {names.get(part, part)} examples stand in the training part too, so the score says "
+                "less about new data"
+            )
+
+
+def note_small_test(task: Task) -> None:
+    """Warn of a small test part."""
+    size = task.sizes().get("test", SMALLEST_TEST)
+    if size < SMALLEST_TEST:
+        worth = f": one example is worth {100 / size:.2g} points of accuracy" if task.metric == "accuracy" else ""
+        task.note(f"the test part has only {size} examples{worth}")
+
+
+def note_classes(task: Task, classes: Sequence[str], train: Tensor, test: Tensor) -> None:
+    """Warn of classes with few training examples, and of a test part of one class."""
+    counts = train.bincount(minlength=len(classes)).tolist()
+    few = [(name, count) for name, count in zip(classes, counts, strict=True) if count < FEWEST_PER_CLASS]
+    if few:
+        name, count = min(few, key=lambda pair: pair[1])
+        task.note(
+            f"{len(few)} of {len(classes)} classes have fewer than {FEWEST_PER_CLASS} training examples, such as "
+            f"'{name}' ({count})"
+        )
+    present = test.unique()
+    if len(present) == 1:
+        task.note(
+            f"the test part holds one class only, '{classes[int(present)]}', so its accuracy says nothing; give a test "
+            "part with all classes"
+        )

@@ -1,0 +1,657 @@
+"""Data sets in the formats that people have, each with what must happen to it: read as meant, or refused by name."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+SUBJECTS = ("film", "book", "phone", "hotel", "song", "game", "train", "garden", "lamp", "coffee")
+GOOD, BAD = ("wonderful", "great", "lovely", "superb"), ("awful", "boring", "poor", "broken")
+
+
+class RealisticSet(NamedTuple):
+    """Files as somebody has them, the words for the command line, and the outcome."""
+
+    title: str
+    write: Callable[[Path], object]
+    words: tuple[str, ...]
+    outcome: str
+    """kind, or `refused`"""
+    fact: str
+    """what the summary, a note or the refusal must say"""
+
+
+def reviews(count: int = 120) -> list[tuple[str, str]]:
+    """Texts with the labels pos and neg."""
+    draw = random.Random(0)
+    out = []
+    for i in range(count):
+        word = draw.choice(GOOD if i % 2 else BAD)
+        out.append((f"the {draw.choice(SUBJECTS)} number {i} was {word}, I think", "pos" if i % 2 else "neg"))
+    return out
+
+
+def table(rows: list[tuple], head: tuple[str, ...] = (), delimiter: str = ",") -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    writer.writerows([head, *rows] if head else rows)
+    return out.getvalue()
+
+
+def lines(rows: list[dict]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def text(name: str, content: str | bytes, encoding: str = "utf-8") -> Callable[[Path], object]:
+    """One file."""
+
+    def write(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+
+    return write
+
+
+def together(*writers: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda folder: [write(folder) for write in writers]
+
+
+def pictures(*folders: str, count: int = 30, start: int = 0, suffix: str = ".png") -> Callable[[Path], object]:
+    """Small images in each folder, all different."""
+
+    def write(folder: Path) -> None:
+        for place, name in enumerate(folders):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                noise = np.random.default_rng(1000 * (start + place) + i).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(noise).save(folder / name / f"{start + i:04d}{suffix}")
+
+    return write
+
+
+ROWS = reviews()
+PROSE = "".join(
+    f"On day {i} the {SUBJECTS[i % 10]} was {GOOD[i % 4]} and the weather {BAD[i % 3]}.\n" for i in range(300)
+)
+ENGLISH = [f"the {SUBJECTS[i % 10]} number {i} is {GOOD[i % 4]}" for i in range(200)]
+GERMAN = [f"das Ding {SUBJECTS[i % 10]} Nummer {i} ist {BAD[i % 4]}" for i in range(200)]
+SPAM = "".join(
+    f"{'spam' if i % 5 == 0 else 'ham'}\tmessage number {i} about a {SUBJECTS[i % 10]}\n" for i in range(150)
+)
+TOPICS = ("sci", "pol", "art", "eco")
+
+
+def sentences(rows: list[tuple[str, str]], name: str = "label") -> list[dict]:
+    return [{"text": words, name: label} for words, label in rows]
+
+
+def classified() -> Iterator[RealisticSet]:
+    yield RealisticSet(
+        "Kaggle CSV `text,label`",
+        text("d.csv", table(ROWS, ("text", "label"))),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "IMDB on Kaggle `review,sentiment`",
+        text("IMDB Dataset.csv", table(ROWS, ("review", "sentiment"))),
+        ("IMDB Dataset.csv",),
+        "classification",
+        "text = review, label = sentiment",
+    )
+    sms = [("ham" if i % 4 else "spam", words, "", "", "") for i, (words, _) in enumerate(ROWS)]
+    yield RealisticSet(
+        "Kaggle spam.csv `v1,v2,,,` in cp1252",
+        text("spam.csv", table([(a, b + " £5", *c) for a, b, *c in sms], ("v1", "v2", "", "", "")), "cp1252"),
+        ("spam.csv",),
+        "refused",
+        "no recognised text and label column",
+    )
+    yield RealisticSet(
+        "the same with the columns named",
+        text("spam.csv", table([(a, b + " £5", *c) for a, b, *c in sms], ("v1", "v2", "", "", "")), "cp1252"),
+        ("spam.csv", "--text_column=v2", "--label_column=v1"),
+        "classification",
+        "text = v2, label = v1",
+    )
+    yield RealisticSet(
+        "UCI SMSSpamCollection, no suffix, `ham<TAB>text`",
+        text("SMSSpamCollection", SPAM),
+        ("SMSSpamCollection",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet("the same as .txt", text("spam.txt", SPAM), ("spam.txt",), "classification", "2 classes")
+    yield RealisticSet("TSV without a header", text("d.tsv", SPAM), ("d.tsv",), "classification", "2 classes")
+    yield RealisticSet(
+        "SST-2 of GLUE: train.tsv and dev.tsv",
+        together(
+            text("sst/train.tsv", table(ROWS, ("sentence", "label"), "\t")),
+            text("sst/dev.tsv", table(reviews(180)[120:], ("sentence", "label"), "\t")),
+        ),
+        ("sst",),
+        "classification",
+        "validation from 'sst/dev.tsv'",
+    )
+    yield RealisticSet(
+        "train.csv and test.csv in a folder",
+        together(
+            text("d/train.csv", table(ROWS, ("text", "label"))),
+            text("d/test.csv", table(reviews(240)[120:], ("text", "label"))),
+        ),
+        ("d",),
+        "classification",
+        "test from 'd/test.csv'",
+    )
+    yield RealisticSet(
+        "two files, train and test",
+        together(
+            text("a.csv", table(ROWS, ("text", "label"))), text("b.csv", table(reviews(240)[120:], ("text", "label")))
+        ),
+        ("a.csv", "b.csv"),
+        "classification",
+        "test from 'b.csv'",
+    )
+    yield RealisticSet(
+        "Hugging Face JSONL `text,label`",
+        text("d.jsonl", lines(sentences(ROWS))),
+        ("d.jsonl",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "a JSON list of objects",
+        text("d.json", json.dumps(sentences(ROWS))),
+        ("d.json",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "nested JSON `review.body`",
+        text("d.jsonl", lines([{"review": {"body": a, "by": "x"}, "label": b} for a, b in ROWS])),
+        ("d.jsonl",),
+        "classification",
+        "text = review.body",
+    )
+    yield RealisticSet(
+        "Amazon reviews `overall,reviewText`",
+        text("d.json", lines([{"reviewText": a, "overall": float(i % 5 + 1)} for i, (a, _) in enumerate(ROWS)])),
+        ("d.json",),
+        "refused",
+        "no recognised text and label column",
+    )
+    yield RealisticSet(
+        "Amazon reviews with the columns named",
+        text("d.json", lines([{"reviewText": a, "overall": float(i % 5 + 1)} for i, (a, _) in enumerate(ROWS)])),
+        ("d.json", "--text_column=reviewText", "--label_column=overall"),
+        "classification",
+        "5 classes",
+    )
+    yield RealisticSet(
+        "Excel saved as CSV with semicolons",
+        text("d.csv", table(ROWS, ("text", "label"), ";")),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "CSV with a byte-order mark",
+        text("d.csv", "\ufeff" + table(ROWS, ("text", "label"))),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "CSV in UTF-16 (Excel's Unicode text)",
+        text("d.tsv", table(ROWS, ("text", "label"), "\t"), "utf-16"),
+        ("d.tsv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "CSV in cp1252 (Windows)",
+        text("d.csv", table([(f"{a} – café", b) for a, b in ROWS], ("text", "label")), "cp1252"),
+        ("d.csv",),
+        "classification",
+        "is read as cp1252",
+    )
+    yield RealisticSet(
+        "CSV with Windows line ends",
+        text("d.csv", table(ROWS, ("text", "label")).replace("\n", "\r\n")),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "pandas export with an index column",
+        text("d.csv", table([(i, *row) for i, row in enumerate(ROWS)], ("", "text", "label"))),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "CSV in gzip",
+        text("d.csv.gz", gzip.compress(table(ROWS, ("text", "label")).encode(), mtime=0)),
+        ("d.csv.gz",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "CSV in a ZIP archive",
+        lambda folder: zipfile.ZipFile(folder / "d.zip", "w").writestr("d/train.csv", table(ROWS, ("text", "label"))),
+        ("d.zip",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "aclImdb folders train/pos, train/neg",
+        together(
+            *(
+                text(f"aclImdb/{part}/{side}/{i}.txt", f"{words} {part}")
+                for part in ("train", "test")
+                for i, (words, side) in enumerate(ROWS)
+            )
+        ),
+        ("aclImdb",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "AG News without a header: class, title, text",
+        text("train.csv", table([(i % 4 + 1, f"title {i}", words) for i, (words, _) in enumerate(ROWS)])),
+        ("train.csv",),
+        "refused",
+        "no recognised text and label column",
+    )
+    yield RealisticSet(
+        "20 × 6 duplicated rows",
+        text("d.csv", table(reviews(20) * 6, ("text", "label"))),
+        ("d.csv",),
+        "classification",
+        "stand in the training part too",
+    )
+    yield RealisticSet(
+        "a class with 3 examples",
+        text("d.csv", table([*ROWS, *[(f"rare case {i}", "rare") for i in range(3)]], ("text", "label"))),
+        ("d.csv",),
+        "classification",
+        "fewer than 10 training examples",
+    )
+    yield RealisticSet(
+        "a test part of one class",
+        together(
+            text("d/train.csv", table(ROWS, ("text", "label"))),
+            text("d/test.csv", table([(f"a new text {i}", "pos") for i in range(120)], ("text", "label"))),
+        ),
+        ("d",),
+        "classification",
+        "the test part holds one class only",
+    )
+    yield RealisticSet(
+        "multi-label `sci|pol`",
+        text(
+            "d.csv",
+            table(
+                [(words, "|".join(sorted({TOPICS[i % 4], TOPICS[i % 3]}))) for i, (words, _) in enumerate(ROWS)],
+                ("text", "label"),
+            ),
+        ),
+        ("d.csv",),
+        "refused",
+        "multi-label data",
+    )
+    yield RealisticSet(
+        "multi-label as JSON lists",
+        text(
+            "d.jsonl",
+            lines([{"text": words, "labels": [TOPICS[i % 4], TOPICS[i % 3]]} for i, (words, _) in enumerate(ROWS)]),
+        ),
+        ("d.jsonl",),
+        "refused",
+        "multi-label data",
+    )
+    yield RealisticSet(
+        "Jigsaw: six columns of 0 and 1",
+        text(
+            "d.csv",
+            table(
+                [(i, words, *((i + k) % 2 for k in range(6))) for i, (words, _) in enumerate(ROWS)],
+                ("id", "comment_text", "toxic", "severe", "obscene", "threat", "insult", "hate"),
+            ),
+        ),
+        ("d.csv",),
+        "refused",
+        "multi-label data",
+    )
+    yield RealisticSet(
+        "LRA ListOps TSV `Source,Target`",
+        text(
+            "basic_train.tsv",
+            table(
+                [(f"[MAX {i % 10} {i % 7} [MIN 3 {i % 5} ] ]", i % 10) for i in range(300)], ("Source", "Target"), "\t"
+            ),
+        ),
+        ("basic_train.tsv",),
+        "refused",
+        "Source",
+    )
+    yield RealisticSet(
+        "ListOps with the columns named",
+        text(
+            "basic_train.tsv",
+            table(
+                [(f"[MAX {i % 10} {i % 7} [MIN 3 {i % 5} ] ]", i % 10) for i in range(300)], ("Source", "Target"), "\t"
+            ),
+        ),
+        ("basic_train.tsv", "--kind=classification", "--text_column=Source", "--label_column=Target"),
+        "classification",
+        "10 classes",
+    )
+
+
+def numbers() -> Iterator[RealisticSet]:
+    prices = [(f"a {SUBJECTS[i % 10]} of size {i}", i * 1.5 + 0.25) for i in range(150)]
+    yield RealisticSet(
+        "CSV `text,price`", text("d.csv", table(prices, ("text", "price"))), ("d.csv",), "regression", "a number each"
+    )
+    commas = [(words, f"{x:.2f}".replace(".", ",")) for words, x in prices]
+    yield RealisticSet(
+        "German Excel: semicolons and decimal commas",
+        text("d.csv", table(commas, ("text", "price"), ";")),
+        ("d.csv",),
+        "regression",
+        "a number each",
+    )
+    yield RealisticSet(
+        "numbers with thousands separators",
+        text(
+            "d.csv",
+            table([(words, f"{i + 1},{i % 900 + 100}") for i, (words, _) in enumerate(prices)], ("text", "price")),
+        ),
+        ("d.csv", "--kind=regression"),
+        "refused",
+        "which is not a finite number",
+    )
+    yield RealisticSet(
+        "stars from 1 to 5",
+        text("d.csv", table([(words, i % 5 + 1) for i, (words, _) in enumerate(ROWS)], ("text", "rating"))),
+        ("d.csv", "--label_column=rating"),
+        "classification",
+        "5 classes",
+    )
+    iris = [
+        (f"{5 + i % 9 / 10}", f"{3 + i % 5 / 10}", f"{1 + i % 7 / 10}", "0.2", ("setosa", "versicolor")[i % 2])
+        for i in range(120)
+    ]
+    yield RealisticSet(
+        "scikit-learn export: iris",
+        text("iris.csv", table(iris, ("sepal_length", "sepal_width", "petal_length", "petal_width", "species"))),
+        ("iris.csv",),
+        "refused",
+        "tabular data",
+    )
+    titanic = [
+        (i, i % 2, i % 3 + 1, f"Mr. Number {i}", ("male", "female")[i % 2], 20 + i % 50, 7.25) for i in range(120)
+    ]
+    yield RealisticSet(
+        "Titanic",
+        text("titanic.csv", table(titanic, ("PassengerId", "Survived", "Pclass", "Name", "Sex", "Age", "Fare"))),
+        ("titanic.csv",),
+        "refused",
+        "tabular data",
+    )
+    series = [(f"2024-01-{i % 28 + 1:02d}", 20 + i % 7, 1000 + i) for i in range(120)]
+    yield RealisticSet(
+        "a time series `date,temperature,load`",
+        text("series.csv", table(series, ("date", "temperature", "load"))),
+        ("series.csv",),
+        "refused",
+        "time series",
+    )
+
+
+def running() -> Iterator[RealisticSet]:
+    yield RealisticSet("a book as .txt", text("book.txt", PROSE), ("book.txt",), "language", "tokens")
+    yield RealisticSet(
+        "a folder of .md notes",
+        together(*(text(f"notes/{i}.md", PROSE[i * 900 : (i + 1) * 900]) for i in range(10))),
+        ("notes",),
+        "language",
+        "tokens",
+    )
+    yield RealisticSet(
+        "WikiText folder",
+        together(*(text(f"wikitext/wiki.{part}.tokens", PROSE + part * 50) for part in ("train", "valid", "test"))),
+        ("wikitext",),
+        "language",
+        "test from 'wikitext/wiki.test.tokens'",
+    )
+    yield RealisticSet("text in UTF-16", text("book.txt", PROSE, "utf-16"), ("book.txt",), "language", "tokens")
+    yield RealisticSet(
+        "Hugging Face JSONL of texts only",
+        text("c4.jsonl", lines([{"text": words, "url": "http://x"} for words in PROSE.splitlines()])),
+        ("c4.jsonl",),
+        "language",
+        "the column 'text' is read as running text",
+    )
+    yield RealisticSet(
+        "labelled JSONL with `--kind language`",
+        text("d.jsonl", lines(sentences(ROWS))),
+        ("d.jsonl", "--kind=language"),
+        "language",
+        "the column 'text' is read as running text",
+    )
+    chats = [
+        {"messages": [{"role": "user", "content": f"Is {i} even?"}, {"role": "assistant", "content": str(i % 2 == 0)}]}
+        for i in range(200)
+    ]
+    yield RealisticSet(
+        "chat JSONL (OpenAI messages)",
+        text("chat.jsonl", lines(chats)),
+        ("chat.jsonl",),
+        "language",
+        "holds chats: read as running text",
+    )
+    shared = [
+        {"id": i, "conversations": [{"from": "human", "value": f"hello {i}"}, {"from": "gpt", "value": f"hi {i}"}]}
+        for i in range(200)
+    ]
+    yield RealisticSet(
+        "ShareGPT JSON",
+        text("sharegpt.json", json.dumps(shared)),
+        ("sharegpt.json",),
+        "language",
+        "holds chats: read as running text",
+    )
+    alpaca = [{"instruction": f"Add {i} and 1", "input": "", "output": str(i + 1)} for i in range(200)]
+    yield RealisticSet(
+        "Alpaca JSON (instruction, input, output)",
+        text("alpaca.json", json.dumps(alpaca)),
+        ("alpaca.json",),
+        "language",
+        "holds chats: read as running text",
+    )
+    yield RealisticSet(
+        "JSONL without text, `--kind language`",
+        text("d.jsonl", lines([{"id": i, "n": i} for i in range(200)])),
+        ("d.jsonl", "--kind=language"),
+        "refused",
+        "has no column of text",
+    )
+    yield RealisticSet(
+        "a PDF", text("paper.pdf", b"%PDF-1.7\n" + PROSE.encode()), ("paper.pdf",), "refused", "is a PDF"
+    )
+
+
+def paired() -> Iterator[RealisticSet]:
+    both = together(text("train.en", "\n".join(ENGLISH)), text("train.de", "\n".join(GERMAN)))
+    yield RealisticSet("parallel corpus train.en, train.de", both, ("train.en", "train.de"), "translation", "en → de")
+    tests = together(
+        text("test.en", "\n".join(f"new {s}" for s in ENGLISH)), text("test.de", "\n".join(f"neu {s}" for s in GERMAN))
+    )
+    yield RealisticSet(
+        "the same with test.en, test.de beside it",
+        together(both, tests),
+        ("train.en", "train.de"),
+        "translation",
+        "test from 'test.en' and 'test.de'",
+    )
+    pairs = list(zip(ENGLISH, GERMAN, strict=True))
+    yield RealisticSet(
+        "Tatoeba TSV of two columns",
+        text("pairs.tsv", table(pairs, (), "\t")),
+        ("pairs.tsv",),
+        "translation",
+        "source → target",
+    )
+    yield RealisticSet(
+        "the same as .txt with tabs",
+        text("deu.txt", table(pairs, (), "\t")),
+        ("deu.txt",),
+        "translation",
+        "source → target",
+    )
+    yield RealisticSet(
+        "sides of unequal length",
+        together(text("train.en", "\n".join(ENGLISH)), text("train.de", "\n".join(GERMAN[:-1]))),
+        ("train.en", "train.de"),
+        "refused",
+        "has 200 lines and",
+    )
+
+
+def seen() -> Iterator[RealisticSet]:
+    yield RealisticSet(
+        "ImageFolder: one sub-folder per class",
+        pictures("pets/cat", "pets/dog", count=60),
+        ("pets",),
+        "images",
+        "2 classes",
+    )
+    parts = together(
+        pictures("f/train/cat", "f/train/dog", count=60), pictures("f/val/cat", "f/val/dog", count=60, start=100)
+    )
+    yield RealisticSet("ImageFolder with train/ and val/", parts, ("f",), "images", "test from 'f/val'")
+    yield RealisticSet(
+        "ImageFolder with train/, val/ and test/",
+        together(parts, pictures("f/test/cat", "f/test/dog", count=60, start=300)),
+        ("f",),
+        "images",
+        "validation from 'f/val'; test from 'f/test'",
+    )
+    labels = "".join(f"{i:04d}.png,{('cat', 'dog')[i % 2]}\n" for i in range(120))
+    yield RealisticSet(
+        "flat folder with labels.csv",
+        together(pictures("scans", count=120), text("scans/labels.csv", f"file,label\n{labels}")),
+        ("scans",),
+        "images",
+        "2 classes",
+    )
+    ages = "".join(f"{i:04d}.png,{i * 0.5}\n" for i in range(120))
+    yield RealisticSet(
+        "flat folder with numbers in labels.csv",
+        together(pictures("faces", count=120), text("faces/labels.csv", f"file,age\n{ages}")),
+        ("faces",),
+        "image-regression",
+        "a number each",
+    )
+    yield RealisticSet(
+        "segmentation: images/ and masks/",
+        pictures("seg/images", "seg/masks"),
+        ("seg",),
+        "refused",
+        "segmentation or detection data",
+    )
+    yield RealisticSet(
+        "Pascal VOC: JPEGImages/, SegmentationClass/",
+        pictures("voc/JPEGImages", "voc/SegmentationClass"),
+        ("voc",),
+        "refused",
+        "segmentation or detection data",
+    )
+    coco = together(pictures("coco/train2017", "coco/val2017"), text("coco/annotations/instances_train2017.json", "{}"))
+    yield RealisticSet("COCO: train2017/, val2017/, annotations/", coco, ("coco",), "refused", "are parts of the data")
+    boxes = together(*(text(f"yolo/labels/train/{i:04d}.txt", "0 0.5 0.5 0.1 0.1\n") for i in range(30)))
+    yield RealisticSet(
+        "YOLO: images/train, labels/train/*.txt",
+        together(pictures("yolo/images/train"), boxes),
+        ("yolo",),
+        "refused",
+        "detection, segmentation or captioning data",
+    )
+    yield RealisticSet(
+        "Dogs vs. Cats: classes in file names",
+        pictures("dogs/train", "dogs/test1"),
+        ("dogs",),
+        "refused",
+        "are parts of the data",
+    )
+    yield RealisticSet("images without labels", pictures("flat"), ("flat",), "refused", "no sub-folders with images")
+    yield RealisticSet(
+        "images, tables and texts mixed",
+        together(pictures("mix/a", "mix/b"), *(text(f"mix/t/{i}.txt", PROSE) for i in range(90))),
+        ("mix",),
+        "refused",
+        "images and 90 tables or texts",
+    )
+    yield RealisticSet(
+        "images with a few notes beside",
+        together(pictures("mix/a", "mix/b", count=60), text("mix/notes.txt", PROSE), text("mix/README.md", "x")),
+        ("mix",),
+        "images",
+        "tables and texts in it were left out: 1",
+    )
+    yield RealisticSet(
+        "duplicated images across classes' parts",
+        together(
+            pictures("dup/train/a", "dup/train/b", count=60),
+            pictures("dup/test/a", count=60),
+            pictures("dup/test/b", count=60, start=77),
+        ),
+        ("dup",),
+        "images",
+        "stand in the training part too",
+    )
+    yield RealisticSet(
+        "audio: .wav files in folders",
+        together(*(text(f"sound/{name}/{i}.wav", b"RIFF" + bytes(40)) for name in ("a", "b") for i in range(5))),
+        ("sound",),
+        "refused",
+        "is audio",
+    )
+    yield RealisticSet(
+        "Common Voice: clips and a TSV",
+        together(
+            text("cv/clips/1.mp3", b"ID3" + bytes(40)), text("cv/train.tsv", table(ROWS, ("sentence", "accent"), "\t"))
+        ),
+        ("cv",),
+        "refused",
+        "is audio",
+    )
+    yield RealisticSet("video clips", text("clips/1.mp4", bytes(40)), ("clips",), "refused", "is video")
+    yield RealisticSet(
+        "MNIST as .npz",
+        lambda folder: np.savez(
+            folder / "mnist.npz",
+            x_train=np.random.default_rng(0).integers(0, 255, (200, 8, 8), dtype=np.uint8),
+            y_train=np.arange(200) % 10,
+        ),
+        ("mnist.npz",),
+        "images",
+        "10 classes",
+    )
+
+
+SETS = [*classified(), *numbers(), *running(), *paired(), *seen()]
