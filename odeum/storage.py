@@ -48,10 +48,11 @@ def out_directory(given: str | None, default: Path) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """A directory to write into, with those above it."""
+    """A directory to write into, with those above it, without what killed writers left in it."""
     place = place_of(path)
     try:
         place.mkdir(parents=True, exist_ok=True)
+        sweep_abandoned(place)
     except (FileExistsError, NotADirectoryError):
         there = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
         what = "a link to nowhere" if there.is_symlink() and not there.exists() else "a file"

@@ -259,3 +259,39 @@ def test_elastic_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert both.process.wait(120) == 0, both.text()
         assert "continues at step" in both.text()
     assert [line["step"] for line in lines(out)] == list(range(1, 201))
+
+
+FREEZES = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from odeum.lab.train.distributed import parallel
+place, write = sys.argv[2], parallel.Replicated.write
+def frozen(self, directory, tensors):
+    if self.rank == 1 and self.place == "before":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    write(self, directory, tensors)
+    if self.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+parallel.Replicated.write, parallel.Replicated.place = frozen, place
+from odeum.errors import OdeumError
+from odeum.lab.train.distributed.ranks import complain, leave
+from small_runs import run
+try:
+    run(sys.argv[1], steps=6, checkpoint_every=2)
+except OdeumError as error:
+    complain(error)
+    leave(2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_process_that_stops_around_a_save_is_given_up_in_time(tmp_path: Path, place: str) -> None:
+    """A paused process, or a machine that hangs: the others say so in 25 seconds; torchrun kills it after 30 more."""
+    script = tmp_path / "freezes.py"
+    script.write_text(FREEZES.format(tests=str(Path(__file__).parent)))
+    begin = time.monotonic()
+    words = torchrun(str(script), str(tmp_path / "run"), place)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
+    assert done.returncode != 0 and time.monotonic() - begin < 120
+    assert "odeum: process 1 of this run has given no sign of life for 25 seconds" in done.stderr

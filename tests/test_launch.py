@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -128,11 +130,32 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: 
 
 
 @pytest.mark.slow
+def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
+    """Who reaches a port of Ray may run code. In a process of its own: Ray reads the setting when it is imported."""
+    pytest.importorskip("ray")
+    pytest.importorskip("psutil")
+    code = (
+        "import sys; from pathlib import Path; from odeum.lab.launch.launcher import launcher\n"
+        "with launcher('ray', '1', 1, Path(sys.argv[1])) as cluster:\n"
+        "    import psutil\n"
+        "    mine = psutil.Process()\n"
+        "    for process in (mine, *mine.children(recursive=True)):\n"
+        "        for c in process.net_connections('inet'):\n"
+        "            if c.status == psutil.CONN_LISTEN: print('listens', c.laddr.ip)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=200)
+    places = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("listens")}
+    assert places and places <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_submitit_gives_the_same(digits: Any, tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     with Inline() as one:
         expected = scores_of(one.run(jobs(digits, tmp_path / "one", 10), ignore))
+    (tmp_path / ".slurm").mkdir(mode=0o777)
     with launcher("slurm:local", "2", 1, tmp_path) as cluster:
+        assert (tmp_path / ".slurm").stat().st_mode & 0o777 == 0o700  # pickles are exchanged there
         assert scores_of(cluster.run(jobs(digits, tmp_path / "slurm", 10), ignore)) == expected
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from odeum.errors import Notice, OdeumError, choose
 from odeum.lab.terminal import beneath, guarded, held_lines, mute, tell_held_lines
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.lab.train.interrupt import Interrupted, requeue, signals_raise
 from odeum.registry.plugins import fault, load_installed, load_named
 
 VERBS = {
@@ -38,6 +39,9 @@ VERBS = {
     "describe": ("odeum.lab.commands.describe", "an architecture's equation, scheme and costs"),
     "list": ("odeum.lab.commands.list", "architectures, models and data sets by name"),
 }
+
+CONTINUED = ("train", "compare", "table")
+"""verbs that continue where they were stopped"""
 
 HELP = """usage: odeum VERB [...] [--plugin FILE] [--debug]
 
@@ -69,14 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # odeum/__init__.py left it off for the imports
         arguments = list(sys.argv[1:] if argv is None else argv)
         debug = "--debug" in arguments
-        with warnings.catch_warnings(), guarded():
+        with warnings.catch_warnings(), guarded(), signals_raise():
             warnings.simplefilter("always", Notice)
             if not debug:
                 warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
-            return _run([word for word in arguments if word != "--debug"], debug)
-    except KeyboardInterrupt:  # also one that comes before anything has begun
-        print("\nodeum: interrupted", file=sys.stderr)
-        return 130
+            words = [word for word in arguments if word != "--debug"]
+            code = _run(words, debug)
+            if words[:1] and words[0] in CONTINUED and is_main() and requeue(code):
+                print("odeum: Slurm will start this job again, and the same command continues", file=sys.stderr)
+            return code
+    except KeyboardInterrupt as stop:  # also one that comes before anything has begun
+        sentence, code = (str(stop), stop.code) if isinstance(stop, Interrupted) else ("interrupted", 130)
+        print(f"\nodeum: {sentence}", file=sys.stderr)
+        return code
 
 
 def _run(arguments: list[str], debug: bool) -> int:

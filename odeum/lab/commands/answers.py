@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from odeum.errors import OdeumError, as_given
 from odeum.lab.terminal import LiveLine, not_computed, to_json
+from odeum.storage import make_directory, writing
 
 if TYPE_CHECKING:
     from odeum.lab.data.inputs import PredictInput
@@ -27,7 +29,9 @@ class Answers(Protocol):
         """An answer, or the mistake that stands in its place."""
         ...
 
-    def close(self) -> None: ...
+    def finish(self) -> None:
+        """All answers have come."""
+        ...
 
 
 def _record(task: Task, item: PredictInput, sample: int | None) -> dict[str, Any]:
@@ -51,14 +55,25 @@ class Printed:
         else:
             print(to_json({**_record(self.task, item, sample), "output": self.task.plain(answer)}), flush=True)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Nothing is left to do."""
 
 
-class LineFile:
-    """An object a line."""
+class Encoded:
+    """A file of bytes that takes texts."""
 
-    def __init__(self, task: Task, file: TextIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def write(self, text: str) -> int:
+        """Write the text as UTF-8."""
+        return self.file.write(text.encode("utf-8", errors="backslashreplace"))
+
+
+class LineFile:
+    """An object per line."""
+
+    def __init__(self, task: Task, file: Encoded) -> None:
         self.task, self.file = task, file
 
     def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
@@ -67,17 +82,15 @@ class LineFile:
         outcome = {"error": str(answer)} if wrong else {"output": self.task.plain(answer)}
         line = json.dumps({**_record(self.task, item, sample), **outcome}, ensure_ascii=False)
         self.file.write(line + "\n")
-        self.file.flush()
 
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+    def finish(self) -> None:
+        """Nothing is left to do."""
 
 
 class RowFile:
     """A row an answer. The first answer says which columns there are; mistakes before it wait for them."""
 
-    def __init__(self, task: Task, file: TextIO) -> None:
+    def __init__(self, task: Task, file: Encoded) -> None:
         self.task, self.file = task, file
         self.writer: csv.DictWriter[str] | None = None
         self.waiting: list[dict[str, Any]] = []
@@ -104,13 +117,11 @@ class RowFile:
             self.waiting.append(row)
             return
         self.writer.writerow(row)
-        self.file.flush()
 
-    def close(self) -> None:
-        """Write what waits, and close the file."""
+    def finish(self) -> None:
+        """Write what waits."""
         if self.waiting:
             self._begin(list(self.waiting[0]))
-        self.file.close()
 
 
 def _cell(value: Any) -> Any:
@@ -122,10 +133,15 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs: Sequence[str]) -> Answers:
-    """Standard output, or the file; one that is there, or that is read, is not written over."""
+@contextlib.contextmanager
+def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs: Sequence[str]) -> Generator[Answers]:
+    """Standard output, or the file, which takes its name when all answers are in it.
+
+    A file that is there, or that is read, is not written over.
+    """
     if out is None:
-        return Printed(task, form)
+        yield Printed(task, form)
+        return
     path = Path(out).expanduser()
     if path.suffix.lower() not in ENDINGS:
         raise OdeumError(f"--out {out} should end in {' or '.join(ENDINGS)}, which says what is written")
@@ -133,12 +149,11 @@ def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs
         raise OdeumError(f"--out {out} is one of the inputs; name another file")
     if path.exists() and not (overwrite and path.is_file()):
         raise OdeumError(f"--out {out} is there already; name another file, or say --overwrite to replace it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
-    except (OSError, ValueError) as error:  # or a zero byte in the name
-        raise OdeumError(f"cannot write '{out}': {getattr(error, 'strerror', None) or error}") from None
-    return RowFile(task, file) if path.suffix.lower() == ".csv" else LineFile(task, file)
+    make_directory(path.parent)
+    with writing(path) as file:
+        answers = (RowFile if path.suffix.lower() == ".csv" else LineFile)(task, Encoded(file))
+        yield answers
+        answers.finish()
 
 
 class Tally:

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose
-from odeum.lab.commands.answers import Printed, Tally, answers_are_seen, open_answers
+from odeum.lab.commands.answers import Tally, answers_are_seen, open_answers
 from odeum.lab.commands.options import Parser
 from odeum.lab.data.inputs import PredictInput, image_inputs, line_inputs, text_inputs, whole_file
 from odeum.lab.tasks import KINDS, Kind, PredictOption
@@ -61,12 +61,12 @@ def run(argv: list[str]) -> int:
     kind = KINDS[model.task.kind]
     options = _options(kind, given)
     inputs = _inputs(model, kind, given)
-    answers = open_answers(model.task, form, out, bool(given.get("overwrite")), names)
+    target = open_answers(model.task, form, out, bool(given.get("overwrite")), names)
     counted = Tally(answers_are_seen(out), len(inputs) if isinstance(inputs, Sized) else None)
-    streams = kind.target == "next token" and isinstance(answers, Printed) and form == "text"
+    streams = kind.target == "next token" and out is None and form == "text"
     samples = options.get("samples")
     done = failed = 0
-    with closing(answers), closing(counted):
+    with target as answers, closing(counted):
         for some in _batches(inputs, 1 if kind.target == "next token" else LINES_AT_ONCE):
             ready = _ready(model, some)
             good = [item for item in ready if not isinstance(item, OdeumError)]

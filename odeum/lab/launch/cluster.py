@@ -5,6 +5,7 @@ Both hand a run to whatever process they have; how far it is, is read from its f
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.lab.launch.local import TRIES
+from odeum.lab.launch.local import TRIES, stop_code
 from odeum.lab.launch.worker import Event, Tell, Worker
 from odeum.lab.train.rundir import RunDir
 from odeum.lab.train.settings import Training, seconds_of
 from odeum.lab.train.spec import RunSpec
+from odeum.storage import make_directory
 
 POLL = 1.0
 """seconds between two looks"""
@@ -30,10 +32,34 @@ def carry_out(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return tuple(_worker.carry_out(spec, lambda event: None))
 
 
+class CarryOut:
+    """The same for submitit, which asks `checkpoint` for what to start again when Slurm ends a job for a while."""
+
+    def __call__(self, spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return carry_out(spec)
+
+    def checkpoint(self, spec: dict[str, Any]) -> Any:
+        """The state is saved when this is called: the same run continues."""
+        return import_module("submitit").helpers.DelayedSubmission(self, spec)
+
+
+def _private_directory(path: Path) -> Path:
+    """A directory that only this user reads and writes: submitit leaves pickles there, which run code when read."""
+    make_directory(path)
+    if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+        raise OdeumError(f"'{path}' belongs to another user, whose jobs would be run as yours; give another --out")
+    path.chmod(0o700)
+    return path
+
+
 class Ray:
     """Ray Core: `address` of a running cluster, or none for one on this machine."""
 
     def __init__(self, address: str | None, jobs: int | None) -> None:
+        if address is None:
+            # Read when Ray is imported: a cluster of this machine alone listens on 127.0.0.1, where by default it
+            # listens on all interfaces, and who reaches its ports may run code.
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         try:
             ray: Any = import_module("ray")
         except ImportError:
@@ -41,7 +67,8 @@ class Ray:
         self.ray = ray
         self.jobs = jobs
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+            own: dict[str, Any] = {"_node_ip_address": "127.0.0.1"} if address is None else {}
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False, **own)
         except Exception as error:  # Ray raises several kinds, bare ones among them: a slow start, a path too long
             where = "Ray could not be started here" if address is None else f"there is no Ray cluster at '{address}'"
             raise OdeumError(f"{where}: {' '.join(str(error).split())}") from None
@@ -58,12 +85,14 @@ class Ray:
         waiting, running = deque(enumerate(runs)), {}
         ended: dict[int, Event] = {}
         most = self.jobs or max(1, int(self.ray.cluster_resources().get("GPU" if self.gpus else "CPU", 1)))
+        code = 130
         try:
             self._carry_out(runs, tell, waiting, running, ended, most)
-        except KeyboardInterrupt:  # each run continues from its last state
+        except KeyboardInterrupt as stop:  # each run continues from its last state
+            code = stop_code(stop)
             for reference in running:
                 self.ray.cancel(reference, force=True)
-        missing = Event("interrupted", {"sentence": "stopped", "code": 130})
+        missing = Event("interrupted", {"sentence": "stopped", "code": code})
         return [ended.get(number, missing) for number in range(len(runs))]
 
     def _carry_out(
@@ -116,8 +145,9 @@ class Slurm:
                 "submitit is not installed; `pip install odeum[slurm]`, or use --jobs on this machine"
             ) from None
         local = partition == "local"
+        place = _private_directory(folder / ".slurm")
         try:
-            self.executor: Any = submitit.AutoExecutor(folder=folder / ".slurm", cluster="local" if local else "slurm")
+            self.executor: Any = submitit.AutoExecutor(folder=place, cluster="local" if local else "slurm")
         except RuntimeError as error:
             raise OdeumError(f"Slurm is not to be had here: {error}; --on slurm:local tries it without") from None
         self.jobs = jobs or (1 if local else None)
@@ -154,10 +184,10 @@ class Slurm:
                         continue
                     ended[number] = Event("failed", event.content) if event.kind == "lost" else event
                     tell(number, ended[number])
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             for job, _ in running.values():
                 job.cancel()
-            missing = Event("interrupted", {"sentence": "stopped", "code": 130})
+            missing = Event("interrupted", {"sentence": "stopped", "code": stop_code(stop)})
             return [ended.get(number, missing) for number in range(len(runs))]
         return [ended[number] for number in range(len(runs))]
 
@@ -170,7 +200,7 @@ class Slurm:
         if not batch:
             return
         self.executor.update_parameters(cpus_per_task=specs[batch[0][0]].threads or 1, **self.parameters)
-        jobs = self.executor.map_array(carry_out, [specs[number].spec().to_json() for number, _ in batch])
+        jobs = self.executor.map_array(CarryOut(), [specs[number].spec().to_json() for number, _ in batch])
         for (number, tries), job in zip(batch, jobs, strict=True):
             running[number] = job, tries
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.lab.launch.worker import Event, Tell, serve
+from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.spec import RunSpec
 
 TRIES = 3
@@ -29,6 +30,11 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
         return os.cpu_count() or 1
+
+
+def stop_code(stop: KeyboardInterrupt) -> int:
+    """What a process ends with that this ended: Ctrl-C, or another signal."""
+    return stop.code if isinstance(stop, Interrupted) else 130
 
 
 def gpus() -> list[str]:
@@ -107,10 +113,10 @@ class Local:
                         worker.run = None
                         ended[number] = event
                     tell(number, event)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             self.stop()
-            return self._drain(runs, tell, ended)
-        return self._in_order(runs, ended)
+            return self._drain(runs, tell, ended, stop_code(stop))
+        return self._in_order(runs, ended, 130)
 
     def stop(self) -> None:
         """Ask every run to save its state and to stop."""
@@ -186,7 +192,7 @@ class Local:
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return Event("died", {"sentence": f"the process of this run ended by {how}"})
 
-    def _drain(self, specs: Sequence[RunSpec], tell: Tell, ended: dict[int, Event]) -> list[Event]:
+    def _drain(self, specs: Sequence[RunSpec], tell: Tell, ended: dict[int, Event], code: int) -> list[Event]:
         """Hear out what saves its state."""
         until = time.monotonic() + GRACE
         while self._busy() and time.monotonic() < until:
@@ -195,12 +201,12 @@ class Local:
                 event = self._hear(worker)
                 if event is not None and number is not None and (event.ends or event.kind == "died"):
                     worker.run = None
-                    if event.kind == "interrupted":  # by our own SIGTERM; what ended the whole was Ctrl-C
-                        event = Event("interrupted", {**event.content, "code": 130})
+                    if event.kind == "interrupted":  # by our own SIGTERM; what ended the whole was another signal
+                        event = Event("interrupted", {**event.content, "code": code})
                     ended[number] = event
                     tell(number, event)
-        return self._in_order(specs, ended)
+        return self._in_order(specs, ended, code)
 
-    def _in_order(self, specs: Sequence[RunSpec], ended: dict[int, Event]) -> list[Event]:
-        missing = Event("interrupted", {"sentence": "stopped", "code": 130})
+    def _in_order(self, specs: Sequence[RunSpec], ended: dict[int, Event], code: int) -> list[Event]:
+        missing = Event("interrupted", {"sentence": "stopped", "code": code})
         return [ended.get(number, missing) for number in range(len(specs))]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow
 from odeum.integrators import Reversible
 from odeum.lab.train.distributed import ranks
+from odeum.lab.train.distributed.beats import Beats
 from odeum.lab.train.distributed.ranks import Lost
 from odeum.lab.train.distributed.shards import Piece, write_shard
 from odeum.lab.train.distributed.world import World, pick_device
@@ -31,9 +33,9 @@ from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
 
 STEP = timedelta(seconds=25)
-"""how long the others wait within a step for one that does not answer; torchrun gives it 30 seconds more to end"""
+"""how long the others wait for one that gives no sign of life; torchrun gives it 30 seconds more to end"""
 PATIENCE = timedelta(minutes=30)
-"""how long they wait where one may have more to do: opening data, compiling, writing a state"""
+"""how long they wait for one that lives and has more to do: opening data, compiling, writing a state"""
 
 NAMES = inspect.signature(DistributedDataParallel).parameters
 BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers"
@@ -47,6 +49,7 @@ class Replicated(World):
         super().__init__(device)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.group = group
+        self.beats = _beats()
 
     def wrap(self, model: nn.Module) -> nn.Module:
         constant: dict[str, Any] = {BUFFERS: False}  # our buffers never change
@@ -62,7 +65,10 @@ class Replicated(World):
         return total.tolist()
 
     def wait(self) -> None:
-        dist.all_reduce(torch.zeros(1))  # on the patient group
+        work = dist.all_reduce(torch.zeros(1), async_op=True)  # on the patient group
+        assert work is not None
+        self.beats.wait_until(work.is_completed)
+        work.wait()
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -164,6 +170,12 @@ def meet(training: Training) -> World:
         atexit.register(dist.destroy_process_group)
     group = _step_group(PATIENCE if training.compile else STEP)
     return (Sharded if training.strategy == "fsdp2" else Replicated)(device, group)
+
+
+@cache
+def _beats() -> Beats:
+    """One for all runs of this process."""
+    return Beats(STEP.total_seconds())
 
 
 _GROUPS: dict[timedelta, dist.ProcessGroup] = {}

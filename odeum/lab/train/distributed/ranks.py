@@ -78,16 +78,21 @@ def _first(sentence: str, only_if_silent: bool) -> bool:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return True
     with contextlib.suppress(RuntimeError, KeyError, ValueError):
-        store = _store()
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        spoken = store.add(f"odeum/spoken/{attempt}", 0 if only_if_silent else 1)
+        store = open_store()
+        spoken = store.add(f"odeum/spoken/{attempt()}", 0 if only_if_silent else 1)
         if only_if_silent and spoken:
             return False
-        return store.add(f"odeum/{attempt}/{sentence}", 1) == 1
+        return store.add(f"odeum/{attempt()}/{sentence}", 1) == 1
     return True
 
 
-def _store() -> Any:
+def attempt() -> str:
+    """How often the launcher has started the processes again."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def open_store() -> Any:
+    """A connection to the store that all processes of a run share."""
     from torch.distributed import TCPStore
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
