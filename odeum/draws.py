@@ -81,7 +81,8 @@ def _inside(scope: _Scope) -> Generator[None]:
 
 def take_key() -> int:
     """One number from torch's CPU generator, which is all that building a model consumes."""
-    return int(torch.randint(2**63 - 1, (), device="cpu"))
+    number = torch.randint(2**63 - 1, (), device="cpu")
+    return int(number) if type(number) is torch.Tensor else 0  # a fake tensor has no number, and needs no weights
 
 
 @contextmanager
@@ -97,6 +98,13 @@ def key_draws(key: int | None = None) -> Generator[int]:
         key = take_key() if key is None else key
         with _inside(_Scope(key, None)):
             yield key
+
+
+@contextmanager
+def shapes_only() -> Generator[None]:
+    """Build on the meta device, for shapes and names alone: torch's generators stay as they are."""
+    with torch.device("meta"), key_draws(0):
+        yield
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import subprocess
 import sys
 import threading
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -407,3 +410,14 @@ def test_models_of_transformers_begin_with_the_weights_of_build() -> None:
     torch.manual_seed(6)
     ours = transformers.AutoModelForCausalLM.from_config(config)
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), ours.odeum.parameters(), strict=True))
+
+
+def test_the_page_says_what_was_measured() -> None:
+    root = Path(__file__).parent.parent
+    spec = importlib.util.spec_from_file_location("pairing_benchmark", root / "benchmarks" / "pairing.py")
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    found = json.loads((root / "benchmarks" / "results" / "pairing.json").read_text(encoding="utf-8"))
+    assert benchmark.table(found["losses"], list(found["pairing"])) == found["pairing"]
+    assert benchmark.show(found) in (root / "docs" / "statistics.md").read_text(encoding="utf-8")

@@ -327,7 +327,7 @@ def test_a_field_without_a_cache_decodes_what_it_computes(monkeypatch: pytest.Mo
     from odeum.decode import generate
 
     register.field("back", lambda shape: Back())
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     model: Any = build("parallel:feedforward=back,steps=2", odeum.Language(**TINY)).eval()
     for weight in model.parameters():
         if weight.dim() > 1:  # fresh weights would repeat the last token whatever came before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -220,3 +221,16 @@ def test_updates_do_not_depend_on_depth_or_width_with_the_rule() -> None:
 @pytest.mark.parametrize("architecture", WITH_RULE)
 def test_updates_do_not_depend_on_depth_where_there_is_a_rule(architecture: str) -> None:
     assert abs(depth_slope(architecture, "completep", (8, 16, 32, 64))) < 0.1
+
+
+def test_the_page_says_what_was_measured() -> None:
+    root = Path(__file__).parent.parent
+    spec = importlib.util.spec_from_file_location("transfer_benchmark", root / "benchmarks" / "transfer.py")
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    found = json.loads((root / "benchmarks" / "results" / "transfer.json").read_text(encoding="utf-8"))
+    assert benchmark.show(found) in (root / "docs" / "family.md").read_text(encoding="utf-8")
+    slopes = {name: slope for name, slope in found["slopes"].items() if "no rule" not in slope}
+    assert slopes.keys() == {"sequential, standard", *WITH_RULE}
+    assert all(abs(slopes[name]["update over depth"]) < 0.1 for name in WITH_RULE)

@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
+from odeum.draws import shapes_only
 from odeum.errors import OdeumError
 from odeum.fields.attention import reset
 from odeum.fields.base import Context
@@ -56,7 +57,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
     def wrap(cls, model: OdeumModel, **config: Any) -> Any:
         """A model that is there already, not copied; `config` are fields of OdeumConfig such as id2label."""
         settings = OdeumConfig.of(model, **config)
-        with torch.device("meta"):
+        with shapes_only():
             out = cls(settings)
         out.odeum = model
         return out.train(model.training)

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from odeum.decode.common import cacheable
+from odeum.draws import shapes_only
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
@@ -88,7 +89,7 @@ class OdeumConfig(PreTrainedConfig):
 
 def count_slots(architecture: str, settings: Model) -> tuple[int, bool]:
     """How many slots a decoding pass visits, counted without numbers; and whether there may be a cache at all."""
-    with torch.device("meta"), torch.no_grad():
+    with shapes_only(), torch.no_grad():
         model = assemble(parse(architecture), settings)
         own, other = Counted(), Counted()
         ids = torch.zeros(1, 1, dtype=torch.long)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from odeum.draws import shapes_only
 from odeum.errors import OdeumError
 from odeum.fields.base import Field, foreign_modules
 from odeum.fields.bases import Basis
@@ -41,7 +42,7 @@ SHORT = 1024
 def describe(architecture: str | Architecture, settings: Model, detail: bool = True) -> dict[str, Any]:
     """Equation, scheme, order, evaluations, parameters, multiply–adds and activation memory of one example."""
     parsed = parse(architecture)
-    with torch.device("meta"):
+    with shapes_only():
         model = whole_model(parsed, settings)
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     adaptive = [flow for flow in flows if isinstance(inner_solver(flow.solver), Adaptive)]

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from odeum.draws import shapes_only
 from odeum.errors import OdeumError
 from odeum.fields.roles import find, role_names
 from odeum.models.base import OdeumModel
@@ -137,7 +137,7 @@ def _matched(file: TensorFile, settings: Model, architecture: Architecture) -> d
 
     Compared before memory is taken for either.
     """
-    with torch.device("meta"):
+    with shapes_only():
         model = build(architecture, settings)
     paths, names = find(model, file.shapes), role_names(model)
     wanted = {names.get(path, path): tuple(value.shape) for path, value in model.state_dict().items()}
