@@ -19,6 +19,7 @@ from odeum.fields.attention import CrossAttention, SelfAttention, attend, rotate
 from odeum.fields.base import Context, Field, Source
 from odeum.fields.feedforward import FeedForward
 from odeum.fields.transevolve.evolved_attention import EvolvedAttention
+from odeum.kernels.attention import attention
 
 Evaluate = Callable[[float, Tensor, Context], Tensor]
 Map = Callable[[Tensor], Tensor]
@@ -154,7 +155,7 @@ def _cross_attention(field: CrossAttention, maps: Maps) -> Evaluate:
 def _attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     if source.mask is not None:
         return attend(q, k, v, source)
-    return nn.functional.scaled_dot_product_attention(q, k, v)  # the newest position sees all
+    return attention(q, k, v, None, False)  # the newest position sees all
 
 
 def _evolved(field: EvolvedAttention, maps: Maps) -> Evaluate:
