@@ -13,6 +13,7 @@ from synthetic_runs import digits, findings
 from odeum.lab.study import report
 from odeum.lab.study.runs import keep_comparison
 from odeum.lab.study.tables import table
+from odeum.lab.train.provenance import changed_arithmetic, versions
 from odeum.storage import read_json
 
 ROOT = Path(__file__).parent.parent
@@ -71,3 +72,39 @@ def test_what_is_kept_gives_the_same_table(tmp_path: Path) -> None:
     assert names == {"comparison.json", "runs.jsonl", "table.md", "table.csv"}
     assert table(findings(tmp_path / "kept").rows, "md") == table(findings(root).rows, "md")
     assert findings(tmp_path / "kept").study.command == "odeum compare digits --seeds 3"
+
+
+MARK = "*Of an earlier state:*"
+
+
+def quoting_sections() -> list[tuple[str, str, Path]]:
+    """Sections of the documentation that quote kept results, and the files that hold their runs."""
+    quotes = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for section in re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            names = set(re.findall(r"(?<!benchmarks/)(?<!examples/)results/([\w-]+)", section))
+            names -= set() if "written by script/results" in section else {"tables"}
+            quotes += [(f"{page.name}: {name}", section, ROOT / "results" / name) for name in sorted(names)]
+    return [quote for quote in quotes if quote[2].is_dir()]
+
+
+def recorded_versions(folder: Path) -> list[dict[str, str]]:
+    """The versions of every kept run in a folder."""
+    records = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    records += [json.loads(path.read_text()) for path in folder.glob("run.json")]
+    return [record.get("run", record).get("versions", {}) for record in records]
+
+
+@pytest.mark.parametrize(("name", "section", "folder"), quoting_sections(), ids=[q[0] for q in quoting_sections()])
+def test_results_of_another_arithmetic_are_marked(name: str, section: str, folder: Path) -> None:
+    """A quoted result that this code cannot repeat says so; one that it can does not."""
+    runs = recorded_versions(folder)
+    changed = sorted({what for versions in runs for what in changed_arithmetic(versions)})
+    assert runs and (MARK in section) == bool(changed), (name, changed)
+
+
+def test_what_changes_the_arithmetic() -> None:
+    now = versions()
+    assert changed_arithmetic(now) == []
+    assert changed_arithmetic({**now, "draws": "keyed-0"}) == ["draws keyed-0"]
+    assert changed_arithmetic({"torch": "1.0", "draws": now["draws"]}) == ["torch 1.0", "no recorded matmul backend"]

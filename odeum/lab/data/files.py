@@ -143,6 +143,8 @@ def read_text(path: Path) -> str:
     raw = read_whole(path)
     if is_utf16(raw):
         return _as_text(path, raw, "utf-16")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise OdeumError(f"'{path}' begins as text in UTF-16 but is cut or damaged; save it as UTF-8")
     _refuse(path, raw[:LOOK])
     try:
         text = raw.decode().removeprefix("\ufeff").replace("\r\n", "\n")

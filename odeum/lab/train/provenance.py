@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -30,6 +31,20 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return out
+
+
+def changed_arithmetic(recorded: Mapping[str, str]) -> list[str]:
+    """What a run's recorded versions differ in from this code, as far as it changes bits: torch, matmuls, draws.
+
+    Matmul backends depend on the processor: here it counts whether one was recorded at all.
+    """
+    release = torch.__version__.partition("+")[0]
+    differences = {
+        f"torch {recorded.get('torch', 'unknown')}": str(recorded.get("torch", "")).partition("+")[0] != release,
+        "no recorded matmul backend": "products" not in recorded,
+        f"draws {recorded.get('draws', 'by construction order')}": recorded.get("draws") != draws.SCHEME,
+    }
+    return [what for what, differs in differences.items() if differs]
 
 
 def checkout() -> Path | None:
