@@ -18,7 +18,7 @@ from odeum.models.classification import TextModel
 
 
 class OdeumForSequenceClassification(OdeumPreTrainedModel):
-    """A text in, a class (or a number) out."""
+    """Sequence classification; a regression has one label."""
 
     auto_model: ClassVar[str] = "AutoModelForSequenceClassification"
     pipeline: ClassVar[str] = "text-classification"
@@ -60,7 +60,7 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
 
 
 class OdeumForMaskedLM(OdeumPreTrainedModel):
-    """A text with hidden tokens in, the tokens out."""
+    """Masked language modelling."""
 
     auto_model: ClassVar[str] = "AutoModelForMaskedLM"
     pipeline: ClassVar[str] = "fill-mask"
@@ -99,7 +99,7 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
 
 
 class OdeumForImageClassification(OdeumPreTrainedModel):
-    """An image in, a class (or a number) out."""
+    """Image classification; a regression has one label."""
 
     auto_model: ClassVar[str] = "AutoModelForImageClassification"
     pipeline: ClassVar[str] = "image-classification"

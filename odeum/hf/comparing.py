@@ -1,4 +1,4 @@
-"""An imported model beside the one that it was made from: the largest difference of a logit."""
+"""Compare an imported model with its source in transformers: the largest difference of a logit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTH = 24
 
 @contextlib.contextmanager
 def quietly() -> Generator[None]:
-    """Without the progress bars and remarks of transformers, which a verb's own words stand for."""
+    """Context without the progress bars and log messages of transformers."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -32,25 +32,30 @@ def quietly() -> Generator[None]:
             logging.enable_progress_bar()
 
 
-def difference(found: Imported) -> float | None:
-    """On random input; None where transformers cannot read the source, or the head is new."""
-    folder, model = found.source.folder, found.model
+def difference(imported: Imported) -> float | None:
+    """The largest difference on random input; None if transformers cannot read the source, or the head is new."""
+    folder, model = imported.source.folder, imported.model
     config = {
-        key: value for key, value in found.source.config.items() if key not in ("id2label", "label2id", "num_labels")
+        key: value for key, value in imported.source.config.items() if key not in ("id2label", "label2id", "num_labels")
     }
-    if folder is None or found.family == "timm_vit" or not config or any("is new" in note for note in found.notes):
+    if (
+        folder is None
+        or imported.family == "timm_vit"
+        or not config
+        or any("is new" in note for note in imported.notes)
+    ):
         return None
     classes: Any = getattr(model.settings, "classes", None)
     named = {} if classes is None else {"num_labels": classes}
     random = torch.Generator().manual_seed(0)
     try:
         # by the type that the source gives itself: --family may say that a Gemma is a Llama, which it is not
-        own = config.get("model_type") in transformers.CONFIG_MAPPING
+        known_type = config.get("model_type") in transformers.CONFIG_MAPPING
         with quietly():
-            called = config if own else config | {"model_type": found.family}
-            made = transformers.AutoConfig.for_model(**called, **named)
+            called = config if known_type else config | {"model_type": imported.family}
+            their_config = transformers.AutoConfig.for_model(**called, **named)
             auto = getattr(transformers, class_of(type(model.settings).__name__).auto_model)
-            theirs = auto.from_pretrained(folder, config=made, dtype=torch.float32).eval()
+            theirs = auto.from_pretrained(folder, config=their_config, dtype=torch.float32).eval()
     except Exception:  # a source that transformers cannot read is no mistake of the user
         return None
     if isinstance(model, ImageModel):

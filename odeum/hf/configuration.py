@@ -1,4 +1,4 @@
-"""What a model is, in the words of transformers: our settings, and the numbers its tools look for."""
+"""Configuration of our models for transformers: their settings, and the sizes that its tools look for."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def count_slots(architecture: str, settings: Model) -> tuple[int, bool]:
     """How many slots a decoding pass visits, counted without numbers; and whether there may be a cache at all."""
     with shapes_only(), torch.no_grad():
         model = assemble(parse(architecture), settings)
-        own, other = Counted(), Counted()
+        own, other = SlotCounter(), SlotCounter()
         ids = torch.zeros(1, 1, dtype=torch.long)
         if not cacheable(model):
             return 0, False
@@ -116,8 +116,8 @@ def write_loader(directory: str | Path) -> None:
     (Path(directory) / "modeling_odeum.py").write_text(LOADER, encoding="utf-8")
 
 
-class Counted(Cache):
-    """A cache that is asked once, for the number of its slots."""
+class SlotCounter(Cache):
+    """A cache that counts its slots in one pass."""
 
     def advance(self, positions: int) -> None:
         self.length += positions

@@ -28,16 +28,16 @@ class HarnessModel(_theirs.HFLM):
     """A causal model whose texts begin as those of `odeum predict` do."""
 
     def __init__(self, pretrained: str, tokenizer: str | None = None, **options: Any) -> None:
-        found: Any = AutoTokenizer.from_pretrained(tokenizer or pretrained)
-        if found.pad_token_id is None:
-            found.pad_token_id = 0  # of those that the model has, any: it is hidden wherever it fills up a row
-        super().__init__(pretrained=pretrained, tokenizer=found, **options)
+        made: Any = AutoTokenizer.from_pretrained(tokenizer or pretrained)
+        if made.pad_token_id is None:
+            made.pad_token_id = 0  # of those that the model has, any: it is hidden wherever it fills up a row
+        super().__init__(pretrained=pretrained, tokenizer=made, **options)
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text without a context."""
-        found = self.custom_prefix_token_id
-        return self.config.bos_token_id if found is None else found
+        """The first token of a text without context."""
+        custom = self.custom_prefix_token_id
+        return self.config.bos_token_id if custom is None else custom
 
     def tok_decode(self, tokens: Any, *rest: Any, **options: Any) -> Any:
         """The harness asks for the end of a text also where a model, such as one of lines, has none."""
@@ -45,11 +45,11 @@ class HarnessModel(_theirs.HFLM):
 
     def loglikelihood_rolling(self, *requests: Any, **options: Any) -> Any:
         """The harness itself puts the first token before each text; the tokenizer must not do it once more."""
-        asked, self.add_bos_token = self.add_bos_token, False
+        before, self.add_bos_token = self.add_bos_token, False
         try:
             return super().loglikelihood_rolling(*requests, **options)
         finally:
-            self.add_bos_token = asked
+            self.add_bos_token = before
 
 
 _registry.register_model(odeum.hf.OdeumConfig.model_type)(HarnessModel)

@@ -1,4 +1,4 @@
-"""What the models share: their output, their loss, and how they remember the words they were built from."""
+"""Base class of the models: output, loss, and the settings they were built from."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from odeum.registry.names import Architecture
 
 
 class Output(NamedTuple):
-    """What a model returns; the loss only where labels were given."""
+    """Output of a model; the loss is None if no labels were given."""
 
     logits: Tensor | None
     loss: Tensor | None = None
 
 
 class OdeumModel(nn.Module):
-    """Embed, flow, read off. Knows its settings, so that a run can be rebuilt from two files.
+    """Embedding, stack of layers and head. Keeps its settings, from which a saved model is rebuilt.
 
-    `forward` takes a batch of its task by name and returns an `Output`.
+    `forward` takes the tensors of a batch as keyword arguments and returns an `Output`.
     """
 
     in_training: ClassVar[dict[str, Any]] = {}
@@ -39,22 +39,22 @@ class OdeumModel(nn.Module):
         self.settings = settings
         self.architecture = architecture
         self.label_smoothing = 0.0
-        """of the loss in training; evaluation is never smoothed"""
+        """label smoothing of the loss in training; evaluation is never smoothed"""
         self.draw_key: int | None = None
         """what its initial weights are drawn from, if `odeum.build` made it"""
 
     @property
     def particles(self) -> int:
-        """How many move through the stack for one example of full length."""
+        """Number of positions in the stack for one example of full length."""
         raise NotImplementedError(f"{type(self).__name__} does not say how many particles an example is")
 
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
-        """A batch of the right shape and full length: what costs are counted on."""
+        """A batch of the right shape and full length, on which costs are counted."""
         raise NotImplementedError(f"{type(self).__name__} has no example of its input")
 
     @staticmethod
     def counted(labels: Tensor) -> int:
-        """How many labels the mean in the loss is over: all that are not ignored; of probabilities, the rows."""
+        """Number of labels that the loss is a mean over: those not ignored; for probabilities, the rows."""
         return len(labels) if labels.is_floating_point() else int((labels != IGNORE).sum())
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -72,8 +72,8 @@ class OdeumModel(nn.Module):
         return total / (labels != IGNORE).sum().clamp(min=1)
 
 
-def no_tokens(batch: int, length: int, device: str) -> Tensor:
-    """Ids of the right shape that say nothing."""
+def zero_ids(batch: int, length: int, device: str) -> Tensor:
+    """Token ids of this shape, all zero."""
     return torch.zeros(batch, length, dtype=torch.long, device=device)
 
 
@@ -83,9 +83,9 @@ def check_ids(ids: Tensor, name: str = "input_ids") -> None:
 
 
 def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> None:
-    """One label for each scored state (or a row of probabilities), each one of the classes.
+    """Raise OdeumError unless there is one label (or row of probabilities) per scored state, each a known class.
 
-    A label outside the classes would be counted as another one; looked at only where looking costs no waiting.
+    Values are checked on the CPU only: elsewhere the check would wait for the device.
     """
     right = scored.shape if labels.is_floating_point() else scored.shape[:-1]
     if labels.shape != right:
@@ -99,7 +99,7 @@ def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> 
         raise OdeumError(f"the label {wrong} is not one of the {classes} classes from 0 on (or {IGNORE}: ignore)")
 
 
-def mean_of_kept(x: Tensor, mask: Tensor | None) -> Tensor:
+def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
     """The mean over the positions of [batch, length, width] that a mask [batch, length] keeps."""
     if mask is None:
         return x.mean(dim=1)

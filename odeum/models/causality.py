@@ -1,4 +1,4 @@
-"""A field from outside may look ahead without knowing it; a causal model of it would learn nothing but to peek."""
+"""Check that fields of plugins are causal: a causal model with one that looks ahead would train on its labels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from odeum.fields.base import Context, Source, foreign_modules
 from odeum.integrators import Adaptive
 
 
-def refuse_looking_ahead(stack: nn.Module, width: int, length: int, cross: bool = False) -> None:
-    """Refuse a stack with fields of another's whose earlier positions change with the last one.
+def check_causal(stack: nn.Module, width: int, length: int, cross: bool = False) -> None:
+    """Raise OdeumError if the last position changes the output at earlier ones, for stacks with fields of plugins.
 
-    Tried with the fresh weights on one random example; Odeum's own fields are known, and tested, to look back only.
+    Tested with the initial weights on one random example; Odeum's fields are tested to be causal elsewhere.
     """
     weights = list(stack.parameters())
     suspects = [part for part in foreign_modules(stack) if not getattr(part, "cached", False)]

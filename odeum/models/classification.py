@@ -1,4 +1,4 @@
-"""Sequences: what reads a whole text around any architecture, and the classifier."""
+"""Models that read a whole text, around any architecture, and the classifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odeum.architectures.parts import make_norm
 from odeum.draws import drawing
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, masked_mean, zero_ids
 from odeum.models.embedding import Positions, lookup
 from odeum.models.language import token_positions
 from odeum.models.settings import Classification, TextInput
@@ -20,7 +20,7 @@ from odeum.registry.names import Architecture
 
 
 class TextModel(OdeumModel):
-    """Tokens in, a few numbers out: the mean over the kept positions, or a class token, is read off at the end."""
+    """Tokens in, a few numbers out: a linear head on the mean over unpadded positions, or on a class token."""
 
     hf_class: ClassVar[str | type | None] = "odeum.hf.classifiers:OdeumForSequenceClassification"
     settings: TextInput
@@ -42,18 +42,18 @@ class TextModel(OdeumModel):
 
     @property
     def outputs(self) -> int:
-        """How many numbers are read off an example."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how many numbers it reads off")
+        """Number of outputs of the head."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `outputs`")
 
     @property
     def particles(self) -> int:
         return self.settings.length
 
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
-        return {"input_ids": no_tokens(batch, self.settings.length, device)}
+        return {"input_ids": zero_ids(batch, self.settings.length, device)}
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> tuple[Tensor, Context]:
-        """What the first layer takes."""
+        """The input of the first layer, and the context with its mask."""
         check_ids(input_ids)
         mask = key_mask(attention_mask, *input_ids.shape)
         x = lookup(input_ids, self.embedding.weight) * self.settings.width**0.5
@@ -65,18 +65,18 @@ class TextModel(OdeumModel):
         return x, Context(own=Source(mask=mask, rotary=self.positions.rotary(where)))
 
     def pool(self, x: Tensor, context: Context) -> Tensor:
-        """Of the last states the one that the answer is read off: [batch, width]."""
+        """The pooled last states that the head reads: [batch, width]."""
         mask = context.own.mask
         if self.token is not None:
             return self.norm(x[:, 0])
-        return self.norm(mean_of_kept(x, None if mask is None else mask[:, 0, 0]))
+        return self.norm(masked_mean(x, None if mask is None else mask[:, 0, 0]))
 
     def read_off(self, x: Tensor, context: Context) -> Tensor:
         """The logits of the last states."""
         return self.head(self.pool(x, context))
 
     def pooled(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The state that the answer is read off: [batch, width]."""
+        """The pooled state that the head reads: [batch, width]."""
         x, context = self.embed(input_ids, attention_mask)
         return self.pool(self.stack(x, context), context)
 

@@ -1,4 +1,4 @@
-"""Text: a causal language model around any architecture."""
+"""A causal language model around any architecture."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from odeum.architectures import make_stack
 from odeum.errors import choose
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
-from odeum.models.causality import refuse_looking_ahead
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, masked_mean, zero_ids
+from odeum.models.causality import check_causal
 from odeum.models.embedding import AdaptiveEmbedding, OutputMatrix, TiedEmbedding, make_positions
 from odeum.models.pretrained import details
 from odeum.models.settings import Language
@@ -21,7 +21,7 @@ from odeum.registry.names import Architecture
 
 
 def token_positions(ids: Tensor, attention_mask: Tensor | None, past: int = 0) -> Tensor:
-    """0, 1, 2 … over the kept tokens, so that padding on the left does not shift a sentence."""
+    """0, 1, 2 … over the unmasked tokens, so that padding on the left does not shift a sentence."""
     if attention_mask is None:
         return torch.arange(past, past + ids.shape[1], device=ids.device).unsqueeze(0)
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
@@ -47,17 +47,17 @@ class LanguageModel(OdeumModel):
         tied, bias = extra.embedding.tied, extra.embedding.bias
         self.output = None if tied else OutputMatrix(settings.width, settings.vocabulary, bias=bias)
         self.stack = make_stack(architecture, settings)
-        refuse_looking_ahead(self.stack, settings.width, settings.length)
+        check_causal(self.stack, settings.width, settings.length)
 
     @property
     def particles(self) -> int:
         return self.settings.length
 
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
-        return {"input_ids": no_tokens(batch, self.settings.length, device)}
+        return {"input_ids": zero_ids(batch, self.settings.length, device)}
 
     def embed(self, tokens: Tensor, where: Tensor, past: int = 0) -> Tensor:
-        """Embedded tokens at their positions: what the first layer takes."""
+        """Embedded tokens with their positions: the input of the first layer."""
         x = self.positions(tokens, where, past)
         return nn.functional.dropout(x, self.settings.dropout) if self.training else x
 
@@ -68,7 +68,7 @@ class LanguageModel(OdeumModel):
         cache: Cache | None = None,
         run: Callable[[Tensor, Context], Tensor] | None = None,
     ) -> Tensor:
-        """The last state of each position; with a cache, of the new ones. `run` runs the stack in another way."""
+        """The last state of each position; with a cache, of the new ones. `run` replaces the stack."""
         check_ids(input_ids)
         batch, length = input_ids.shape
         past = cache.length if cache is not None else 0
@@ -85,7 +85,7 @@ class LanguageModel(OdeumModel):
 
     def pooled(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The mean of the last states of the kept positions: [batch, width]."""
-        return mean_of_kept(self.hidden(input_ids, attention_mask), attention_mask)
+        return masked_mean(self.hidden(input_ids, attention_mask), attention_mask)
 
     def forward(
         self,
@@ -95,12 +95,12 @@ class LanguageModel(OdeumModel):
         cache: Cache | None = None,
         only_loss: bool = False,
     ) -> Output:
-        """`only_loss` spares the matrix of all logits: what training needs."""
+        """With `only_loss` the logits are not computed, which is all that training needs."""
         x = self.hidden(input_ids, attention_mask, cache)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = None if labels is None else (self.output or self.embedding).loss(x, labels, smoothing)
         return Output(None if only_loss else self.logits(x), loss)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Of the next token, from the last states."""
+        """Logits of the next token, from the last states."""
         return self.embedding.logits(x) if self.output is None else self.output(x)

@@ -1,4 +1,4 @@
-"""Text read from both sides, in the manner of BERT: hidden tokens are told, or a class from the first position."""
+"""Bidirectional text models (BERT): masked tokens, or a class from the first position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odeum.errors import OdeumError
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.fields.feedforward import ACTIVATIONS
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, no_tokens
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, zero_ids
 from odeum.models.embedding import OutputMatrix, lookup, make_positions
 from odeum.models.pretrained import details
 from odeum.models.settings import Classification, MaskedLanguage
@@ -50,12 +50,12 @@ class BidirectionalModel(OdeumModel):
         return self.settings.length
 
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
-        return {"input_ids": no_tokens(batch, self.settings.length, device)}
+        return {"input_ids": zero_ids(batch, self.settings.length, device)}
 
     def embed(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Context]:
-        """What the first layer takes."""
+        """The input of the first layer, and the context with its mask."""
         check_ids(input_ids)
         where = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
         x = lookup(input_ids, self.embedding.weight)
@@ -64,7 +64,7 @@ class BidirectionalModel(OdeumModel):
         if self.types is not None:
             x = x + self.types(torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
         elif token_type_ids is not None and bool(token_type_ids.any()):
-            raise OdeumError("this model tells no types of tokens apart, but token_type_ids names some")
+            raise OdeumError("this model has no token types, but token_type_ids is not zero; leave it out")
         x = self.positions(x, where)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         x = nn.functional.dropout(x, self.settings.dropout, self.training)

@@ -1,4 +1,4 @@
-"""What models of others have that ours do not: settings that only an import sets, and no command offers."""
+"""Settings that only imported models have; no command offers them."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class AttentionSettings:
-    """Of self-attention."""
+    """Self-attention of an imported model."""
 
     key_value_heads: int | None = None
-    """heads of keys and values, each read by several heads of queries (none: as many)"""
+    """key-value heads of grouped-query attention (none: as many as query heads)"""
     head_width: int | None = None
-    """features of a head (none: width / heads)"""
+    """features per head (none: width / heads)"""
     qk_norm: bool = False
     """an RMS norm on the queries and the keys of each head (Qwen 3)"""
     rotary_base: float = 10_000.0
     """the longest wavelength of rotary positions is about 2π times this"""
     rotary_width: int | None = None
-    """features of a head that turn (none: all)"""
+    """features per head that are rotated (none: all)"""
 
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
-    """Of tokens, at both ends."""
+    """Token embedding and output matrix of an imported model."""
 
     scaled: bool = False
-    """multiplied by √width"""
+    """whether embedded tokens are multiplied by √width"""
     tied: bool = True
     """one matrix for input and output"""
     bias: bool = False
-    """on the logits of an output matrix of its own"""
+    """bias of an untied output matrix"""
     width: int | None = None
-    """of the table, which a linear map brings to the model's (none: the model's own)"""
+    """width of the table, projected to the model's width (none: the model's width)"""
     types: int = 0
-    """segments that are told apart (BERT's token types)"""
+    """number of token types (BERT's segments)"""
     norm: bool = False
-    """a norm on the embedded tokens"""
+    """whether embedded tokens are normed"""
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """All of them; the family says where a model comes from."""
+    """What an imported model has besides its shape; `family` names the source."""
 
     family: str = ""
     activation: Literal["gelu-tanh", "quick-gelu", "silu", "geglu", "geglu-tanh", "reglu"] | None = None
-    """of the feed-forward (none: the model's own setting)"""
+    """activation of the feed-forward (none: that of the shape)"""
     attention: AttentionSettings = field(default_factory=AttentionSettings)
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     tokens: int = 1
     """learned tokens before the patches of an image; the first is the class token"""
     pooled_norm: bool = False
-    """the last norm stands after the mean over the patches"""
+    """whether the last norm follows the mean over the patches"""
 
 
 def pretrained_from(record: Mapping[str, Any] | Pretrained | None) -> Pretrained | None:
-    """The inverse of `dataclasses.asdict`; a name that it does not know is a TypeError, as for every settings."""
+    """The inverse of `dataclasses.asdict`; raises TypeError for an unknown name."""
     if record is None or isinstance(record, Pretrained):
         return record
     groups = {"attention": AttentionSettings, "embedding": EmbeddingSettings}
@@ -68,10 +68,10 @@ def pretrained_from(record: Mapping[str, Any] | Pretrained | None) -> Pretrained
 
 
 def details(shape: Any) -> Pretrained:
-    """Those of a shape; of one that was not imported, what they are there."""
+    """The imported settings of a shape, or the defaults of a model that was not imported."""
     return getattr(shape, "pretrained", None) or PLAIN
 
 
 PLAIN = Pretrained(embedding=EmbeddingSettings(scaled=True))
 NOT_OFFERED = ("pretrained",)
-"""fields of model settings that are no options of a command"""
+"""fields of model settings that no command offers"""

@@ -10,7 +10,7 @@ from odeum.models.classification import TextModel
 from odeum.models.vision import ImageModel
 
 
-class OneNumber(OdeumModel):
+class NumberModel(OdeumModel):
     """One output [batch, 1] and the squared error to labels [batch], both in units of the targets' spread."""
 
     @property
@@ -26,9 +26,9 @@ class OneNumber(OdeumModel):
         return nn.functional.mse_loss(exact(logits)[..., 0], exact(labels))
 
 
-class RegressionModel(OneNumber, TextModel):
+class RegressionModel(NumberModel, TextModel):
     """Tokens in, one number out."""
 
 
-class ImageRegressionModel(OneNumber, ImageModel):
+class ImageRegressionModel(NumberModel, ImageModel):
     """An image in, one number out."""

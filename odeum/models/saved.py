@@ -101,14 +101,16 @@ def settings_record(settings: Model) -> dict[str, Any]:
 
 def settings_recorded(kind: str, values: Mapping[str, Any]) -> Model:
     """The inverse, for the settings of that name."""
-    found = kind_of_settings(kind)
-    if found is None:
+    known = kind_of_settings(kind)
+    if known is None:
         raise OdeumError(f"no kind here has {kind} models; name the file that registers it with --plugin")
-    kinds_own: Any = found.settings
-    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    if "pretrained" in given:
-        given["pretrained"] = pretrained_from(given["pretrained"])
-    return kinds_own(**given)
+    kinds_own: Any = known.settings
+    arguments: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+    if "pretrained" in arguments:
+        arguments["pretrained"] = pretrained_from(arguments["pretrained"])
+    return kinds_own(**arguments)
 
 
 def load_model(directory: str | Path) -> nn.Module:
@@ -126,7 +128,7 @@ def load_model(directory: str | Path) -> nn.Module:
     paths = _matched(file, settings, architecture)
     weights = dict(file.read())
     if broken := not_finite(weights):
-        raise OdeumError(f"the weights '{path}' are no answer to anything: {broken} holds values that are not finite")
+        raise OdeumError(f"the weights '{path}' contain NaN or infinity in {broken}")
     model = build(architecture, settings)
     model.load_state_dict({paths[name]: weight for name, weight in weights.items()})
     return model.eval()
@@ -141,10 +143,10 @@ def _matched(file: TensorFile, settings: Model, architecture: Architecture) -> d
         model = build(architecture, settings)
     paths, names = find(model, file.shapes), role_names(model)
     wanted = {names.get(path, path): tuple(value.shape) for path, value in model.state_dict().items()}
-    found = {names.get(paths[name], name): shape for name, shape in file.shapes.items()}
-    for name in [*wanted, *found]:
-        if wanted.get(name) != found.get(name):
-            should, has = (list(w[name]) if name in w else "not there" for w in (wanted, found))
+    stored = {names.get(paths[name], name): shape for name, shape in file.shapes.items()}
+    for name in [*wanted, *stored]:
+        if wanted.get(name) != stored.get(name):
+            should, has = (list(w[name]) if name in w else "not there" for w in (wanted, stored))
             raise OdeumError(
                 f"the weights '{file.path}' do not fit the model that config.json describes: "
                 f"{name} should be {should} and is {has}"

@@ -21,7 +21,7 @@ Reference = str | type
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a stack and what its fields are made of."""
+    """The size of a stack of layers and the parts of its fields."""
 
     width: int = 192
     """width of the residual stream"""
@@ -32,27 +32,27 @@ class Shape:
     hidden: int | None = None
     """width of the feed-forward (none: 4 × width)"""
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"
-    """of the feed-forward"""
+    """activation of the feed-forward"""
     norm_kind: Literal["layer", "rms"] = "layer"
-    """which norm"""
+    """LayerNorm or RMSNorm"""
     norm_eps: float = 1e-6
     """added to the variance in a norm"""
     bias: bool = True
     """biases in the projections"""
     dropout: float = 0.0
-    """on the output of attention and feed-forward"""
+    """dropout on the output of attention and feed-forward"""
     stochastic_depth: float = 0.0
-    """probability of dropping a branch, for each sample; grows linearly with depth up to this"""
+    """probability of dropping a branch, per sample; grows linearly with depth up to this"""
 
 
 @dataclass(frozen=True)
 class Segment(Shape):
-    """The shape of some layers of a deeper stack, which begin and end at these shares of its depth."""
+    """The shape of consecutive layers of a deeper stack, between two fractions of its depth."""
 
     begin: float = 0.0
-    """of the first layer: 0 in the first of all"""
+    """fraction of the depth at the first layer (0: the first of the stack)"""
     end: float = 1.0
-    """of the last layer: 1 in the last of all"""
+    """fraction of the depth at the last layer (1: the last of the stack)"""
 
 
 @dataclass(frozen=True)
@@ -129,26 +129,26 @@ def find_preset(name: str) -> Model:
 
 @dataclass(frozen=True)
 class ImageInput(Model):
-    """What reads images, whatever is told of them."""
+    """Settings of models that read images."""
 
     image_size: int = 224
     """height and width of the images"""
     patch_size: int = 16
     """height and width of a patch"""
     channels: int = 3
-    """of the images"""
+    """channels of the images"""
     pooling: Literal["token", "mean"] = "token"
-    """class token, or mean over the patches"""
+    """what the head reads: class token, or mean over the patches"""
     stem: Literal["patch", "convolution"] = "patch"
-    """how patches become tokens: one linear map, or small convolutions (Xiao et al. 2021), which learn sooner"""
+    """embedding of patches: one linear map, or small convolutions (Xiao et al. 2021), which train faster"""
 
 
 @dataclass(frozen=True)
 class Vision(ImageInput):
-    """A ViT in the manner of DeiT."""
+    """A vision transformer (DeiT)."""
 
     classes: int = 1000
-    """to tell apart"""
+    """number of classes"""
 
 
 VISION = add_model_kind(
@@ -180,7 +180,7 @@ class Language(Model):
     length: int = 256
     """longest context"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """how positions are told"""
+    """encoding of positions"""
     embedding: Literal["tied", "adaptive"] = "tied"
     """one matrix for input and output, or adaptive input and softmax (Baevski & Auli 2019)"""
     cutoffs: tuple[int, ...] = ()
@@ -202,14 +202,14 @@ LANGUAGE = add_model_kind(
 
 @dataclass(frozen=True)
 class MaskedLanguage(Model):
-    """A model that reads from both sides and tells hidden tokens."""
+    """A bidirectional model that predicts masked tokens."""
 
     vocabulary: int = 10_000
     """number of tokens"""
     length: int = 256
     """longest sequence"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "learned"
-    """how positions are told"""
+    """encoding of positions"""
 
 
 MASKED = add_model_kind(
@@ -226,16 +226,16 @@ MASKED = add_model_kind(
 
 @dataclass(frozen=True)
 class TextInput(Model):
-    """What reads a whole text, whatever is told of it."""
+    """Settings of models that read a whole text."""
 
     vocabulary: int = 20_000
     """number of tokens"""
     length: int = 512
     """longest sequence"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """how positions are told"""
+    """encoding of positions"""
     pooling: Literal["mean", "token"] = "mean"
-    """mean over the unpadded positions, or class token"""
+    """what the head reads: mean over the unpadded positions, or class token"""
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Classification(TextInput):
     """A sequence classifier."""
 
     classes: int = 2
-    """to tell apart"""
+    """number of classes"""
 
 
 CLASSIFICATION = add_model_kind(
@@ -268,7 +268,7 @@ class Translation(Model):
     length: int = 256
     """longest source or target"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """how positions are told"""
+    """encoding of positions"""
     decoder: str | None = None
     """architecture of the decoder (none: that of the encoder)"""
     decoder_depth: int | None = None
@@ -290,7 +290,7 @@ TRANSLATION = add_model_kind(
 
 @dataclass(frozen=True)
 class Regression(TextInput):
-    """A sequence and its number."""
+    """A sequence regressor: one number per text."""
 
 
 REGRESSION = add_model_kind(
@@ -305,7 +305,7 @@ REGRESSION = add_model_kind(
 
 @dataclass(frozen=True)
 class ImageRegression(ImageInput):
-    """An image and its number."""
+    """An image regressor: one number per image."""
 
 
 IMAGE_REGRESSION = add_model_kind(

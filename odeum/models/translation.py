@@ -13,8 +13,8 @@ from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
-from odeum.models.base import OdeumModel, Output, check_ids, key_mask, mean_of_kept, no_tokens
-from odeum.models.causality import refuse_looking_ahead
+from odeum.models.base import OdeumModel, Output, check_ids, key_mask, masked_mean, zero_ids
+from odeum.models.causality import check_causal
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
 from odeum.models.settings import Translation
@@ -23,7 +23,7 @@ from odeum.registry.spelling import parse
 
 
 class TranslationModel(OdeumModel):
-    """The decoder's field is self-attention + cross-attention + feed-forward, split or not as the words say."""
+    """The decoder's field is self-attention + cross-attention + feed-forward, split or not by the architecture."""
 
     hf_class: ClassVar[str | type | None] = "odeum.hf.seq2seq:OdeumForSeq2SeqLM"
     settings: Translation
@@ -39,18 +39,18 @@ class TranslationModel(OdeumModel):
         decoder = architecture if settings.decoder is None else parse(settings.decoder)
         with drawing("decoder"):
             self.decoder = make_stack(decoder, decoder_shape, cross=True)
-        refuse_looking_ahead(self.decoder, settings.width, settings.length, cross=True)
+        check_causal(self.decoder, settings.width, settings.length, cross=True)
 
     @property
     def particles(self) -> int:
         return self.settings.length
 
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
-        ids = no_tokens(batch, self.settings.length, device)
+        ids = zero_ids(batch, self.settings.length, device)
         return {"input_ids": ids, "decoder_input_ids": ids}
 
     def embed(self, tokens: Tensor, where: Tensor, past: int = 0) -> Tensor:
-        """Embedded tokens at their positions: what the first layer takes."""
+        """Embedded tokens with their positions: the input of the first layer."""
         x = self.positions(tokens, where, past)
         return nn.functional.dropout(x, self.settings.dropout) if self.training else x
 
@@ -72,7 +72,7 @@ class TranslationModel(OdeumModel):
     ) -> Tensor:
         """The last state of each target position; `caches` are those of self- and cross-attention.
 
-        `run` runs the decoder in another way.
+        `run` replaces the decoder.
         """
         check_ids(decoder_input_ids, "decoder_input_ids")
         own_cache, other_cache = caches if caches is not None else (None, None)
@@ -91,7 +91,7 @@ class TranslationModel(OdeumModel):
 
     def pooled(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The mean of the source's memory over its kept positions: [batch, width]."""
-        return mean_of_kept(self.encode(input_ids, attention_mask), attention_mask)
+        return masked_mean(self.encode(input_ids, attention_mask), attention_mask)
 
     def forward(
         self,
@@ -101,7 +101,7 @@ class TranslationModel(OdeumModel):
         labels: Tensor | None = None,
         only_loss: bool = False,
     ) -> Output:
-        """`only_loss` spares the matrix of all logits: what training needs."""
+        """With `only_loss` the logits are not computed, which is all that training needs."""
         if decoder_input_ids is None:
             raise OdeumError("a translation model needs decoder_input_ids: the start token and the target")
         x = self.decode(decoder_input_ids, self.encode(input_ids, attention_mask), attention_mask)

@@ -1,4 +1,4 @@
-"""Images: a ViT in the manner of DeiT, around any architecture."""
+"""Vision transformers (DeiT) around any architecture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odeum.registry.names import Architecture
 
 
 class ImageModel(OdeumModel):
-    """Patches are the particles; a class token or their mean is read off at the end."""
+    """Patches are the positions; a linear head reads the class token or the mean over patches."""
 
     hf_class: ClassVar[str | type | None] = "odeum.hf.classifiers:OdeumForImageClassification"
     settings: ImageInput
@@ -45,8 +45,8 @@ class ImageModel(OdeumModel):
 
     @property
     def outputs(self) -> int:
-        """How many numbers are read off an example."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how many numbers it reads off")
+        """Number of outputs of the head."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `outputs`")
 
     @property
     def particles(self) -> int:
@@ -73,7 +73,7 @@ class ImageModel(OdeumModel):
         return nn.functional.dropout(x + self.position, s.dropout, self.training)
 
     def pool(self, x: Tensor) -> Tensor:
-        """Of the last states the one that the answer is read off: [batch, width]."""
+        """The pooled last states that the head reads: [batch, width]."""
         pooled = x[:, 0] if self.settings.pooling == "token" else x[:, self.tokens :].mean(dim=1)
         return pooled if self.norm is None else self.norm(pooled)
 
@@ -82,7 +82,7 @@ class ImageModel(OdeumModel):
         return self.head(self.pool(x))
 
     def pooled(self, images: Tensor) -> Tensor:
-        """The state that the answer is read off: [batch, width]."""
+        """The pooled state that the head reads: [batch, width]."""
         return self.pool(self.stack(self.embed(images)))
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:

@@ -99,7 +99,7 @@ def _opened(own: Run, data: list[str]) -> Task:
     if not data:
         return own._reopened()
     task = open_task(*data, like=own.task)
-    task.as_one()
+    task.test_on_everything()
     return task
 
 

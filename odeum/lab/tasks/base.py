@@ -1,4 +1,4 @@
-"""What a task is: data, batches, a metric, defaults, and prediction; the model and the loop know nothing of it."""
+"""Base class of tasks: data, batches, metrics, default settings and prediction."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ HELD_OUT = ("valid", "test")
 
 
 class Task(ABC):
-    """Data with its loss, metric and sensible defaults.
+    """Data with its metrics, prediction and default settings.
 
-    Made by `open_task`; one from `load_task` has all that prediction needs but no data.
+    `open_task` makes one from data; one from `load_task` can predict, but has no data.
     """
 
     metric: ClassVar[str]
-    """what judges a model, one of the keys of `evaluate`"""
+    """the metric that models are compared by, one of the keys of `evaluate`"""
     higher_is_better: ClassVar[bool]
-    columns: Columns = ()  # of a table: where a question stands in one like those of the training
-    target_column: str | int | None = None  # of a table: where the answer stood
-    taken_over: bool = False  # whether tokens, or the looks of images, are those of another task
-    quick: int = 1000  # examples that suffice for a look during the training
+    columns: Columns = ()  # columns of the input in a table
+    target_column: str | int | None = None  # column of the target in a table
+    taken_over: bool = False  # whether tokens, or size and normalisation of images, are those of another task
+    quick: int = 1000  # examples of a quick evaluation during training
 
     def __init__(self, name: str, options: Data, source: Sequence[str] = ()) -> None:
         self.name = name
         self.options = options
         # absolute, so that a run finds its data again from any folder
         self.source = tuple(s if s in DATA_SETS else str(Path(s).expanduser().resolve()) for s in source)
-        self.notes: tuple[str, ...] = ()  # what a reader of the results should know
+        self.notes: tuple[str, ...] = ()  # remarks for the report
         self.origins: Origins = {}  # the files of each part; empty for named sets
         self.examples: tuple[str, ...] = ()  # some examples of the training part, as people read them
 
@@ -62,19 +62,19 @@ class Task(ABC):
         return kind_of_task(type(self)).name
 
     def note(self, sentence: str) -> None:
-        """Add what a reader should know, once."""
+        """Add a remark for the report, once."""
         self.notes += () if sentence in self.notes else (sentence,)
 
     def sizes(self) -> dict[str, int]:
-        """How many examples the parts train, valid and test hold; none where a task does not tell."""
+        """Number of examples in the parts train, valid and test; empty if not known."""
         return {}
 
     def about(self) -> list[str]:
-        """What else was understood of the data: classes, vocabulary, languages."""
+        """Further facts about the data for `summary`: classes, vocabulary, languages."""
         return []
 
     def summary(self) -> str:
-        """What was understood of the data, in a line, so that a wrong reading is seen before anything is trained."""
+        """One line about how the data was read, so that a misreading is noticed before training."""
         columns = "+".join(map(_column, self.columns)) if self.target_column is not None else ""
         read = [f"text = {columns}, label = {_column(self.target_column)}"] if columns else []
         sizes = self.sizes()
@@ -93,22 +93,22 @@ class Task(ABC):
         """Lines below the summary: classes with their counts."""
         return []
 
-    # what the data says about the model
+    # defaults
 
     @abstractmethod
     def model(self) -> Model:
-        """Default settings, sized for the data and a laptop."""
+        """Default model settings, sized for the data and a laptop."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """The fields of the model settings that the data decides."""
+        """Model settings that the data decides, such as the number of classes."""
 
     @abstractmethod
     def training(self) -> Training:
-        """The default recipe."""
+        """Default training settings."""
 
     def fit(self, model: Model) -> Model:
-        """A user's settings with the data's facts put in."""
+        """The model settings with those replaced that the data decides."""
         needed = kind_of_task(type(self)).settings
         if not isinstance(model, needed):
             raise OdeumError(f"{self.name} needs a {needed.__name__} model, not a {type(model).__name__} one")
@@ -119,15 +119,15 @@ class Task(ABC):
     @property
     @abstractmethod
     def has_data(self) -> bool:
-        """False for a task that was loaded to predict."""
+        """Whether the data is loaded; False for a task from `load_task`."""
 
     @abstractmethod
     def identity(self) -> Iterator[Tensor | str]:
-        """What the fingerprint is taken of."""
+        """Tensors and strings that the fingerprint is computed from."""
 
     def fingerprint(self) -> str:
-        """Short hash of the data and its preprocessing: the identity of runs."""
-        self.need_data()
+        """Short hash of the data and its preprocessing, by which runs are matched."""
+        self.require_data()
         digest = hashlib.blake2b(digest_size=8)
         digest.update(f"{self.name} {self.options}".encode())
         for part in self.identity():
@@ -136,23 +136,23 @@ class Task(ABC):
 
     @abstractmethod
     def plan(self, epoch: int, batch_size: int, seed: int) -> Sequence[Any]:
-        """Which examples make each batch of an epoch; cheap, and a pure function of its arguments."""
+        """The examples of each batch of an epoch; a pure function of its arguments."""
 
     @abstractmethod
     def collate(self, rows: Any, random: torch.Generator) -> Batch:
         """One batch, with its augmentation drawn from `random`."""
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        self.need_data()
+        self.require_data()
         return len(self.plan(0, batch_size, 0))
 
-    def examples_a_step(self, batch_size: int, model: Model) -> float:
-        """How many examples of full length a batch costs; a small data set may not fill one."""
+    def examples_per_step(self, batch_size: int, model: Model) -> float:
+        """Cost of a batch in examples of full length; a small data set may not fill a batch."""
         return len(self.plan(0, batch_size, 0)[0])
 
     def batches(self, epoch: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """One epoch from batch `start` on; no batch depends on those before it, so resuming skips at no cost."""
-        self.need_data()
+        """The batches of an epoch from `start` on; none depends on earlier ones, so resuming is immediate."""
+        self.require_data()
         for index, rows in enumerate(self.plan(epoch, batch_size, seed)):
             if index >= start:
                 yield self.collate(rows, generator(seed, epoch, index))
@@ -173,10 +173,11 @@ class Task(ABC):
         """Loss and metrics of `examine` alone."""
         return self.examine(model, split, device, limit, single=False)[0]
 
-    def as_one(self) -> None:  # noqa: B027 (a task may have nothing to put in one)
-        """Make everything the test part, where a model that was trained on none of it is looked at (none: it stays)."""
+    def test_on_everything(self) -> None:  # noqa: B027 (optional)
+        """Put all examples into the test part, for a model that was trained on none of them."""
 
-    def need_data(self, split: str | None = None) -> None:
+    def require_data(self, split: str | None = None) -> None:
+        """Raise OdeumError if the data is not loaded, or `split` is no held-out part."""
         if not self.has_data:
             raise OdeumError(f"the task '{self.name}' was loaded without its data; open it again to train or evaluate")
         if split is not None:
@@ -185,37 +186,37 @@ class Task(ABC):
     # prediction
 
     def prepare(self, item: Any) -> Any:
-        """One input as `predict` may take it; an input that cannot be read is a sentence of its own."""
+        """Read one input of `predict`; raises OdeumError if it cannot be read."""
         return item
 
     def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
-        """New inputs as batches of the model, in their order."""
+        """New inputs as batches for the model, in order."""
         raise OdeumError(f"a {self.kind} task does not say how new inputs become batches of its model")
 
     def read_off(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
-        """What a model reads off new inputs, a batch at a time."""
+        """Outputs of the model for new inputs, batch by batch."""
         with evaluating(model) as place:
             for batch in self.questions(inputs):
                 yield model(**move(batch, place)).logits
 
     def embed(self, model: Any, inputs: Iterable[Any]) -> Tensor:
-        """The state that an answer is read off, a row an input: [inputs, width]."""
+        """The pooled state of each input: [inputs, width]."""
         if not hasattr(model, "pooled"):
-            raise OdeumError(f"{type(model).__name__} has no one state that stands for an example")
+            raise OdeumError(f"{type(model).__name__} has no pooled state per example")
         with evaluating(model) as place:
-            found = [model.pooled(**move(batch, place)).float().cpu() for batch in self.questions(inputs)]
-        return torch.cat(found) if found else torch.empty(0, model.settings.width)
+            states = [model.pooled(**move(batch, place)).float().cpu() for batch in self.questions(inputs)]
+        return torch.cat(states) if states else torch.empty(0, model.settings.width)
 
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
-        """Answers for new inputs, in their order."""
+        """Answers for new inputs, in order."""
 
     def shown(self, question: str, answer: Any) -> str:
         """An answer of `predict` as a line of text."""
         return str(answer)
 
     def plain(self, answer: Any) -> Any:
-        """An answer of `predict` as JSON has it."""
+        """An answer of `predict` as JSON values."""
         return answer
 
     def cells(self, answer: Any) -> dict[str, Any]:
@@ -224,7 +225,7 @@ class Task(ABC):
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """What `restore` needs to predict without the data."""
+        """Values for task.json that `restore` needs to predict without the data."""
 
     @classmethod
     @abstractmethod
@@ -232,11 +233,11 @@ class Task(ABC):
         """The inverse of `record`."""
 
     def files(self) -> dict[str, bytes]:
-        """What else lies in a run's directory, by name: a tokenizer."""
+        """Further files of a run directory by name, such as a tokenizer."""
         return {}
 
     def save(self, directory: Path) -> None:
-        """Write task.json, all that prediction needs; it vouches for the files beside it."""
+        """Write task.json, with checksums of the files beside it."""
         make_directory(directory)
         files = self.files()
         for name, content in files.items():
@@ -255,18 +256,18 @@ class Task(ABC):
 
 
 def _column(name: str | int | None) -> str:
-    """A name, or the place of a column without one."""
+    """The name of a column, or its number."""
     return f"column {name + 1}" if isinstance(name, int) else str(name)
 
 
 def generator(*key: int) -> torch.Generator:
-    """A random stream for this key alone: neighbours are independent and the global stream is untouched."""
+    """A random generator for this key, independent of other keys and of the global generator."""
     seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest(), "big")
     return torch.Generator().manual_seed(seed)
 
 
 def even_batches(count: int, batch_size: int, random: torch.Generator) -> list[Tensor]:
-    """Shuffled rows in full batches; what does not fill one is left for another epoch's shuffle."""
+    """Shuffled rows in full batches; the remainder is dropped."""
     order = torch.randperm(count, generator=random)
     full = max(1, count // batch_size)
     return list(order[: full * batch_size].split(batch_size))
@@ -274,7 +275,7 @@ def even_batches(count: int, batch_size: int, random: torch.Generator) -> list[T
 
 @contextmanager
 def evaluating(model: nn.Module, device: Any = None) -> Generator[torch.device | None]:
-    """Within it the model is in evaluation mode and keeps no gradient; afterwards every part is as it was."""
+    """Context in which the model is in evaluation mode without gradients; restores the modes afterwards."""
     first = next(model.parameters(), None)
     with Evaluation(model), torch.no_grad():
         yield torch.device(device) if device is not None else first.device if first is not None else None

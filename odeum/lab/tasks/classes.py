@@ -1,4 +1,4 @@
-"""What tasks with classes have alike: what was understood of them, scores beyond accuracy, and answers."""
+"""Mixin for tasks with classes: metrics and answers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from odeum.lab.tasks.evidence import Evidence, class_scores
 MOST_CLASSES = 12
 """classes that are named before a run"""
 ENOUGH = 10
-"""classes from which on the five likeliest say something"""
+"""fewest classes for which top-5 accuracy is reported"""
 
 
 class Classes:
-    """Answers that are classes with their probabilities, the likeliest first."""
+    """Metrics of classes, and answers with probabilities, the most likely class first."""
 
     classes: list[str]
     parts: dict[str, Any]
     scored: Callable[..., Iterator[tuple[Tensor, Tensor]]]
-    """logits of a model beside the classes, from the base that reads the input"""
+    """yields logits and classes of a part, from the base class of the input"""
     top5: bool = False
-    """whether the five likeliest classes are looked at too, where there are enough to choose from"""
+    """whether top-5 accuracy is reported, if there are enough classes"""
 
     def about(self) -> list[str]:
-        """How many classes, and how far one comes by always saying the most frequent one."""
+        """The number of classes, and the accuracy of predicting the most frequent one."""
         share = majority(self.parts["train"][1], self.parts["test"][1])
         return [f"{len(self.classes)} classes", f"majority {100 * share:.0f} %"]
 
@@ -78,7 +78,7 @@ class Classes:
         return {label: round(p, 6) for label, p in answer}
 
     def cells(self, answer: Sequence[tuple[str, float]]) -> dict[str, Any]:
-        """The likeliest class and its probability; then the second, and so on."""
+        """The most likely class and its probability, then the second, and so on."""
         row: dict[str, Any] = {}
         for rank, (label, p) in enumerate(answer, 1):
             place = "" if rank == 1 else f"_{rank}"
@@ -87,12 +87,12 @@ class Classes:
 
 
 def majority(train: Tensor, test: Tensor) -> float:
-    """The accuracy of always saying the class that is most frequent in training."""
+    """The accuracy of predicting the most frequent training class."""
     return float((test == train.bincount().argmax()).float().mean())
 
 
 def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:
-    """For each row the likeliest classes with their probabilities."""
+    """The most likely classes of each row with their probabilities."""
     if top < 1:
         raise OdeumError(f"top should be at least one class, not {top}")
     chances, indices = logits.float().softmax(-1).topk(min(top, len(classes)))

@@ -1,4 +1,4 @@
-"""What a finished run keeps of its test, example by example, so that new questions need no new training."""
+"""Test losses of single examples, saved with a run so that later analyses need no new training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odeum.storage import Damaged, read_bytes, write_bytes, write_json
 
 EXAMPLES, CONFUSION = "examples.npz", "confusion.json"
 MOST_CLASSES = 100
-"""a larger confusion matrix is not kept"""
+"""most classes of a saved confusion matrix"""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Evidence:
 
 
 def read_losses(directory: Path) -> Tensor | None:
-    """The losses that a run kept; none of a run made before they were."""
+    """The saved losses of a run; None if it has none."""
     path = directory / EXAMPLES
     if not path.exists():
         return None
     import numpy as np
 
     try:
-        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as found:
-            losses = torch.from_numpy(found["losses"])
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as arrays:
+            losses = torch.from_numpy(arrays["losses"])
     except (OSError, ValueError, LookupError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
         raise Damaged(f"'{path}' is damaged: it holds no losses") from None
     if losses.ndim != 1 or not losses.is_floating_point():
@@ -57,7 +57,7 @@ def read_losses(directory: Path) -> Tensor | None:
 
 
 def class_scores(confusion: Tensor) -> dict[str, float]:
-    """Macro-F1 (over the classes that occur or were said) and balanced accuracy (mean recall of those that occur)."""
+    """Macro-F1 (of classes that occur or were predicted) and balanced accuracy (mean recall of those that occur)."""
     hits, true, predicted = confusion.diag().double(), confusion.sum(1).double(), confusion.sum(0).double()
     seen = true + predicted > 0
     f1 = 2 * hits[seen] / (true + predicted)[seen]

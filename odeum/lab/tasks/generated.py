@@ -1,4 +1,4 @@
-"""Sequences with classes that are made, not read: a task of one's own in a few lines."""
+"""Base class of tasks with generated sequences and classes: a new task in a few lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GeneratedTask(ClassificationTask):
 
     @classmethod
     def refuse_files(cls, data: str | Path, *more: str | Path) -> None:
-        """What is generated has a name and reads nothing."""
+        """Raise OdeumError unless the data is the name of a generated set."""
         kind = kind_of_task(cls)
         if more or DATA_SETS.get(str(data)) != kind.name:
             wrong = more[0] if more else data

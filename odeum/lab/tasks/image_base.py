@@ -1,4 +1,4 @@
-"""Images with one target each, whatever the target is: sizes, normalisation, batches, evaluation and answers."""
+"""Base class of tasks on images: sizes, normalisation, augmentation and batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMAGES_AT_ONCE = 256  # images of an evaluation at once
 
 
 class PictureTask(Task):
-    """Pictures of one size with one target each."""
+    """Images of one size with one target each."""
 
     options: ImageData
 
@@ -58,7 +58,7 @@ class PictureTask(Task):
         return {"image_size": self.size, "channels": len(self.mean)}
 
     def sized(self, model: ImageInput) -> Any:
-        """A model with patches that suit the size of the images."""
+        """Model settings with a patch size that suits the images."""
         divisors = [p for p in range(1, self.size + 1) if self.size % p == 0]
         wanted = 4 if self.size <= 12 else 8  # patches a side
         patch = min(divisors, key=lambda p: abs(self.size / p - wanted))
@@ -84,21 +84,21 @@ class PictureTask(Task):
         return even_batches(len(self.parts["train"][1]), batch_size, generator(seed, epoch))
 
     def moved(self, images: Tensor, random: torch.Generator) -> Tensor:
-        """The light augmentation: small moves, and mirror images where they show the same thing."""
+        """Light augmentation: small shifts, and flips where they keep the class."""
         if not self.mirrors:
             return augment.jitter(images.float(), random)
         return augment.flip(augment.shift(images, max(1, images.shape[-1] // 8), random), random)
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Bytes as the model takes them."""
+        """Normalised images of the model's size, from bytes."""
         x = images.float().sub(self._mean).mul_(self._scale)
         if x.shape[-1] == self.size:
             return x
         return F.interpolate(x, size=(self.size, self.size), mode="bilinear", antialias=True)
 
     def scored(self, model: nn.Module, split: str, device: Any, limit: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """What a model reads off the examples of a part, beside their targets, a batch at a time."""
-        self.need_data(split)
+        """Outputs of the model and targets of a part, batch by batch."""
+        self.require_data(split)
         images, labels = self.parts[split]
         if limit is not None and limit < len(labels):
             rows = mixed(len(labels), limit)
@@ -108,14 +108,14 @@ class PictureTask(Task):
                 yield model(self.normalised(x).to(place)).logits.float(), y.to(place)
 
     def prepare(self, item: Any) -> Tensor:
-        """An image as the bytes that the model was trained on: a file, or one of Pillow, NumPy or torch."""
+        """An image file, or an image of Pillow, NumPy or torch, as bytes of the training size."""
         return image_input(item, len(self.mean), self.size, self.options.fit)
 
     def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
         refuse_one_picture(inputs)
-        found = list(inputs)
-        for start in range(0, len(found), IMAGES_AT_ONCE):
-            images = torch.stack([self.prepare(item) for item in found[start : start + IMAGES_AT_ONCE]])
+        items = list(inputs)
+        for start in range(0, len(items), IMAGES_AT_ONCE):
+            images = torch.stack([self.prepare(item) for item in items[start : start + IMAGES_AT_ONCE]])
             yield {"images": self.normalised(images)}
 
     def record(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class PictureTask(Task):
 
 
 def statistics(images: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and spread of each channel, of images that are bytes."""
+    """Mean and standard deviation per channel of images given as bytes."""
     sample = images[:: max(1, len(images) // 10_000)].float().div(255)
     return sample.mean((0, 2, 3)).tolist(), sample.std((0, 2, 3)).clamp_min(1e-3).tolist()
 
@@ -133,8 +133,8 @@ def repeated_images(parts: Mapping[str, Tensor]) -> dict[str, int]:
     return repeated({part: (hash(image.numpy().tobytes()) for image in images) for part, images in parts.items()})
 
 
-def one_folder(more: Sequence[str | Path], size: int | None) -> None:
-    """Images come from one folder, and are not too small."""
+def check_folder(more: Sequence[str | Path], size: int | None) -> None:
+    """Raise OdeumError for several folders, or a size that is too small or does not fit into memory."""
     if more:
         raise OdeumError(f"'{more[0]}' is one folder too many: images are read from one, and its sub-folders")
     if size is not None and size < 4:

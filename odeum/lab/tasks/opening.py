@@ -24,38 +24,38 @@ MAY_BE_ZERO = {"seed", "fold", "context", "length_penalty"}
 def open_task(
     data: str | Path, *more: str | Path, kind: str | None = None, like: Task | None = None, **options: Any
 ) -> Task:
-    """The task of a named set, or of a path recognised by what it holds; `kind` overrules the recognition.
+    """The task of a named data set, or of files, whose kind is recognised unless `kind` names it.
 
-    With `like`, the tokens (or the size and colours of images) are those of another task, for a model that knows them.
+    With `like`, the tokens (or the size and normalisation of images) are those of another task.
     """
-    found = KINDS[kind if kind is not None else like.kind if like is not None else recognise(data, *more)]
-    refuse_another_kind(found, data, *more)
-    own: dict[str, Any] = {"options": make_options(found.name, **options)}
+    chosen = KINDS[kind if kind is not None else like.kind if like is not None else recognise(data, *more)]
+    check_kind(chosen, data, *more)
+    arguments: dict[str, Any] = {"options": make_options(chosen.name, **options)}
     if like is not None:
-        if found.name != like.kind or "like" not in inspect.signature(found.task_class.open).parameters:
-            raise OdeumError(f"data of the kind {found.name} cannot be read as that of a {like.kind} run")
-        own["like"] = like
-    task = _opened(found, [data, *more], own)
+        if chosen.name != like.kind or "like" not in inspect.signature(chosen.task_class.open).parameters:
+            raise OdeumError(f"data of the kind {chosen.name} cannot be read as that of a {like.kind} run")
+        arguments["like"] = like
+    task = _opened(chosen, [data, *more], arguments)
     task.taken_over = like is not None
     return task
 
 
-def _opened(found: Kind, items: list[str | Path], own: dict[str, Any]) -> Task:
+def _opened(kind: Kind, items: list[str | Path], arguments: dict[str, Any]) -> Task:
     if len(items) == 1 and str(items[0]) in DATA_SETS:
-        return found.task_class.open(items[0], **own)
-    given = [Path(item).expanduser() for item in items]
-    there = [fetch_any(str(path)) if is_hub_name(str(path)) else path for path in given]
-    plain = [plain_files(path, getattr(own["options"], "encoding", None)) for path in there]
-    if plain == given:
-        return found.task_class.open(*items, **own)
-    task = found.task_class.open(*plain, **own)  # a run remembers what was given, not what the cache holds
-    task.name = given[0].name if is_hub_name(str(given[0])) else given[0].resolve().name
-    task.source = tuple(str(path) if is_hub_name(str(path)) else str(path.resolve()) for path in given)
+        return kind.task_class.open(items[0], **arguments)
+    paths = [Path(item).expanduser() for item in items]
+    there = [fetch_any(str(path)) if is_hub_name(str(path)) else path for path in paths]
+    plain = [plain_files(path, getattr(arguments["options"], "encoding", None)) for path in there]
+    if plain == paths:
+        return kind.task_class.open(*items, **arguments)
+    task = kind.task_class.open(*plain, **arguments)  # a run records the given paths, not those in the cache
+    task.name = paths[0].name if is_hub_name(str(paths[0])) else paths[0].resolve().name
+    task.source = tuple(str(path) if is_hub_name(str(path)) else str(path.resolve()) for path in paths)
     return task
 
 
-def refuse_another_kind(kind: Kind, data: str | Path, *more: str | Path) -> None:
-    """A named set is of one kind, which nothing overrules; a path may be read in another way than it looks."""
+def check_kind(kind: Kind, data: str | Path, *more: str | Path) -> None:
+    """Raise OdeumError for a named set of another kind, or a path that no kind can read."""
     if not more and str(data) in DATA_SETS:
         if DATA_SETS[str(data)] != kind.name:
             raise OdeumError(f"'{data}' is a set of the kind {DATA_SETS[str(data)]}, not {kind.name}")
@@ -64,7 +64,7 @@ def refuse_another_kind(kind: Kind, data: str | Path, *more: str | Path) -> None
 
 
 def make_options(kind: str, **options: Any) -> Data:
-    """The options of that kind of data, checked."""
+    """The options of a kind of data; raises OdeumError for unknown names and values out of range."""
     settings = KINDS[kind].options
     hints = get_type_hints(settings)
     for key, value in options.items():
@@ -100,7 +100,7 @@ def _options(record: dict[str, Any]) -> tuple[Kind, Any]:
 
 
 def _check_files(record: dict[str, Any], directory: Path) -> None:
-    """See that the files beside task.json are those that it was written with."""
+    """Raise Damaged if the files beside task.json do not match their checksums."""
     for name, wanted in record.get("files", {}).items():
         if Path(name).name != name:
             raise Damaged(f"'{directory / 'task.json'}' is damaged: it names the file '{name}' outside of its run")
@@ -109,7 +109,7 @@ def _check_files(record: dict[str, Any], directory: Path) -> None:
 
 
 def load_task(directory: str | Path) -> Task:
-    """A task that can predict, from a run's task.json, without the data."""
+    """The task of a run, restored from task.json without the data; it can predict."""
     directory = Path(directory)
     record = _read(directory)
     with _described(directory):
@@ -123,7 +123,7 @@ def load_task(directory: str | Path) -> Task:
 
 
 def _not_finite(record: dict[str, Any]) -> str | None:
-    """The first entry with a number, at any depth, by which nothing can be computed."""
+    """Name of the first entry that contains NaN or infinity at any depth."""
 
     def bad(value: Any) -> bool:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -133,7 +133,7 @@ def _not_finite(record: dict[str, Any]) -> str | None:
 
 
 def reopen_task(directory: str | Path) -> Task:
-    """The task of a run with its data again, to evaluate or to go on."""
+    """The task of a run with its data, to evaluate or continue training."""
     record = _read(directory)
     with _described(Path(directory)):
         kind, options = _options(record)
@@ -151,7 +151,7 @@ def reopen_task(directory: str | Path) -> Task:
 
 @contextmanager
 def _described(directory: Path) -> Generator[None]:
-    """Within it, a record that is not what a task writes is a damaged file and not a bug."""
+    """Context in which errors of reading a record are raised as Damaged."""
     try:
         yield
     except OdeumError:

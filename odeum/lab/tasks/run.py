@@ -1,4 +1,4 @@
-"""`odeum.load(RUN)`: a trained model with its task, ready to be used."""
+"""`odeum.load(RUN)`: a trained model with its task."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from odeum.storage import read_json
 
 
 class Run:
-    """A finished run: its model, its task, and what one does with them."""
+    """A finished run: its model and its task, to evaluate and to predict."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         self.model: nn.Module = load_model(self.directory)
         self.task: Task = load_task(self.directory)
         self._with_data: Task | None = None
-        self._refuse_strange_task()
+        self._check_task()
 
-    def _refuse_strange_task(self) -> None:
-        """Classes and tokens are numbers to a model: a task.json of another run would give them other names."""
+    def _check_task(self) -> None:
+        """Raise OdeumError if task.json belongs to another model: its numbers of classes or tokens differ."""
         settings = getattr(self.model, "settings", None)
         for name, value in self.task.facts().items():
             if getattr(settings, name, value) != value:
@@ -50,7 +50,7 @@ class Run:
         repeats: int | None = None,
         exit: float | None = None,
     ) -> Run:
-        """Integrate the trained model in another way: by another method, in more or fewer steps a layer, or repeats.
+        """Integrate the trained model by another method, with more or fewer steps per layer, or other repeats.
 
         A fraction of a step is for weights that depend on time: half as many layers by 0.5.
         """
@@ -75,11 +75,11 @@ class Run:
         return values
 
     def examine(self, split: str = "test") -> tuple[dict[str, float], Evidence | None]:
-        """The same, and what it says of single examples."""
+        """The same, and the losses of single examples."""
         task = self._reopened()
-        found = task.examine(self.model, split)
+        result = task.examine(self.model, split)
         self.task.notes = task.notes
-        return found
+        return result
 
     def _reopened(self) -> Task:
         """The task with its data; opened once."""
@@ -106,12 +106,12 @@ class Run:
         return self.task.predict(self.model, inputs, **options)
 
     def generate(self, prompts: str | Iterable[str], **options: Any) -> list[str]:
-        """What may follow each prompt: `samples` continuations each; see `LanguageTask.predict` for all options."""
+        """Generate `samples` continuations of each prompt; options are those of `LanguageTask.predict`."""
         self._need("generate", "next token")
         return self.predict([prompts] if isinstance(prompts, str) else prompts, **options)
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
-        """The continuation of one prompt piece by piece, as it is made."""
+        """Generate the continuation of one prompt piece by piece."""
         self._need("stream", "next token")
         self._check_options("stream", options)
         task: Any = self.task
@@ -123,7 +123,7 @@ class Run:
         return self.predict([texts] if isinstance(texts, str) else texts, **options)
 
     def embed(self, inputs: Any) -> Tensor:
-        """The state that an answer is read off, a row each; of running text and of sources the mean over positions."""
+        """The pooled state of each input: [inputs, width]; for language and translation the mean over positions."""
         return self.task.embed(self.model, [inputs] if isinstance(inputs, str | Path) else inputs)
 
     def _need(self, verb: str, target: str) -> None:
@@ -132,7 +132,7 @@ class Run:
             raise OdeumError(f"{verb} is for runs whose target is the {target}; this {kind.name} run has predict")
 
     def _check_options(self, verb: str, options: dict[str, Any]) -> None:
-        """An option that does nothing is a mistake."""
+        """Raise OdeumError for an unknown option."""
         named = list(signature(getattr(self.task, verb)).parameters.values())[2:]
         known = [item.name for item in named if item.kind is not item.VAR_KEYWORD]
         known += [option.name for option in KINDS[self.task.kind].predict_options if option.name not in known]

@@ -1,4 +1,4 @@
-"""Whole texts with one target each, whatever the target is: batches, evaluation and answers over tokens."""
+"""Base class of tasks on whole texts: tokens and batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TextTask(Task):
     ) -> None:
         super().__init__(name, options, source)
         self.tokens, self.length, self.parts = tokens, length, parts or {}
-        if parts:  # a look during the training reads about as many tokens for short and for long texts
+        if parts:  # about as many tokens for short and for long texts
             self.quick = int(60_000 / parts["valid"][0].lengths.float().mean().clamp(30, 250))
 
     @property
@@ -67,8 +67,8 @@ class TextTask(Task):
         return {"input_ids": ids, "attention_mask": mask, "labels": part[1][rows]}
 
     def scored(self, model: nn.Module, split: str, device: Any, limit: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """What a model reads off the examples of a part, beside their targets, a batch at a time."""
-        self.need_data(split)
+        """Outputs of the model and targets of a part, batch by batch."""
+        self.require_data(split)
         part = self.parts[split]
         looked_at = mixed(len(part[0]), limit)
         lengths = part[0].lengths[looked_at]
@@ -85,17 +85,17 @@ class TextTask(Task):
             yield {"input_ids": x, "attention_mask": mask}
 
     def read_off(self, model: nn.Module, inputs: Iterable[str]) -> Iterator[Tensor]:
-        """Texts of like length at once, so that little is padded; what is read off stands in the order of the texts."""
+        """Outputs in the order of the texts, computed in batches of similar length."""
         ids = encode_texts(inputs, self.tokens, self.length)
         batches = cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), TOKENS_AT_ONCE) if len(ids) else ()
-        found, places = [], []
+        outputs, places = [], []
         with evaluating(model) as place:
             for rows in batches:
                 x, mask = (item.to(place) for item in ids.padded(rows))
-                found.append(model(input_ids=x, attention_mask=mask).logits)
+                outputs.append(model(input_ids=x, attention_mask=mask).logits)
                 places.append(rows)
-        if found:
-            yield torch.cat(found)[torch.cat(places).argsort()]
+        if outputs:
+            yield torch.cat(outputs)[torch.cat(places).argsort()]
 
     def record(self) -> dict[str, Any]:
         return {"length": self.length, "columns": list(self.columns)}
@@ -104,8 +104,8 @@ class TextTask(Task):
         return self.tokens.files()
 
 
-def some(rows: list[T], most: int | None) -> tuple[list[T], tuple[str, ...]]:
-    """A fixed choice of at most so many rows, and what to say about it."""
+def subset(rows: list[T], most: int | None) -> tuple[list[T], tuple[str, ...]]:
+    """A fixed subset of at most `most` rows, and a remark about it."""
     if most is None or most >= len(rows):
         return rows, ()
     return [rows[i] for i in shuffled(len(rows))[:most].tolist()], (f"tested on {most} of {len(rows)} test examples",)
@@ -120,11 +120,11 @@ def learn_tokens(options: ClassificationData, texts: list[str]) -> Tokens:
     return Listed.learn("pieces", texts, options.vocabulary, first=(PAD, UNKNOWN))
 
 
-def room(options: ClassificationData, tokens: Tokens) -> int:
-    """Where a text is cut."""
+def cut_length(options: ClassificationData, tokens: Tokens) -> int:
+    """Number of tokens at which a text is cut."""
     return options.length or (BYTES_LENGTH if isinstance(tokens, Bytes) else LENGTH)
 
 
 def encode_texts(texts: Iterable[str], tokens: Tokens, length: int) -> Ragged:
-    """Texts as rows of ids, none longer than the model takes and none empty."""
+    """Texts as rows of token ids, none longer than `length` and none empty."""
     return Ragged(row or [0] for row in tokens.encode_all(texts, length))

@@ -106,7 +106,7 @@ def facts_of(job: Job) -> dict[str, Any]:
 
 def macs_per_step(job: Job, macs: int) -> float:
     """Forward and backward cost three forwards of as many examples of full length as a batch holds."""
-    return 3.0 * macs * job.task.examples_a_step(job.training.batch_size, job.model)
+    return 3.0 * macs * job.task.examples_per_step(job.training.batch_size, job.model)
 
 
 def plan_run(job: Job, world: World) -> dict[str, Any]:

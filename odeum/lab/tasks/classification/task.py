@@ -1,4 +1,4 @@
-"""Text classification: which class is a text of?"""
+"""Text classification."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from odeum.lab.data.understanding import labelled_examples, repeated
 from odeum.lab.tasks.classes import Classes, top_classes
 from odeum.lab.tasks.classification import ClassificationData
 from odeum.lab.tasks.kind import DATA_SETS, Data
-from odeum.lab.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
+from odeum.lab.tasks.text_base import TextSplit, TextTask, cut_length, encode_texts, learn_tokens, subset
 from odeum.lab.train.settings import Training
 from odeum.models.settings import PRESETS, Classification
 from odeum.tokens import Tokens, load_tokens
 
-# sized for a laptop: a few minutes a run
+# sized for a laptop: a few minutes per run
 RECIPES: dict[str, Training] = {
     "imdb": Training(epochs=3, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
     "imdb-bytes": Training(epochs=3, batch_size=16, learning_rate=1e-3, weight_decay=0.05),
@@ -59,25 +59,25 @@ class ClassificationTask(Classes, TextTask):
     ) -> ClassificationTask:
         known = str(data) in DATA_SETS
         paths = [Path(p).expanduser() for p in (data, *more)]
-        found = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
+        table = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
         if data == "imdb-bytes" and options.tokens == "auto":
             options = dataclasses.replace(options, tokens="bytes")
-        labels = sorted({label for _, label in found.parts["train"]}, key=_by_number)
-        _check(found.parts, labels, str(data))
-        rows = split(found.parts, labels, str(data), options.fold)
+        labels = sorted({label for _, label in table.parts["train"]}, key=_by_number)
+        _check(table.parts, labels, str(data))
+        rows = split(table.parts, labels, str(data), options.fold)
         most = options.test_examples or (5000 if data == "imdb-bytes" else None)
-        rows["test"], note = some(rows["test"], most)
+        rows["test"], note = subset(rows["test"], most)
         tokens = learn_tokens(options, [text for text, _ in rows["train"]]) if like is None else like.tokens
-        length = room(options, tokens) if like is None else min(like.length, options.length or like.length)
-        parts = {part: numbered(some, tokens, labels, length) for part, some in rows.items()}
-        classes = [found.names.get(label, label) for label in labels]
+        length = cut_length(options, tokens) if like is None else min(like.length, options.length or like.length)
+        parts = {part: numbered(part_rows, tokens, labels, length) for part, part_rows in rows.items()}
+        classes = [table.names.get(label, label) for label in labels]
         name = str(data) if known else paths[0].resolve().name
         task = cls(name, options, tokens, classes, length, parts, [str(p) for p in (data, *more)])
         task.notes += note
-        task.columns, task.target_column = found.columns, found.label
-        task.origins = found.origins
-        task.examples = labelled_examples([(text, found.names.get(label, label)) for text, label in rows["train"]])
-        task.check_data(repeated({part: (text for text, _ in some) for part, some in rows.items()}))
+        task.columns, task.target_column = table.columns, table.label
+        task.origins = table.origins
+        task.examples = labelled_examples([(text, table.names.get(label, label)) for text, label in rows["train"]])
+        task.check_data(repeated({part: (text for text, _ in part_rows) for part, part_rows in rows.items()}))
         return task
 
     def facts(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class ClassificationTask(Classes, TextTask):
         yield from super().identity()
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
-        """The likeliest classes, with probabilities, of texts."""
+        """The most likely classes of texts, with probabilities."""
         return [answer for logits in self.read_off(model, inputs) for answer in top_classes(logits, self.classes, top)]
 
     def record(self) -> dict[str, Any]:
@@ -136,12 +136,12 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
 
 
 def split(parts: dict[str, tables.Rows], labels: list[str], where: str, fold: int = 0) -> dict[str, tables.Rows]:
-    """The parts that are not given are held out of the training rows, always the same, with the classes mixed alike."""
+    """Missing parts are held out of the training rows by a fixed stratified split."""
     index = {label: i for i, label in enumerate(labels)}
 
     def parted(rows: tables.Rows, count: int) -> list[tables.Rows]:
-        kept = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where, fold=fold)
-        return [[rows[i] for i in some.tolist()] for some in kept]
+        selected = stratified(torch.tensor([index[label] for _, label in rows]), (0.1,) * count, where, fold=fold)
+        return [[rows[i] for i in indices.tolist()] for indices in selected]
 
     held = hold_out(parts, parted, fold)
     return parts if held is parts else {part: held[part] for part in SPLITS}

@@ -1,4 +1,4 @@
-"""Image classification: which class does a picture show?"""
+"""Image classification."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from odeum.errors import OdeumError
 from odeum.lab.data import augment, image_files, pictures
 from odeum.lab.tasks.base import Batch
 from odeum.lab.tasks.classes import Classes, top_classes
-from odeum.lab.tasks.image_base import PictureTask, one_folder, repeated_images, statistics
+from odeum.lab.tasks.image_base import PictureTask, check_folder, repeated_images, statistics
 from odeum.lab.tasks.images import ImageData
 from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.train.settings import Training
 from odeum.models.settings import PRESETS, Vision
 
-# sized for a laptop: digits in about 15 seconds a run, CIFAR-100 in about 20 minutes
+# sized for a laptop: digits in about 15 seconds per run, CIFAR-100 in about 20 minutes
 RECIPES: dict[str, Training] = {
     "digits": Training(epochs=20, batch_size=32, learning_rate=4e-3, warmup=0.1, weight_decay=0.05),
     "cifar100": Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05, label_smoothing=0.1),
@@ -30,7 +30,7 @@ RECIPES["cifar10"] = RECIPES["cifar100-coarse"] = RECIPES["fashion-mnist"] = REC
 
 
 class ImageTask(Classes, PictureTask):
-    """Pictures of one size with one class each."""
+    """Images of one size with one class each."""
 
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
@@ -55,22 +55,22 @@ class ImageTask(Classes, PictureTask):
     def open(cls, data: str | Path, *more: str | Path, options: ImageData, like: Any = None) -> ImageTask:
         if like is not None:
             options = dataclasses.replace(options, size=like.size, fit=like.options.fit)
-        one_folder(more, options.size)
+        check_folder(more, options.size)
         known = str(data) in DATA_SETS
         folder = Path(data).expanduser()
         if known:
-            found = pictures.named_images(str(data), options.fold)
+            data_set = pictures.named_images(str(data), options.fold)
         else:
-            found = image_files.folder(folder, options.size, options.fit, options.fold, options.strict)
-        images = found.parts["train"][0]
+            data_set = image_files.folder(folder, options.size, options.fit, options.fold, options.strict)
+        images = data_set.parts["train"][0]
         mean, std = statistics(images) if like is None else (like.mean, like.std)
         if images.shape[1] != len(mean):
             raise OdeumError(f"the images of '{data}' have {images.shape[1]} channels, and the model takes {len(mean)}")
         name = str(data) if known else Path(data).resolve().name
         size = options.size or images.shape[-1]
-        task = cls(name, options, found.classes, size, mean, std, found.mirrors, found.parts, [str(data)])
-        task.notes, task.origins, task.examples = found.notes, found.origins, found.examples
-        task.check_data(repeated_images({part: images for part, (images, _) in found.parts.items()}))
+        task = cls(name, options, data_set.classes, size, mean, std, data_set.mirrors, data_set.parts, [str(data)])
+        task.notes, task.origins, task.examples = data_set.notes, data_set.origins, data_set.examples
+        task.check_data(repeated_images({part: images for part, (images, _) in data_set.parts.items()}))
         return task
 
     def facts(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class ImageTask(Classes, PictureTask):
         return {"images": augment.erase(mixed, 0.25, random), "labels": shares}
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
-        """The likeliest classes, with probabilities, of image files (or of what `prepare` made of them)."""
+        """The most likely classes of images, with probabilities."""
         return [answer for logits in self.read_off(model, inputs) for answer in top_classes(logits, self.classes, top)]
 
     def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:

@@ -1,4 +1,4 @@
-"""Language modelling: which token comes next?"""
+"""Causal language modelling."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ How = tuple[int, Choice, int, bool]  # new tokens, how each is drawn, the seed, 
 
 
 class LanguageTask(Task):
-    """One long row of tokens, read in windows."""
+    """One long sequence of tokens, read in windows."""
 
     metric: ClassVar[str] = "perplexity"
     higher_is_better: ClassVar[bool] = False
@@ -92,8 +92,8 @@ class LanguageTask(Task):
         task.examples = tuple(shortened(line) for line in sample(lines))
         return task
 
-    def as_one(self) -> None:
-        """Everything is the test part: for a model that was trained on none of it."""
+    def test_on_everything(self) -> None:
+        """Put all text into the test part, for a model that was trained on none of it."""
         self.streams["test"] = torch.cat(list(self.streams.values()))
         self.words["test"] = _words(self.tokens.decode(self.streams["test"].tolist()))
 
@@ -102,7 +102,7 @@ class LanguageTask(Task):
         return bool(self.streams)
 
     def sizes(self) -> dict[str, int]:
-        """Windows: of the other parts they overlap."""
+        """Number of windows; those of the held-out parts overlap."""
         stride = self.length - self.context
         held = {part: -(-max(1, len(s) - self.context) // stride) for part, s in self.streams.items()}
         return held | {"train": len(self.streams["train"]) // self.length}
@@ -128,7 +128,7 @@ class LanguageTask(Task):
         yield from self.streams.values()
 
     def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
-        """Consecutive windows that begin at another place each epoch, in random order."""
+        """Consecutive windows in random order, with another offset in each epoch."""
         random = generator(seed, epoch)
         offset = torch.randint(0, self.length, (1,), generator=random)
         count = (len(self.streams["train"]) - 1) // self.length - 1
@@ -165,7 +165,7 @@ class LanguageTask(Task):
 
         `limit` caps the number of windows.
         """
-        self.need_data(split)
+        self.require_data(split)
         each: list[Tensor] = []
         total, count = 0.0, 0
         with evaluating(model, device) as place:
@@ -187,7 +187,7 @@ class LanguageTask(Task):
         return scores, Evidence(torch.cat(each)) if each else None
 
     def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
-        """A text at a time: padding would be read."""
+        """One text per batch, without padding."""
         for text in inputs:
             yield {"input_ids": torch.tensor([self._prompt(text)])}
 
@@ -251,7 +251,7 @@ class LanguageTask(Task):
         return deque(self._growing(model, prompt, place, how, stop), maxlen=1).pop()
 
     def _growing(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> Iterator[str]:
-        """The continuation so far, after each token; over with the first stop string."""
+        """The continuation after each token, until the first stop string."""
         ids: list[int] = []
         yield ""
         for token in self._new(model, prompt, place, how):
@@ -263,7 +263,7 @@ class LanguageTask(Task):
             ids.append(token)
 
     def _new(self, model: Any, prompt: str, place: tuple[int, int], how: How) -> Iterator[int]:
-        """The tokens that follow; a prompt and a sample have random numbers of their own."""
+        """The generated tokens; each prompt and sample has its own random generator."""
         from odeum.decode import stream
 
         count, choice, seed, use_cache = how
@@ -278,11 +278,11 @@ class LanguageTask(Task):
             yield token
 
     def _prompt(self, text: str) -> list[int]:
-        told = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
-        found = [*self.tokens.prefix, *told][-self.length :]
-        if not found and self.tokens.start is None:
+        encoded = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
+        ids = [*self.tokens.prefix, *encoded][-self.length :]
+        if not ids and self.tokens.start is None:
             raise OdeumError("this model knows no token that begins a text, so it cannot continue an empty prompt")
-        return found or [self.tokens.start]  # ty: ignore[invalid-return-type]
+        return ids or [self.tokens.start]  # ty: ignore[invalid-return-type]
 
     def _joined(self, prompt: str, ids: list[int]) -> str:
         text = self.tokens.decode_after(self.tokens.encode(prompt[-LONGEST_PIECE:]), ids)
@@ -306,7 +306,7 @@ class LanguageTask(Task):
 
 
 MOST_GENERATED = 1_000_000
-"""samples, and tokens of one: beyond that nobody waits for the end"""
+"""most samples, and most tokens per sample"""
 
 
 def _check_samples(samples: int, tokens: int, temperature: float, stop: Sequence[str]) -> None:
@@ -321,7 +321,7 @@ def _check_samples(samples: int, tokens: int, temperature: float, stop: Sequence
 
 
 def settled(text: str, stop: Sequence[str]) -> str:
-    """As much of a growing text as will stay: no half letter at its end, nor what may become a stop string."""
+    """The prefix of a growing text that is final: without an incomplete character or the beginning of a stop string."""
     text = text.rstrip("\N{REPLACEMENT CHARACTER}")
     held = (size for word in stop for size in range(1, len(word)) if text.endswith(word[:size]))
     return text[: len(text) - max(held, default=0)]

@@ -61,9 +61,9 @@ class Generator:
 
     def examples(self, count: int) -> list[Example]:
         """Different expressions whose length lies strictly between the limits (closing brackets count)."""
-        found: dict[str, int] = {}
+        expressions: dict[str, int] = {}
         tries = 0
-        while len(found) < count:
+        while len(expressions) < count:
             tries += 1
             if tries > 2000 * (count + 100):
                 raise OdeumError(
@@ -76,8 +76,8 @@ class Generator:
             except _TooLong:
                 continue
             if self.options.min_length < len(out) < self.options.max_length:
-                found.setdefault(" ".join(out), value)
-        return list(found.items())
+                expressions.setdefault(" ".join(out), value)
+        return list(expressions.items())
 
 
 def load_listops(options: ListOpsData) -> dict[str, list[Example]]:

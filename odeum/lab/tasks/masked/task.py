@@ -1,4 +1,4 @@
-"""Masked language modelling: which token was hidden?"""
+"""Masked language modelling."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from odeum.tokens import PAD, UNKNOWN, Bpe, Listed, Tokens, load_tokens
 
 RECIPES = {"other": Training(epochs=20, batch_size=32, learning_rate=1e-3, weight_decay=0.05)}
 FOLDS = 7
-"""every seventh token is hidden at a time in an evaluation, so that each is told once from most of the others"""
+"""evaluation hides every seventh token at a time, so that each is predicted once from most of the others"""
 HIDDEN_AT_ONCE = 8192
-KEPT, REPLACED = 0.1, 0.1
-"""shares of the chosen tokens that stay, or become any token, in training (Devlin et al. 2019)"""
+KEEP, REPLACED = 0.1, 0.1
+"""fractions of the chosen tokens that are kept, or replaced by a random token, in training (Devlin et al. 2019)"""
 
 
 class Special(NamedTuple):
-    """Tokens with a meaning of their own, by number."""
+    """Ids of the special tokens."""
 
     mask: int
     pad: int = 0
@@ -77,7 +77,7 @@ class MaskedTask(Task):
             part: [line for text in texts for line in text.splitlines() if line.strip()]
             for part, texts in corpus.items()
         }
-        if any(not some for some in lines.values()):
+        if any(not rows for rows in lines.values()):
             raise OdeumError(
                 f"'{data}' holds too few lines of text: at least one is needed to train, validate and test"
             )
@@ -86,12 +86,12 @@ class MaskedTask(Task):
         special = OWN if like is None else like.special
         task = cls(paths[0].resolve().name, options, tokens, length, special, None, [str(p) for p in (data, *more)])
         task.parts = {
-            part: Ragged(map(task.framed, tokens.encode_all(some, length - 2))) for part, some in lines.items()
+            part: Ragged(map(task.framed, tokens.encode_all(rows, length - 2))) for part, rows in lines.items()
         }
         return task
 
-    def as_one(self) -> None:
-        """Everything is the test part: for a model that was trained on none of it."""
+    def test_on_everything(self) -> None:
+        """Put all lines into the test part, for a model that was trained on none of them."""
         rows = [row for part in self.parts.values() for row in part.flat.split(part.lengths.tolist())]
         self.parts["test"] = Ragged(row.tolist() for row in rows)
 
@@ -130,21 +130,21 @@ class MaskedTask(Task):
         return by_count(self.parts["train"].lengths, batch_size, generator(seed, epoch))
 
     def ordinary(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Where a token stands that may be hidden."""
-        own = [token for token in self.special if token is not None]
-        return mask.bool() & ~torch.isin(ids, torch.tensor(own))
+        """Positions of tokens that may be hidden: no special tokens, no padding."""
+        special = [token for token in self.special if token is not None]
+        return mask.bool() & ~torch.isin(ids, torch.tensor(special))
 
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         ids, mask = self.parts["train"].padded(rows, self.special.pad)
         chosen = self.ordinary(ids, mask) & (torch.rand(ids.shape, generator=random) < self.options.share)
         dice = torch.rand(ids.shape, generator=random)
         others = torch.randint(self.tokens.size, ids.shape, generator=random)
-        shown = torch.where(dice < 1 - KEPT - REPLACED, self.special.mask, torch.where(dice < 1 - KEPT, others, ids))
+        shown = torch.where(dice < 1 - KEEP - REPLACED, self.special.mask, torch.where(dice < 1 - KEEP, others, ids))
         labels = torch.where(chosen, ids, IGNORE)
         return {"input_ids": torch.where(chosen, shown, ids), "attention_mask": mask, "labels": labels}
 
     def folds(self, split: str, limit: int | None = None) -> Iterator[tuple[Tensor, Batch]]:
-        """Every token of a part hidden once, each seventh of a line at a time; nothing is drawn. Rows and batch."""
+        """Rows and batches that hide every token of a part once, every seventh of a line at a time."""
         part = self.parts[split]
         looked_at = torch.arange(len(part)) if limit is None or limit >= len(part) else shuffled(len(part))[:limit]
         lengths = part.lengths[looked_at]
@@ -162,7 +162,7 @@ class MaskedTask(Task):
         self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
     ) -> tuple[dict[str, float], Evidence | None]:
         """Mean loss per hidden token, perplexity and accuracy, and the mean loss per hidden token of each line."""
-        self.need_data(split)
+        self.require_data(split)
         losses, counts = (torch.zeros(len(self.parts[split]), dtype=torch.float64) for _ in range(2))
         right = 0.0
         with evaluating(model, device) as place:
@@ -185,11 +185,11 @@ class MaskedTask(Task):
 
     @property
     def mask_name(self) -> str:
-        """How a hidden token is written."""
+        """The text of the mask token."""
         return self.tokens.token(self.special.mask)
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 3, **_: Any) -> list[list[list[Any]]]:
-        """For each hidden token of each line, the likeliest ones with their probabilities."""
+        """The most likely tokens for each mask of each line, with probabilities."""
         answers = []
         with evaluating(model) as place:
             for line in inputs:
@@ -210,8 +210,8 @@ class MaskedTask(Task):
         return answers
 
     def shown(self, question: str, answer: list[list[Any]]) -> str:
-        found = "; ".join(", ".join(f"{token} {chance:.3f}" for token, chance in place) for place in answer)
-        return f"{question}\t{found}"
+        choices = "; ".join(", ".join(f"{token} {chance:.3f}" for token, chance in place) for place in answer)
+        return f"{question}\t{choices}"
 
     def record(self) -> dict[str, Any]:
         return {"length": self.length, "special": self.special._asdict()}

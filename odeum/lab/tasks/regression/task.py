@@ -1,4 +1,4 @@
-"""Regression: which number belongs to a text or an image?
+"""Regression: one number per text or image.
 
 A model learns targets in units of their spread around their mean, both of the training part; what is measured and
 predicted is in the units of the data. RMSE judges, because it is what the squared error learns; lower is better.
@@ -22,10 +22,10 @@ from odeum.lab.data.understanding import Origins, labelled_examples, repeated
 from odeum.lab.tasks.base import Batch, Task
 from odeum.lab.tasks.checks import note_repeated, note_small_test
 from odeum.lab.tasks.evidence import Evidence
-from odeum.lab.tasks.image_base import PictureTask, one_folder, repeated_images, statistics
+from odeum.lab.tasks.image_base import PictureTask, check_folder, repeated_images, statistics
 from odeum.lab.tasks.kind import Data
 from odeum.lab.tasks.regression import ImageRegressionData, RegressionData
-from odeum.lab.tasks.text_base import TextSplit, TextTask, encode_texts, learn_tokens, room, some
+from odeum.lab.tasks.text_base import TextSplit, TextTask, cut_length, encode_texts, learn_tokens, subset
 from odeum.lab.train.settings import Training
 from odeum.models.settings import PRESETS, ImageRegression, Regression
 from odeum.tokens import Tokens, load_tokens
@@ -35,7 +35,7 @@ IMAGE_RECIPE = Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_dec
 
 
 class NumberTask(Task):
-    """What a task with numbers does alike for every input; the numbers of its parts are in the units of the data."""
+    """Metrics and units of tasks with numbers; the numbers of its parts are in the units of the data."""
 
     metric: ClassVar[str] = "rmse"
     higher_is_better: ClassVar[bool] = False
@@ -45,12 +45,12 @@ class NumberTask(Task):
     spread: float
     """their standard deviation"""
     scored: Callable[..., Iterator[tuple[Tensor, Tensor]]]
-    """outputs of a model beside the numbers, from the base that reads the input"""
+    """yields outputs and numbers of a part, from the base class of the input"""
     read_off: Callable[..., Iterator[Tensor]]
     """outputs for new inputs, from the same"""
 
     def learn_units(self, where: str) -> None:
-        """Mean and spread of the training numbers; what can be said of them before anything is trained."""
+        """Compute mean and standard deviation of the training numbers, and add remarks about baselines."""
         train = self.parts["train"][1]
         self.centre, self.spread = float(train.mean()), float(train.std(correction=0))
         if not math.isfinite(self.spread):
@@ -77,7 +77,7 @@ class NumberTask(Task):
         return ((values.double() - self.centre) / self.spread).float()
 
     def restored(self, outputs: Tensor) -> Tensor:
-        """What a model says [batch, 1], in the units of the data."""
+        """Outputs of a model [batch, 1] in the units of the data."""
         return outputs[:, 0].double().cpu() * self.spread + self.centre
 
     def examine(
@@ -135,9 +135,9 @@ class RegressionTask(NumberTask, TextTask):
             paths, lambda path: numbers.read_numbers(path, options.text_column, options.label_column), origins
         )
         rows = hold_out(parts, lambda train, count: _tenths(train, count, str(data), options.fold), options.fold)
-        rows["test"], note = some(rows["test"], options.test_examples)
+        rows["test"], note = subset(rows["test"], options.test_examples)
         tokens = learn_tokens(options, [text for text, _ in rows["train"]])
-        length = room(options, tokens)
+        length = cut_length(options, tokens)
         made = {part: _numbered(rows[part], tokens, length) for part in ("train", "valid", "test")}
         task = cls(paths[0].resolve().name, options, tokens, length, made, [str(p) for p in (data, *more)])
         task.notes += note
@@ -169,35 +169,35 @@ class RegressionTask(NumberTask, TextTask):
 
 
 class ImageRegressionTask(NumberTask, PictureTask):
-    """Pictures of one size with one number each."""
+    """Images of one size with one number each."""
 
     options: ImageRegressionData  # ty: ignore[incompatible-mutable-override]
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: ImageRegressionData) -> ImageRegressionTask:
-        one_folder(more, options.size)
+        check_folder(more, options.size)
         folder = Path(data).expanduser()
-        given = numbers.labelled_folders(folder) if folder.is_dir() else {}
-        if not given:
+        folders = numbers.labelled_folders(folder) if folder.is_dir() else {}
+        if not folders:
             raise OdeumError(f"'{data}' should be a folder of images with a {numbers.LABELS} of file names and numbers")
-        found = {part: numbers.read_labels(sub, options.label_column) for part, sub in given.items()}
-        image_files.refuse_twice([file for files, _ in found.values() for file in files])
-        channels, side = image_files.common({"": found["train"][0]}, options.size, options.fit)
+        labels = {part: numbers.read_labels(sub, options.label_column) for part, sub in folders.items()}
+        image_files.refuse_twice([file for files, _ in labels.values() for file in files])
+        channels, side = image_files.common({"": labels["train"][0]}, options.size, options.fit)
         parts = {
             part: (
                 image_files.load_images(files, channels, side, options.fit),
                 torch.tensor(values, dtype=torch.float64),
             )
-            for part, (files, values) in found.items()
+            for part, (files, values) in labels.items()
         }
         image_files.refuse_known(folder, {part: images for part, (images, _) in parts.items()})
         parts = hold_out(parts, lambda train, count: _picked(train, count, str(data), options.fold), options.fold)
         mean, std = statistics(parts["train"][0])
         task = cls(folder.resolve().name, options, side, mean, std, True, parts, [str(data)])
-        shapes = [image_files.header(file).size for files, _ in found.values() for file in files]
+        shapes = [image_files.header(file).size for files, _ in labels.values() for file in files]
         task.notes += image_files.fitted(shapes, options.fit)
-        task.origins = {part: f"'{sub.name}'" for part, sub in given.items()}
-        files, values = found["train"]
+        task.origins = {part: f"'{sub.name}'" for part, sub in folders.items()}
+        files, values = labels["train"]
         task.examples = labelled_examples([(f.name, f"{x:g}") for f, x in zip(files, values, strict=True)])
         note_repeated(task, repeated_images({part: images for part, (images, _) in parts.items()}))
         note_small_test(task)
@@ -253,8 +253,8 @@ def _held(count: int, parts: int, where: str, fold: int) -> list[list[int]]:
 
 
 def _tenths(rows: numbers.Numbered, parts: int, where: str, fold: int) -> list[numbers.Numbered]:
-    return [[rows[i] for i in kept] for kept in _held(len(rows), parts, where, fold)]
+    return [[rows[i] for i in indices] for indices in _held(len(rows), parts, where, fold)]
 
 
 def _picked(part: tuple[Tensor, Tensor], parts: int, where: str, fold: int) -> list[tuple[Tensor, Tensor]]:
-    return [(part[0][kept], part[1][kept]) for kept in _held(len(part[1]), parts, where, fold)]
+    return [(part[0][indices], part[1][indices]) for indices in _held(len(part[1]), parts, where, fold)]

@@ -1,4 +1,4 @@
-"""Translation: what does a sentence say in another language?"""
+"""Translation of sentence pairs."""
 
 from __future__ import annotations
 
@@ -140,12 +140,12 @@ class TranslationTask(Task):
             yield from (sources.flat, sources.lengths, targets.flat, targets.lengths)
 
     def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
-        """Batches by target tokens, of sentences of like length."""
+        """Batches of a number of target tokens, from sentences of similar length."""
         sources, targets = self.parts["train"]
         return by_tokens(targets.lengths, sources.lengths, batch_size, generator(seed, epoch))
 
-    def examples_a_step(self, batch_size: int, model: Model) -> float:
-        """A batch is so many tokens."""
+    def examples_per_step(self, batch_size: int, model: Model) -> float:
+        """A batch has a number of tokens."""
         assert isinstance(model, Translation)
         return batch_size / model.length
 
@@ -154,20 +154,20 @@ class TranslationTask(Task):
 
     def _batch(self, part: PairSplit, rows: Tensor) -> Batch:
         ids, mask = part[0].padded(rows, PAD)
-        target, kept = part[1].padded(rows, PAD)
+        target, mask_of_target = part[1].padded(rows, PAD)
         start = torch.full((len(rows), 1), START)
         return {
             "input_ids": ids,
             "attention_mask": mask,
             "decoder_input_ids": torch.cat([start, torch.where(target == END, PAD, target)[:, :-1]], 1),
-            "labels": torch.where(kept.bool(), target, IGNORE),
+            "labels": torch.where(mask_of_target.bool(), target, IGNORE),
         }
 
     def examine(
         self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
     ) -> tuple[dict[str, float], Evidence | None]:
         """Label-smoothed and plain loss per token, BLEU and chrF of the test part, and each sentence's plain loss."""
-        self.need_data(split)
+        self.require_data(split)
         part = self.parts[split]
         lengths = part[1].lengths[:limit]
         each = torch.zeros(len(lengths))
@@ -217,7 +217,7 @@ class TranslationTask(Task):
         device: Any = None,
         **_: Any,
     ) -> list[str]:
-        """A translation a line, in order; empty lines stay empty."""
+        """One translation per line, in order; empty lines stay empty."""
         from odeum.decode import beam_search
 
         lines = list(inputs)
@@ -233,8 +233,8 @@ class TranslationTask(Task):
         with evaluating(model, device) as place, by_mkl():
             for rows in cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), BEAM_CHUNK * 4 // max(1, width)):
                 x, mask = (item.to(place) for item in ids.padded(rows, PAD))
-                found = beam_search(model, x, mask, beam=width, length_penalty=penalty)
-                for row, answer in zip(rows.tolist(), found, strict=True):
+                translations = beam_search(model, x, mask, beam=width, length_penalty=penalty)
+                for row, answer in zip(rows.tolist(), translations, strict=True):
                     answers[full[row]] = self.tokens.decode(answer).strip()
         return answers
 
