@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -14,8 +15,12 @@ from safetensors.torch import load_file
 
 import odeum.lab.study
 import odeum.lab.study.execute
+import odeum.lab.study.findings
+import odeum.lab.study.grid
+import odeum.lab.study.report
+import odeum.lab.study.runs
 import odeum.lab.train.distributed.parallel
-import odeum.lab.train.loop  # noqa: F401  all that a comparison calls is there to be counted
+import odeum.lab.train.loop
 from odeum.lab.cli import main
 from odeum.models import build
 from odeum.models.description import describe
@@ -108,3 +113,25 @@ def test_one_seed_in_one_process_builds_and_describes_once_a_run(
         assert mine.keys() == theirs.keys()
         for name, weight in mine.items():
             assert torch.equal(weight, theirs[name]), "a run whose model was built before its time is the same run"
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_report_and_a_papers_table_are_read_once_and_go_through_one_judge_and_one_renderer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Path(__file__).parent.parent / "results" / "digits"
+    calls: list[str] = []
+
+    def count(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **more: (calls.append(name), function(*given, **more))[1])
+
+    count(odeum.lab.study.findings, "judge")
+    count(odeum.lab.study.report, "read")
+    count(odeum.lab.study.runs.Store, "results")
+    count(odeum.lab.study.grid.Grid, "text")
+    assert main(["report", str(shutil.copytree(kept, tmp_path / "digits"))]) == 0
+    assert calls == ["read", "judge", "text"]
+    calls.clear()
+    assert main(["table", "zhong2022/table1"]) == 0
+    assert calls == ["results", "judge", "text", "text"]  # the rows and the claims

@@ -1,4 +1,4 @@
-"""What a person sees while many runs go on: one live table in a terminal, a line now and then elsewhere."""
+"""Progress of many runs: a live table in a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from odeum.lab.train.progress import clock_time
 
 MARKS = {"done": "✓", "diverged": "diverged", "cut off": "cut off", "failed": "failed", "interrupted": "stopped"}
 EVERY = 15.0
-"""seconds between two lines where nobody looks on"""
+"""seconds between two lines without a terminal"""
 BEFORE = "measuring what a step costs …"
-"""what is done before there are runs to show"""
+"""shown before the first run"""
 NAME_ROOM = 16
-"""characters of a name that are worth more than a cell for each seed"""
+"""characters of a name below which seeds share one cell"""
 
 
 class Board:
-    """Every run of a comparison: a row an architecture, a cell a seed, and the time left for the whole."""
+    """The runs of a study: one line per row, one cell per seed, and the estimated time left."""
 
     def __init__(self, metric: str, percent: bool, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self.metric, self.percent, self.quiet = metric, percent, quiet
@@ -38,7 +38,7 @@ class Board:
         self._live: Any = None
 
     def show(self, runs: Sequence[tuple[str, int]]) -> None:
-        """These architectures and seeds are next; those of an earlier look stay in the table."""
+        """Adds rows and seeds that come next; those of an earlier look stay in the table."""
         self.offset = len(self.runs)
         self.runs += runs
         self.places = {run: index for index, run in enumerate(self.runs)}
@@ -59,7 +59,7 @@ class Board:
             self._live = None
 
     def tell(self, number: int, event: Event) -> None:
-        """What a run of the last `show` says."""
+        """Receives an event of a run of the last `show`."""
         index = self.offset + number
         (name, seed), content = self.runs[index], event.content
         title = f"{name} seed {seed}"
@@ -91,7 +91,7 @@ class Board:
 
     @property
     def left(self) -> str:
-        """Time left for the whole, from what was done since the first run began: what was there took no time."""
+        """Estimated time left for all runs; earlier progress of resumed runs does not count as done now."""
         done = sum(self.fractions.values()) - sum(self.there.values())
         left = len(self.runs) - sum(self.fractions.values())
         if self.began is None or done <= 0.01 * (done + left):
@@ -133,7 +133,7 @@ class Board:
             self.quiet = True
 
     def _table(self) -> Any:
-        """Fits the terminal: cells for each seed if there is room, else how many are done; names are cut first."""
+        """A table that fits the terminal: one cell per seed if there is room, else the number of finished runs."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -158,7 +158,7 @@ class Board:
         return table
 
     def _room(self, heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-        """What is left for names beside such columns, each with three characters of air."""
+        """The width left for names beside these columns."""
         columns = zip(heads, *rows, strict=True)
         return width - 4 - sum(3 + max(map(len, column)) for column in columns)
 

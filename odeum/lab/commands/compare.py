@@ -113,7 +113,7 @@ def run(argv: list[str]) -> int:
     from odeum.registry.plugins import named_plugins
     from odeum.storage import out_directory
 
-    check_study(match, names, given.get("train", {}).get("budget"))
+    check_study(match, names, given.get("train", {}).get("budget"), given.get("vary", "seed"))
     task, model, training = open_request(request)
     if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}

@@ -27,6 +27,8 @@ from odeum.storage import alone_in, make_directory, read_json, write_json
 COMPARISON = "comparison.json"
 MATCHES = ("steps", "time", "macs", "params")
 JUDGES = ("metric", "loss")
+VARY = ("seed", "split")
+"""what differs between seeds: initial weights and batches, or also which examples are held out"""
 NO_BASELINE = "none"
 """the baseline of a comparison of every two rows, on the command line and in comparison.json"""
 
@@ -237,9 +239,10 @@ class Study:
         )
 
 
-def check_study(match: str, architectures: Sequence[object], budget: str | None) -> None:
+def check_study(match: str, architectures: Sequence[object], budget: str | None, vary: str) -> None:
     """Raises `OdeumError` for a comparison that cannot be, whatever its data."""
     choose(match, MATCHES, "match")
+    choose(vary, VARY, "value of --vary")
     if not architectures:
         raise OdeumError("a comparison needs at least one architecture, such as sequential,parallel")
     if match == "time" and budget is None:

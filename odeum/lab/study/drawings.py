@@ -100,9 +100,9 @@ def css_colour(look: PlotStyle) -> str:
 # all claims of papers
 
 REACH = 12.0
-"""margins on either side of zero; what lies beyond is an arrow"""
+"""margins on either side of zero; longer intervals end in an arrow"""
 TEXT, PLOT, LINE, TOP = 470, 330, 24, 44
-"""pixels: of the words, of the axis, of a line, of what stands above the lines"""
+"""pixels: width of the text, width of the axis, height of a line, height of the head"""
 OPINION_COLOURS = {"agrees": "#009e73", "disagrees": "#d55e00", "not resolved": "#6e7781"}
 
 
@@ -119,7 +119,7 @@ class ClaimMark:
 
 
 def marks_of(tables: Sequence[Findings]) -> list[ClaimMark]:
-    """Of every claim that has an interval."""
+    """The marks of all claims that have an interval."""
     return [mark for each in tables for claim in each.claims if (mark := _mark(each.study, claim))]
 
 

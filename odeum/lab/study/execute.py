@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from odeum.errors import OdeumError, choose, notice
+from odeum.errors import OdeumError, notice
 from odeum.lab.launch.inline import Inline
 from odeum.lab.launch.launcher import Launcher, launcher
 from odeum.lab.launch.local import jobs_for, threads_for
 from odeum.lab.launch.worker import Event, Tell, finish
-from odeum.lab.study.design import Factor, Study, cells, check_study, clear
+from odeum.lab.study.design import Factor, Study, cells, clear
 from odeum.lab.study.findings import Findings, judged
 from odeum.lab.study.forecast import Forecast, forecast
 from odeum.lab.study.judge import Decision, Seeds, judge, undecided
-from odeum.lab.study.matching import VARY, Folds, matched_model, matched_training, paces
+from odeum.lab.study.matching import Folds, matched_model, matched_training, paces
 from odeum.lab.study.runs import Store, timed_together, without_places
 from odeum.lab.study.statistics import summarise
 from odeum.lab.tasks import KINDS, Task, open_task
@@ -71,8 +71,6 @@ class Execution:
     """the data of each seed (none: the same for all)"""
 
     def __post_init__(self) -> None:
-        check_study(str(self.study.match), self.study.rows, self.study.budget)
-        choose(self.study.vary, VARY, "value of --vary")
         if self.study.vary == "split":  # data that cannot be split is refused before there is a directory
             object.__setattr__(self, "folds", Folds(self.base.task))
 

@@ -22,7 +22,7 @@ from odeum.lab.study.statistics import Difference, Ratio, Summary, differences, 
 from odeum.lab.train.rundir import whole
 
 BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
-"""of classes: shown beside the accuracy"""
+"""metrics of classes that are shown beside the accuracy"""
 MEASURED = (
     "step_ratio",
     "step_ratio_low",
@@ -52,19 +52,19 @@ class Row:
     test: Summary | None
     valid: Summary | None
     seeds: tuple[int, ...]
-    """of the finished runs"""
+    """seeds of the finished runs"""
     diverged: tuple[int, ...]
     """seeds whose metric is not finite; the means are over the others"""
     difference: Difference | None
     """to the baseline, paired by seed (none: the baseline itself, no baseline, or no seed in common)"""
     possible: tuple[float, float]
-    """least and greatest difference that there can be; intervals are shown within it"""
+    """the smallest and the largest possible difference; intervals are shown within it"""
     margin: float | None
-    """what matters, in the unit of the difference"""
+    """the margin in the unit of the difference"""
     margin_text: str
-    """as it was said: 1 point, 1 %"""
+    """the margin in words: 1 point, 1 %"""
     answer: Verdict | None
-    """on `difference`"""
+    """the verdict on `difference`"""
     group: str
     """without a baseline: letters that it shares with those it could not be told apart from"""
     other: tuple[str, Difference] | None
@@ -74,27 +74,27 @@ class Row:
     step: Ratio | None
     """step time over the baseline's (without one: the fastest one's), measured in turns"""
     step_seconds: float | None
-    """of a step, measured in turns"""
+    """seconds per step, measured in turns"""
     parameters: int | None
     macs: int | None
-    """multiply–adds an example, forward"""
+    """MACs per example, forward"""
     evaluations: int | None
-    """of the field, a forward pass"""
+    """evaluations of the field per forward pass"""
     peak_memory: int | None
     """bytes, the largest of the seeds"""
     training_macs: float | None
-    """multiply–adds of a whole run, mean over the seeds"""
+    """training MACs per run, mean over the seeds"""
     steps: float | None
-    """optimizer steps of a run, mean over the seeds"""
+    """optimizer steps per run, mean over the seeds"""
     seconds: float | None
-    """training time of a run: its steps × what one of them costs"""
+    """training time per run: steps × cost per step"""
     unfinished: tuple[str, ...]
     equation: str | None
     """the field and, below it, how a layer steps through it"""
 
     @property
     def score(self) -> Summary | None:
-        """Where the architecture is judged."""
+        """The score on the split that is judged."""
         return self.test if self.split == "test" else self.valid
 
     @property
@@ -119,7 +119,7 @@ class Row:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The interval as it is shown: within what is possible. Words are read off the whole one."""
+        """The interval as it is shown, within the possible range. Verdicts use the whole interval."""
         known = self.difference
         if known is None or known.low is None or known.high is None:
             return None
@@ -151,7 +151,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The word, or why there is none."""
+        """The verdict, or why there is none."""
         if self.answer:
             return self.answer.word
         if not self.seeds:

@@ -21,36 +21,36 @@ from odeum.models.description import describe
 from odeum.models.settings import Translation
 
 LOOKS = 10
-"""evaluations during a run, unless its recipe says another number"""
+"""evaluations during a run, unless its training sets another number"""
 NOTICEABLY_BUSY = 1.5
-"""times the duration, from which the work of others is mentioned"""
+"""slowdown by other load from which it is mentioned"""
 WORTH_TELLING = 60.0
-"""seconds below which nobody minds"""
+"""seconds from which the slowdown is mentioned"""
 LONG = 2 * 3600.0
-"""seconds from which a cheaper question is suggested"""
+"""seconds from which a cheaper comparison is suggested"""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The cost of the runs that are not there yet."""
+    """The estimated cost of the missing runs."""
 
     runs: int
     there: int
-    """runs that have ended already"""
+    """finished runs"""
     seconds: float
-    """of all of them, as many at once as there are jobs"""
+    """for all runs, `jobs` at a time"""
     dearest: tuple[str, float]
-    """the architecture with the longest run, and its seconds"""
+    """the row with the longest run, and its seconds"""
     memory: int
-    """bytes of one process"""
+    """bytes per process"""
     jobs: int
     at_most: bool
-    """whether the rows that are decided will stop earlier"""
+    """whether decided rows will stop earlier"""
     busy: float = 1.0
-    """how much longer it takes beside the work of others that goes on now"""
+    """slowdown by the current load of other processes"""
 
     def lines(self) -> list[str]:
-        """For people: what will be done, what it takes, and what would take less."""
+        """Lines to print: the runs, their cost, and advice if it is high."""
         done = f" ({self.there} of them there already)" if self.there else ""
         total = f"{self.runs + self.there} run{'' if self.runs + self.there == 1 else 's'}{done}"
         if not self.runs:
@@ -82,7 +82,7 @@ def forecast(
     again: bool = False,
     at_most: bool = False,
 ) -> Forecast:
-    """What the runs take at this pace; `again`: those that have ended are repeated."""
+    """The cost of the runs at these costs per step; `again`: finished runs are repeated."""
     left = {key: run for key, run in runs.items() if again or not run.folder.finished}
     each = {key: run_seconds(run, pace[key[0]].seconds) for key, run in left.items()}
     side_by_side = max(1, min(jobs, len(left)))
@@ -95,16 +95,16 @@ def forecast(
 
 
 def _busy(jobs: int) -> float:
-    """By how much processes that share the cores with the work of others take longer: the load of the last minute."""
+    """The slowdown of processes that share the cores with other load (of the last minute)."""
     try:
         load = os.getloadavg()[0]
-    except (AttributeError, OSError):  # not told here
+    except (AttributeError, OSError):  # not available on this system
         return 1.0
     return max(1.0, (max(0.0, load - 1.0) + jobs) / max(cores(), jobs))  # one of the load is this process
 
 
 def run_seconds(job: Job, step: float) -> float:
-    """Of a whole run: its steps, and its evaluations, which go forward only: a third of a step for as many examples."""
+    """Seconds of a whole run: its steps, and its evaluations at a third of a step for as many examples."""
     training, task = job.training, job.task
     per_epoch = task.steps_per_epoch(training.batch_size)
     steps = training.steps or round(training.epochs * per_epoch)

@@ -55,25 +55,25 @@ Word = Literal[
 BETTER: tuple[Word, ...] = ("better by more than the margin", "better")
 WORSE: tuple[Word, ...] = ("worse by more than the margin", "worse")
 VERDICTS: tuple[Word, ...] = (*BETTER, "practically equal", "open", "worse", "worse by more than the margin")
-"""what an interval can say, in the order in which a reader asks for it"""
+"""verdicts that follow from an interval, in the order in which they are shown"""
 
 MANY = 1000
 """more seeds than this are not estimated"""
 USUALLY = 0.84
-"""standard errors of room for the mean to move: four in five, were the spread known (docs/statistics.md: simulated)"""
+"""standard errors by which the mean may move: enough four times in five if the spread is known (docs/statistics.md)"""
 
 
 class Look(NamedTuple):
-    """A time at which words are said."""
+    """A planned time of judging."""
 
     seeds: int
     error: float
-    """the family's error that it may spend"""
+    """the share of the family's error that it spends"""
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """A number of seeds, or the looks on the way to it."""
+    """The planned number of seeds per row, and the looks on the way to it."""
 
     limit: int
     auto: bool = False
@@ -99,7 +99,7 @@ class Seeds:
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """When words are said, and at what price."""
+        """The planned looks with the error of each."""
         if not self.auto:
             return (Look(self.limit, ERROR),)
         at = [0, FIRST]
@@ -112,17 +112,17 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of a pair."""
+    """The verdict on a pair."""
 
     word: Word
     more: int | None = None
-    """of an open one: about so many more seeds would decide (none: not estimated, or more than a thousand)"""
+    """seeds that would decide an open pair, about (none: not estimated, or more than a thousand)"""
     look: int | None = None
-    """seeds at the look that decided, where there were several looks"""
+    """seeds at the look that decided, if there were several looks"""
 
     @property
     def open(self) -> bool:
-        """Whether more seeds could change it."""
+        """Whether more seeds could change the verdict."""
         return self.word in ("open", "one seed: no verdict", "same in every seed: no verdict")
 
 
@@ -141,7 +141,7 @@ def verdict_of(difference: Difference, margin: float, higher_is_better: bool, lo
 
 
 def _word(low: float, high: float, margin: float) -> Word | None:
-    """Ends of an interval in the good direction -> a word, or none."""
+    """The verdict for an interval whose positive direction is better; none if it is open."""
     if low > margin:
         return "better by more than the margin"
     if high < -margin:
@@ -152,7 +152,7 @@ def _word(low: float, high: float, margin: float) -> Word | None:
 
 
 def more_seeds(difference: Difference, margin: float) -> int | None:
-    """How many more seeds would decide, if difference and spread stay about what they are.
+    """The number of seeds that would decide, if difference and spread stay about what they are.
 
     An interval decides as soon as it leaves out zero or lies within the margin, so it need never be narrower than the
     margin itself. The mean of more seeds will be another one; it is given room for that. Where splits of the data
@@ -251,7 +251,7 @@ def _over_looks(
 
 
 def _waiting(decision: Decision, look: Look) -> Decision:
-    """An open pair between two looks: what it was estimated to need, but at least the seeds of the next look."""
+    """An open pair between two looks: its estimated need, but at least the seeds of the next look."""
     more = decision.verdict.more
     if more is None:
         return decision

@@ -17,9 +17,6 @@ from odeum.lab.train.settings import Training, seconds_of
 from odeum.models.description import describe
 from odeum.models.settings import Model
 
-VARY = ("seed", "split")
-"""what differs between seeds: initial weights and batches, or also which examples are held out"""
-
 
 def paces(study: Study, runs: Mapping[str, Job]) -> Mapping[str, Pace]:
     """Cost per step of each row: as planned before, or measured now, all of them in turns.

@@ -1,4 +1,4 @@
-"""What a step costs: all architectures take turns in one process, so that they meet the same neighbours.
+"""Measure the cost of a training step: all rows take turns in one process, so that other load affects them alike.
 
 It is measured once, before anything is trained, and stands in the plan. By it a budget of time becomes a number of
 steps, a comparison says beforehand what it will take, and a table compares step times. Equal time then means equal
@@ -24,25 +24,25 @@ from odeum.lab.train.memory import memory_now, peak_memory, reset_peak_memory
 from odeum.models.limits import available_memory
 
 WARM_UP = 2
-"""steps that are not counted: the first ones allocate"""
+"""steps before the measurement: the first ones allocate memory"""
 FEWEST, MOST = 3, 28
-"""turns of each architecture"""
+"""turns per row"""
 SHORTEST_TURN = 0.03
-"""seconds of a turn; an architecture whose step is shorter takes several"""
+"""seconds per turn; a row with shorter steps takes several of them"""
 LONGEST = 20.0
-"""seconds that all turns take together, about"""
+"""seconds of all turns together, approximately"""
 SHARE = 0.05
-"""of the time of all runs that measuring them is worth"""
+"""the share of the time of all runs that may be spent on measuring"""
 BYTES_A_PARAMETER = 20.0
-"""of a parameter in training: weight, gradient, and Adam's two averages; and the weight before the first step"""
+"""memory per parameter in training: weight, gradient, Adam's two averages, and the initial weight"""
 
 
 def measure(
     jobs: Mapping[str, Job], baseline: str, world: World, whole: Callable[[Mapping[str, float]], float]
 ) -> dict[str, Pace]:
-    """The pace of each job; `whole` says how long all their runs take if a step of each takes so many seconds.
+    """The cost per step of each job; `whole` returns the seconds of all their runs for given seconds per step.
 
-    A job of one thread is timed by the process's own time, which neighbours lengthen least.
+    A job with one thread is timed by CPU time, which other processes affect least.
     """
     unending = {name: _without_end(job) for name, job in jobs.items()}
     turns = _Turns(unending, world, whole)
@@ -66,7 +66,7 @@ def _pace(ours: list[float], beside: list[float], base: float, memory: int, is_b
 
 
 class _Turns:
-    """Takes the turns: of all jobs at once or, where so many models do not fit into memory, of fewer."""
+    """Takes the turns: all jobs at once or, if their models do not fit into memory together, in groups."""
 
     def __init__(self, jobs: Mapping[str, Job], world: World, whole: Callable[[Mapping[str, float]], float]) -> None:
         self.jobs, self.world, self.whole = jobs, world, whole
@@ -76,7 +76,7 @@ class _Turns:
         self.clock = time.process_time if one else time.perf_counter
 
     def take(self, names: Sequence[str]) -> dict[str, tuple[list[float], list[float]]]:
-        """Seconds of a step by job, turn by turn, beside those of the first one, the baseline."""
+        """Seconds per step of each job by turn, beside those of the first job, the baseline."""
         if self._fit(names):
             try:
                 times = self._interleaved(names)
@@ -93,7 +93,7 @@ class _Turns:
         return self.take([first, *others[:half]]) | self.take([first, *others[half:]])
 
     def _fit(self, names: Sequence[str]) -> bool:
-        """Into half of the machine's memory, as far as their weights tell; a GPU says by itself what does not fit."""
+        """Whether the models fit into half of the memory, estimated from their parameters; a GPU raises by itself."""
         if len(names) == 1 or self.world.device.type == "cuda":
             return True
         facts = (facts_of(self.jobs[name]) for name in names)
@@ -117,7 +117,7 @@ class _Turns:
         return {name: [self.world.agree(seconds) for seconds in each] for name, each in times.items()}
 
     def _lengths(self, first: Mapping[str, float]) -> tuple[dict[str, int], int]:
-        """Steps of a turn, and how many turns: no more than the runs themselves are worth."""
+        """Steps per turn by job, and the number of turns, limited by the length of the runs."""
         if self.world.size > 1:  # processes that step together must take equally many
             return dict.fromkeys(first, 1), FEWEST
         longest = min(LONGEST, SHARE * self.whole(first))
@@ -127,7 +127,7 @@ class _Turns:
         return counts, min(max(FEWEST, int(longest / max(each, 1e-9))), MOST)
 
     def _timed(self, step: Callable[[], None], count: int) -> float:
-        """Seconds of one of `count` steps."""
+        """Seconds per step, averaged over `count` steps."""
         begin = self.clock()
         for _ in range(count):
             step()
@@ -135,7 +135,7 @@ class _Turns:
 
 
 def stepper(job: Job, world: World) -> Callable[[], None]:
-    """One optimizer step after another, on the batches of the run itself; nothing is written."""
+    """A function that takes one optimizer step on the run's own batches; nothing is written."""
     from odeum.lab.train.loop import Trainer
 
     run = plan_run(job, world)

@@ -1,4 +1,4 @@
-"""Metrics: which way is better, what values are possible, and what difference between two of them matters to anyone."""
+"""Metrics: which direction is better, which values are possible, and which difference matters."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from odeum.errors import OdeumError
 
 @dataclass(frozen=True)
 class Margin:
-    """A difference below which two architectures are as good as equal; said before the run."""
+    """The difference below which two rows are practically equal, declared before the runs."""
 
     value: float
     """in the metric's own unit (0.01 of an accuracy is one point), or a share of the baseline's mean"""
     relative: bool = False
 
     def size(self, baseline: float) -> float:
-        """The margin beside a baseline of this mean."""
+        """The margin in the unit of the metric, for a baseline of this mean."""
         return self.value * abs(baseline) if self.relative else self.value
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What the numbers of one name mean."""
+    """A metric by name."""
 
     name: str
     higher_is_better: bool = False
     margin: Margin = Margin(0.01, relative=True)
-    """what --margin is unless the user says"""
+    """the default of --margin"""
     low: float = -math.inf
     high: float = math.inf
     share: bool = False
-    """a share of the examples: shown in percent, differences in points"""
+    """a fraction of the examples: shown in percent, differences in points"""
 
     def possible(self, baseline: float) -> tuple[float, float]:
-        """The least and the greatest difference to a baseline of this mean."""
+        """The smallest and the largest possible difference to a baseline of this mean."""
         return self.low - baseline, self.high - baseline
 
     def parse_margin(self, text: str) -> Margin:
@@ -79,16 +79,16 @@ METRICS = {
         Metric("mae", low=0.0),
     )
 }
-"""the metrics of Odeum's own tasks; of any other one percent matters, and every value is possible"""
+"""metrics of the built-in tasks; any other has a margin of one percent and no bounds"""
 
 
 def metric_named(name: str, higher_is_better: bool | None = None) -> Metric:
-    """What is known of a metric; of a stranger's, which way is better as its run says."""
+    """The metric of that name; the direction of an unknown one is `higher_is_better`."""
     return METRICS.get(name) or Metric(name, bool(higher_is_better))
 
 
 def read_margin(written: Any, metric: Metric) -> Margin:
-    """The margin of a plan, or the metric's own where an older plan has none."""
+    """The margin in a comparison.json, or the default of the metric if there is none."""
     if not isinstance(written, dict) or not isinstance(written.get("value"), int | float) or written["value"] <= 0:
         return metric.margin
     return Margin(float(written["value"]), bool(written.get("relative")))

@@ -1,4 +1,4 @@
-"""What a step of an architecture costs, as it was measured before the runs and stands in their plan."""
+"""The measured cost per training step of a row, recorded in comparison.json before the runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odeum.lab.study.statistics import Ratio
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a step beside the baseline's, of turns that met the same neighbours (odeum/lab/study/measuring.py)."""
+    """Seconds per step and their ratio to the baseline, measured in turns (odeum/lab/study/measuring.py)."""
 
     seconds: float
     """of the baseline's step × ratio"""
@@ -26,7 +26,7 @@ class Pace:
     """bytes of a process that trains it"""
 
     def steps_in(self, budget: float) -> int:
-        """How many steps a budget of seconds holds."""
+        """The number of steps in a budget of seconds."""
         return max(1, int(budget / self.seconds))
 
     def after(self, anchor: Pace) -> Pace:
@@ -56,7 +56,7 @@ class Pace:
 
 
 def read_paces(written: Any) -> dict[str, Pace]:
-    """The paces in a plan; what is damaged is none."""
+    """The costs in a comparison.json, by row; damaged entries are left out."""
     entries = written.items() if isinstance(written, Mapping) else ()
     return {str(name): pace for name, content in entries if (pace := _read(content))}
 

@@ -50,7 +50,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Series:
-    """One architecture in one plot; a point is a curve of length one."""
+    """One row in one plot; a point is a curve of length one."""
 
     name: str
     x: list[float]
@@ -61,7 +61,7 @@ class Series:
 
 @dataclass(frozen=True)
 class PlotStyle:
-    """How an architecture is drawn, in every plot alike."""
+    """How a row is drawn in every plot."""
 
     colour: str
     line: Any
@@ -153,7 +153,7 @@ def inline(figure: Figure) -> str:
 
 
 def _clock(results: Results) -> tuple[str, float]:
-    """Seconds, minutes or hours: whichever the longest run is told in."""
+    """The unit of time for the longest run, and its seconds."""
     longest = max((float(r.get("seconds") or 0) for run in results.runs for r in run.curve), default=0.0)
     return ("hours", 3600.0) if longest > 7200 else ("minutes", 60.0) if longest > 300 else ("seconds", 1.0)
 
@@ -261,7 +261,7 @@ def lines(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> N
 
 
 def front(series: Sequence[Series], higher_is_better: bool) -> list[Series]:
-    """Those that no other one beats (at least as good, at most as dear, and not equal in both), the cheapest first."""
+    """The Pareto front: rows that no other row beats in quality and cost, the cheapest first."""
     sign = -1 if higher_is_better else 1
 
     def beats(a: Series, b: Series) -> bool:
@@ -275,7 +275,7 @@ def front(series: Sequence[Series], higher_is_better: bool) -> list[Series]:
 def points(
     axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle], higher_is_better: bool | None = None
 ) -> None:
-    """One point an architecture, with its spread; points of equal cost stand side by side.
+    """One point per row, with its spread; points of equal cost stand side by side.
 
     Where it is known which way is better, a line joins the front: the best mean that each cost buys.
     """
@@ -302,7 +302,7 @@ def points(
 
 
 def _draw_front(axes: Axes, best: Sequence[Series]) -> None:
-    """Stairs from the cheapest to the edge: what was bought once is had at every higher cost."""
+    """Draws the front as stairs from the cheapest row to the edge."""
     end = axes.get_xlim()[1]
     steps = [*(item.x[0] for item in best), end], [*(item.mean[0] for item in best), best[-1].mean[0]]
     axes.step(*steps, where="post", color=INK, linewidth=1.2, linestyle=(0, (2, 2)), alpha=0.7, zorder=1)
@@ -327,7 +327,7 @@ def _cut(axes: Axes, later: Sequence[float]) -> None:
 
 
 def _scale_axis(axes: Axes, which: str, values: Sequence[float]) -> None:
-    """A logarithm where the values span more than a decade; 20 k rather than 2e4 in both cases."""
+    """Uses a logarithmic axis if the values span more than a decade, and ticks such as 20 k."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -343,7 +343,7 @@ def _scale_axis(axes: Axes, which: str, values: Sequence[float]) -> None:
 
 
 def tick(value: float) -> str:
-    """2 k, not 2.00 k; no rounding error of a tick's place."""
+    """The label of a tick: 2 k, not 2.00 k."""
     number, _, letter = count(float(f"{value:.6g}")).partition(" ")
     number = number.rstrip("0").rstrip(".") if "." in number else number
     return f"{number} {letter}".strip()

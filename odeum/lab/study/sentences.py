@@ -16,11 +16,11 @@ from odeum.lab.train.settings import MAY_CHANGE
 NOTICEABLE = 0.03
 """numbers of parameters within 3 % are called about the same"""
 SLOWER = 0.1
-"""step times within 10 %, or whose order is not the same in every seed, are a tie: machines are busy at times"""
+"""step times within 10 %, or whose range includes 1, are a tie"""
 
 
 def headline(rows: Sequence[Row], data: str) -> str:
-    """One or two sentences: the decision and its price."""
+    """One or two sentences: the decision and its cost."""
     done = [row for row in rows if row.score]
     scale = Scale.of(rows)
     if not done and any(row.diverged for row in rows):
@@ -54,7 +54,7 @@ def headline(rows: Sequence[Row], data: str) -> str:
 
 
 def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """Verdict -> names, in the order in which a reader asks for them; only those that occur."""
+    """The verdicts that occur, with the names of their rows."""
     compared = [row for row in rows if not row.is_baseline]
     texts = {row.verdict: verdict(row) if row.verdict != "open" else "open" for row in compared}
     kinds = [*(word for word in VERDICTS if word in texts), *(word for word in texts if word not in VERDICTS)]
@@ -63,13 +63,13 @@ def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
 
 
 def _rank_of_gain(row: Row) -> tuple[bool, float]:
-    """The surest word first, then the greatest difference in the good direction."""
+    """Sort key: the strongest verdict first, then the largest improvement."""
     mean = row.difference.mean if row.difference else 0.0
     return row.verdict != BETTER[0], -mean if row.higher_is_better else mean
 
 
 def _behind(judged: Sequence[Row]) -> str:
-    """Who is out of the question, and after how many seeds that was clear."""
+    """The rows that are worse, and after how many seeds that was decided."""
     behind: dict[str, list[str]] = {}
     for row in judged:
         if row.verdict in WORSE:
@@ -138,7 +138,7 @@ def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
 
 
 def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str) -> str:
-    """Equal quality: then the price decides, if it differs."""
+    """The headline for practically equal rows: the cost decides."""
     for name, cost in (("step time", _time), ("parameters", _size)):
         if saving := [(value, row) for row in equal if (value := cost(row, base)) is not None and value < 1]:
             value, row = min(saving, key=lambda pair: pair[0])
@@ -157,7 +157,7 @@ def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str) ->
 
 
 def _open(still: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
-    """Nothing is decided in favour of another: what is known, and what it would take."""
+    """The headline if no row is shown to be better."""
     start = f"Nothing was shown to be better than `{base.architecture}` on {data}"
     for name, cost in (("step time", _time), ("parameters", _size)):
         if saving := [(value, row) for row in still if (value := cost(row, base)) is not None and value < 1]:
@@ -172,7 +172,7 @@ def _open(still: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
 
 
 def _bound(row: Row, scale: Scale) -> str:
-    """What the interval still allows."""
+    """The worst case that the interval allows."""
     if row.ends is None:
         return ""
     end, way = (row.ends[0], "lower") if row.higher_is_better else (row.ends[1], "higher")
@@ -218,7 +218,7 @@ DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})
 
 
 def notes(findings: Findings) -> list[str]:
-    """Sentences, the most important first."""
+    """How the study was made and how to read it, the most important first."""
     study, rows = findings.study, findings.rows
     out = [*_held_equal(findings), *data_notes(findings), *_verdicts(findings)]
     luck, rest = "the luck of initial weights and batch order", "the choice of the data, its split, or the recipe"
@@ -265,7 +265,7 @@ def hidden_note(findings: Findings) -> list[str]:
 
 
 def _times(findings: Findings) -> list[str]:
-    """Where step times come from."""
+    """How step times were measured."""
     study = findings.study
     how = "Step time is the median step, as a ratio to the baseline within each seed, on the device used"
     if study.pace is not None:
@@ -285,14 +285,14 @@ def _times(findings: Findings) -> list[str]:
 
 
 def data_notes(findings: Findings) -> list[str]:
-    """What the runs say about their data and scores: images that were cropped, a smaller test, how BLEU was counted."""
+    """Notes of the runs about their data and scores, such as cropped images or how BLEU was counted."""
     lists = [(run.result or {}).get("notes") for run in findings.results.runs]
     texts = [note for notes in lists if isinstance(notes, list) for note in notes if isinstance(note, str)]
     return [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(texts) if note]
 
 
 def warnings(findings: Findings) -> list[str]:
-    """What makes this comparison less than it seems; empty if all is well."""
+    """Reasons to doubt the comparison; empty if there are none."""
     study, rows = findings.study, findings.rows
     out = [f"{sentence}." for sentence in findings.results.problems]
     for row in rows:
@@ -337,7 +337,7 @@ def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def _held_equal(findings: Findings) -> list[str]:
-    """What was held equal, beside what was measured."""
+    """What was held equal, with the measured values."""
     study, rows = findings.study, findings.rows
     if study.match is None:
         return ["What was held equal between the architectures is not recorded (no comparison.json)."]
@@ -351,7 +351,7 @@ def _held_equal(findings: Findings) -> list[str]:
 
 
 def _unequal(match: str | None, rows: Sequence[Row]) -> list[str]:
-    """Early stopping or a coarse budget can break the promise of equality."""
+    """A warning if the quantity that should be equal is not, as after early stopping."""
     name, share, get = MEASURES.get(match or "", ("", 0.0, lambda row: None))
     values = [x for row in rows if row.seeds and (x := get(row))]
     if not values or max(values) <= (1 + share) * min(values):
@@ -368,7 +368,7 @@ def _span(values: Sequence[float | None], write: Any) -> str:
 
 
 def _verdicts(findings: Findings) -> list[str]:
-    """What the words mean, and what they promise."""
+    """The meaning of the verdicts and their error."""
     study, rows = findings.study, findings.rows
     margin = study.metric.spell_margin(study.margin)
     if study.baseline is None:
@@ -395,7 +395,7 @@ def _verdicts(findings: Findings) -> list[str]:
 
 
 def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
-    """When results were looked at, and who got no more seeds from then on."""
+    """The looks that were made, and the rows that stopped at each."""
     most = max((len(row.seeds) for row in rows), default=0)
     made = [str(look.seeds) for look in seeds.looks if look.seeds <= most]
     when = f"after {' and '.join(filter(None, [', '.join(made[:-1]), made[-1]]))}" if made else "not yet"
@@ -412,7 +412,7 @@ def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
 
 
 def _unlearned(findings: Findings) -> list[str]:
-    """Architectures that have not learned are alike, and that says nothing of their layers."""
+    """A warning if no row is better than chance: then a verdict says nothing about layers."""
     study, rows = findings.study, findings.rows
     scores = [row.score for row in rows if row.score]
     if not study.metric.higher_is_better or not scores or study.metric.name not in METRICS:
@@ -435,7 +435,7 @@ def _unlearned(findings: Findings) -> list[str]:
 
 
 def _far(findings: Findings) -> list[str]:
-    """Runs that no interval of a few seeds can bear."""
+    """A warning for each outlier."""
     scores, scale = findings.results.scores(findings.study.metric.name), Scale.of(findings.rows)
     return [
         f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): where "

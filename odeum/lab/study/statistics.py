@@ -33,7 +33,7 @@ FROM = 3
 LENT = 0.25
 """the share of its degrees of freedom that a pair lends to each other one"""
 MOST_BORROWED = 0.75
-"""what a pair borrows at most, as a share of its own"""
+"""the most that a pair borrows, as a share of its degrees of freedom"""
 LEAST_VARIANCE = 0.5
 """of the square of the step in which values lie: no variance of a difference is taken to be less"""
 
@@ -45,13 +45,13 @@ OF_TABLE, OF_ROW = 8.0, 4.0
 
 
 def is_measurement(x: float) -> bool:
-    """Whether it is a number that a run can have: neither NaN nor beyond all bounds."""
+    """Whether the number is finite and below `LARGEST_NUMBER`."""
     return abs(x) <= LARGEST_NUMBER
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A number over seeds."""
+    """Mean and spread over seeds."""
 
     mean: float
     spread: float | None
@@ -60,7 +60,7 @@ class Summary:
 
 
 def summarise(values: Iterable[float]) -> Summary | None:
-    """Mean and sample standard deviation (n − 1 in the denominator); none of nothing."""
+    """Mean and sample standard deviation (n − 1 in the denominator); none for no values."""
     numbers = list(values)
     if not numbers:
         return None
@@ -72,7 +72,7 @@ def summarise(values: Iterable[float]) -> Summary | None:
 
 
 def t_quantile(probability: float, degrees: float) -> float:
-    """Where Student's t distribution has this much of its mass to the left."""
+    """The quantile of Student's t distribution."""
     from scipy.special import stdtrit  # what scipy.stats.t.ppf calls, at half the import time
 
     return float(stdtrit(degrees, probability))
@@ -86,7 +86,7 @@ def t_test(ratio: float, degrees: float) -> float:
 
 
 def median(values: Iterable[float]) -> float | None:
-    """The middle one, or the mean of the middle two; none of nothing."""
+    """The median; none for no values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -96,21 +96,21 @@ def median(values: Iterable[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A cost beside the baseline's, seed by seed."""
+    """The ratio of a cost to that of the baseline."""
 
     middle: float
-    """the median over shared seeds: one seed may meet a busy machine"""
+    """the median over shared seeds or turns"""
     low: float
     high: float
-    """the smallest and the largest of the seeds"""
+    """the range of the ratio"""
 
     def tells(self, noticeable: float) -> bool:
-        """Whether every seed says the same, and the middle more than is noticeable; else it is a tie."""
+        """Whether the range excludes 1 and the median differs from 1 by more than `noticeable`; else it is a tie."""
         return abs(self.middle - 1) > noticeable and (self.low > 1 or self.high < 1)
 
 
 def paired_ratio(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Ratio | None:
-    """Ours / baseline within each shared seed: for step times."""
+    """The ratio within each shared seed."""
     ratios = [ours[s] / baseline[s] for s in ours.keys() & baseline.keys() if baseline[s] > 0]
     middle = median(ratios)
     return None if middle is None else Ratio(middle, min(ratios), max(ratios))
@@ -143,7 +143,7 @@ class Difference:
 
     @property
     def counts(self) -> bool:
-        """Whether it is one of the family: an interval, or as many seeds as one needs."""
+        """Whether the pair counts as one of the family."""
         return self.problem not in ("one seed", "diverged")
 
 
@@ -275,7 +275,7 @@ def pairing(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
 
 
 def far_runs(scores: Mapping[Name, Mapping[int, float]]) -> list[tuple[Name, int]]:
-    """(row, seed) of each row's furthest run, where it is far off.
+    """Outliers: (row, seed) of each row's furthest run, if it is far from the others.
 
     Far is more than eight times what is usual in the table and four times the next in the row, both from the row's
     median. Of tables with normal noise fewer than one in fifty has such a run; one that collapsed by twenty spreads
