@@ -13,12 +13,18 @@ from synthetic_runs import findings, write_run
 
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
+from odeum.lab.commands.board import Board
 from odeum.lab.launch.worker import Event
 from odeum.lab.papers import table_named
-from odeum.lab.study.design import Factor, Study, StudyRow, cells
-from odeum.lab.study.execute import complaint
+from odeum.lab.study import report
+from odeum.lab.study.design import Factor, Study, StudyRow, cells, rows_of
+from odeum.lab.study.execute import Execution, compare, complaint
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import METRICS, Margin
+from odeum.lab.study.sentences import warnings
+from odeum.lab.tasks import open_task
+from odeum.lab.train.job import Job
+from odeum.lab.train.run import with_changes
 from odeum.registry.spelling import parse
 
 TINY = ["--model.width", "16", "--model.heads", "2", "--model.depth", "2", "--train.steps", "12"]
@@ -173,3 +179,20 @@ def test_factors_make_rows_and_a_row_is_found_by_its_label(tmp_path: Path) -> No
             tmp_path, place.replace(" ", "-").replace(".", "-"), 0, 0.9, info={"architecture": "parallel", "row": place}
         )
     assert set(findings(tmp_path).study.labels) == set(rows)
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_factor_is_trained_and_read_again(tmp_path: Path) -> None:
+    """A study over learning rates: rows have their own folders, and the reader finds them by their labels."""
+    task = open_task("digits")
+    model = replace(task.model(), width=16, heads=2, depth=1)  # ty: ignore[unknown-argument]
+    base = Job.on(task, model, parse("sequential"), with_changes(task.training(), {"steps": 2}))
+    factors = [Factor.architecture([base.architecture]), Factor.training("learning_rate", [1e-3, 4e-3])]
+    rows, metric = rows_of(cells(base, factors)), METRICS["accuracy"]
+    study = Study("digits", rows, metric, metric.margin, Seeds(2), rows[0].label, ("learning_rate",), match="steps")
+    assert compare(Execution(study, base, factors, tmp_path, jobs="1"), Board("accuracy", True, quiet=True)) == []
+    judged = report.write(tmp_path).findings
+    assert judged.study.labels == ("sequential learning_rate=0.001", "sequential learning_rate=0.004")
+    rates = {run.row: run.info["training"]["learning_rate"] for run in judged.results.runs}
+    assert list(rates.values()) == [1e-3, 4e-3] and [row.seeds for row in judged.rows] == [(0, 1), (0, 1)]
+    assert not any("recipe" in warning for warning in warnings(judged))

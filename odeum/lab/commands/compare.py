@@ -19,7 +19,7 @@ from odeum.lab.commands.request import (
     refuse_processes,
     tell_before,
 )
-from odeum.lab.study.design import NO_BASELINE, Factor, Study, StudyRow, check_study
+from odeum.lab.study.design import NO_BASELINE, Factor, Study, cells, check_study, rows_of
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
@@ -122,13 +122,17 @@ def run(argv: list[str]) -> int:
         return 0
     directory = out_directory(given.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
     metric = metric_named(task.metric, task.higher_is_better)
-    labels = list(dict.fromkeys(map(spell, architectures.values())))
-    reference = labels[0] if first is None else spell(first)
-    if reference not in labels:
+    base = Job.on(
+        task, model, next(iter(architectures.values())), training, command=command_line(), plugins=named_plugins()
+    )
+    factors = [Factor.architecture(list(architectures.values()))]
+    rows = rows_of(cells(base, factors))
+    reference = rows[0].label if first is None else spell(first)
+    if reference not in (labels := [row.label for row in rows]):
         raise OdeumError(f"the baseline '{reference}' must be one of the architectures: {', '.join(labels)}")
     study = Study(
         data=task.name,
-        rows=tuple(StudyRow(label, label) for label in labels),
+        rows=rows,
         metric=metric,
         margin=metric.margin,
         seeds=seeds,
@@ -138,13 +142,10 @@ def run(argv: list[str]) -> int:
         command=command_line(),
         vary=given.get("vary", "seed"),
     )
-    base = Job.on(
-        task, model, next(iter(architectures.values())), training, command=command_line(), plugins=named_plugins()
-    )
     job = Execution(
         study,
         base,
-        [Factor.architecture(list(architectures.values()))],
+        factors,
         directory,
         judge=given.get("judge"),
         margin=given.get("margin"),

@@ -93,6 +93,11 @@ class StudyRow:
     """of kept results (`RunSpec.key`)"""
 
 
+def rows_of(runs: Mapping[str, RunSpec]) -> tuple[StudyRow, ...]:
+    """The design rows of `cells`."""
+    return tuple(StudyRow(label, run.name, key=run.key) for label, run in runs.items())
+
+
 @dataclass(frozen=True)
 class Study:
     """Rows, pairs or claims, and how they are judged."""
@@ -107,6 +112,8 @@ class Study:
     """planned seeds per row (none: not recorded)"""
     baseline: str | None = None
     """the row that the others are compared with (none: every two are compared, or the pairs of the claims)"""
+    factors: tuple[str, ...] = ()
+    """names of the factors beside the architecture, such as learning_rate"""
     claims: tuple[Claim, ...] = ()
     costs: tuple[CostClaim, ...] = ()
     split: str | None = None
@@ -196,6 +203,7 @@ class Study:
             "overlap": self.overlap,
             "pace": {label: pace.record() for label, pace in (self.pace or {}).items()},
             **({"earlier": list(self.earlier)} if self.earlier else {}),
+            **({"factors": list(self.factors)} if self.factors else {}),
         }
         write_json(directory / COMPARISON, content)
 

@@ -189,6 +189,7 @@ def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, A
         seeds=_seeds(plan),
         baseline=_baseline(plan, order, root),
         other=other if other != metric else None,
+        factors=tuple(map(str, factors)) if isinstance(factors := plan.get("factors"), list) else (),
         match=str(plan["match"]) if plan.get("match") else None,
         looked=tuple(n for n in looked if isinstance(n, int)) if isinstance(looked, list) else (),
         command=str(plan["command"]) if plan.get("command") else None,

@@ -322,7 +322,7 @@ def warnings(findings: Findings) -> list[str]:
         if len(values) > len({seed for seed, _ in values}):
             out.append(f"The runs do not all have the same {what}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
-        if key in DIFFERS_BY_MATCH and study.match in ("time", "macs"):
+        if key in study.factors or (key in DIFFERS_BY_MATCH and study.match in ("time", "macs")):
             continue
         out.append(f"The recipe was not the same in all runs: {key} is {' or '.join(value)}.")
     return out
