@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose, notice
 from odeum.fields.roles import find
 from odeum.interop import causal_families, image_families, text_families
-from odeum.interop.reading import Config, Converted, NamedWeights
+from odeum.interop.reading import Config, Converted, NamedWeights, sound_values
 from odeum.interop.sources import Pretrain, open_source
 from odeum.models import assemble
 from odeum.models.base import OdeumModel
@@ -87,7 +87,8 @@ def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], famil
         config.notes.append(f"the configuration calls this a {named}; it is read as a {kind}, as was asked for")
     if not opened.config:
         config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
-    converted = IMPORTS[kind](config, weights)
+    with sound_values(f"the configuration of '{opened.name}' cannot be read as that of a {kind}"):
+        converted = IMPORTS[kind](config, weights)
     config.refuse_other_sizes(converted.settings)
     config.finish()
     left = weights.left(UNTAKEN)
@@ -105,8 +106,8 @@ def _family(opened: Pretrain, weights: NamedWeights, given: str | None) -> str:
     if given is not None:
         return choose(given, IMPORTS, "family")
     named = opened.config.get("model_type")
-    if named in IMPORTS:
-        return str(named)
+    if isinstance(named, str) and named in IMPORTS:
+        return named
     if named is not None:
         raise OdeumError(
             f"a model of the type '{named}' cannot be imported; known: {', '.join(IMPORTS)} (--family names one of "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +41,17 @@ SIZES_OF_WEIGHTS = {
 """our settings that weights show, and what configurations call them"""
 
 
+@contextlib.contextmanager
+def sound_values(what: str) -> Generator[None]:
+    """Raise `OdeumError` where a value of a file from elsewhere is of a type that nobody reads."""
+    try:
+        yield
+    except OdeumError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise OdeumError(f"{what}: {' '.join(str(error).split())} ({type(error).__name__})") from error
+
+
 class Config:
     """A configuration that notes what was read of it."""
 
@@ -55,7 +68,7 @@ class Config:
     def number(self, *names: str, default: float) -> float:
         """The same for a number; anything else is a mistake of the configuration."""
         value = self.get(*names, default=default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             name = next(name for name in names if self.values.get(name) is not None)
             raise OdeumError(f"{name}={value!r} in the configuration of this {self.family} should be a number")
         return value

@@ -113,15 +113,30 @@ def _run(arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         held_lines.clear()
-        complain(OdeumError("the memory here is not enough for this; give less data, or a smaller model or batch"))
+        complain(OdeumError(NO_MEMORY))
         return leave(2)
     except Exception as error:
-        sentence = None if debug else fault(error)
+        sentence = None if debug else NO_MEMORY if _out_of_memory(error) else fault(error)
         if sentence is None:
             raise
         held_lines.clear()
         complain(OdeumError(sentence))
         return leave(2)
+
+
+NO_MEMORY = "the memory here is not enough for this; give less data, or a smaller model or batch, or a higher ulimit"
+_MEMORY_SIGNS = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "can't start new thread")
+"""how libraries that are loaded, torch and the interpreter say that there is no memory left"""
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, says that there is no memory left."""
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, MemoryError) or any(sign in text for sign in _MEMORY_SIGNS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _of_system(error: OSError) -> str:

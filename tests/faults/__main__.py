@@ -29,7 +29,15 @@ WORDS = ("survived", "lost", "silent")
 
 def warm() -> None:
     """Import what children need; nothing is trained here, since a fork does not take autograd's threads along."""
-    for name in ("torch._dynamo", "matplotlib.pyplot", "rich.table", "PIL.Image", "odeum.lab.study.execute"):
+    for name in (
+        "odeum.hf",
+        "tokenizers",
+        "torch._dynamo",
+        "matplotlib.pyplot",
+        "rich.table",
+        "PIL.Image",
+        "odeum.lab.study.execute",
+    ):
         import_module(name)
     for name in (
         "odeum.lab.train",

@@ -48,7 +48,7 @@ class Child:
         self.output, self.input = os.pipe()
         fcntl.fcntl(self.input, fcntl.F_SETPIPE_SZ, ROOM)
         sys.stdout.flush()
-        signals = {signal.SIGINT, signal.SIGTERM}
+        signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # none may find a child that is still its parent
         self.number = os.fork()
         if self.number == 0:
@@ -69,7 +69,7 @@ class Child:
             prepare()
             # What is interrupted before the command begins is no matter of the command: it ends by the signal.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
             signal.signal(signal.SIGINT, signal.default_int_handler)
             return main(words)
         except SystemExit as stop:
@@ -103,15 +103,19 @@ def call(*words: str, prepare: Callable[[], object] = lambda: None, limit: float
 
 
 class Operations:
-    """Counts what a process does to files, and ends it, or lets the disk fail, before the operation of a number."""
+    """Counts what a process does to files, and ends it, signals it, or lets the disk fail, before one of them."""
 
-    def __init__(self, at: int = 0, error: int | None = None) -> None:
-        self.at, self.error, self.count = at, error, 0
+    def __init__(self, at: int = 0, error: int | None = None, number: int | None = None) -> None:
+        self.at, self.error, self.number, self.count = at, error, number, 0
 
     def __call__(self) -> None:
         """Before each operation."""
         self.count += 1
         if not self.at:
+            return
+        if self.number is not None:
+            if self.count == self.at:
+                os.kill(os.getpid(), self.number)
             return
         if self.error is None and self.count == self.at:
             os._exit(KILLED)

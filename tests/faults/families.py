@@ -13,15 +13,17 @@ import resource
 import shutil
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors.numpy import load_file
+from test_tokenizer_files import BOMBS
 
 from faults.child import KILLED, Child, Ending, Operations, call, count_operations
 from odeum.kernels.adamw import AdamW
-from odeum.storage import read_json, write_json
+from odeum.storage import checksum, read_json, write_json
 
 TINY = ("--model.width=16", "--model.heads=2", "--model.depth=1")
 STEPS = ("--train.steps=6", "--train.checkpoint_every=2", "--train.ema=0.9", "--train.batch_size=32")
@@ -260,11 +262,7 @@ DAMAGE: tuple[Callable[[Path, random.Random], None], ...] = (flip, tear, zero, s
 
 def damaged_runs(trial: Trial) -> Iterator[Outcome]:
     """Each file of a finished run × each damage × each verb that reads it: the same answer, or a sentence."""
-    picture = trial.root / "seven.png"
-    if not picture.exists():
-        from PIL import Image
-
-        Image.new("L", (8, 8), 90).save(picture)
+    picture = _picture(trial)
     verbs: dict[str, Callable[[Path], tuple[str, ...]]] = {
         "predict": lambda run: ("predict", str(run), str(picture)),
         "evaluate": lambda run: ("evaluate", str(run)),
@@ -285,7 +283,7 @@ def _asked(
     damage(run / name, trial.random)
     ending = call(*words(run))
     what = f"{verb} with {damage.__name__} of {name}"
-    text = "\n".join(line for line in _without(ending.text, run).splitlines() if "checksums" not in line)
+    text = _without(ending.text, run)
     shutil.rmtree(run)
     if ending.sentence or (ending.code == 0 and text.strip() == sound.strip()):
         return Outcome("survived", what)
@@ -389,6 +387,218 @@ def hostile_folders(trial: Trial) -> Iterator[Outcome]:
         shutil.rmtree(run)
 
 
+# folders that move, files of two runs, outputs that are cut, files that are bombs
+
+
+def other_run(trial: Trial) -> tuple[Path, Path, tuple[Any, ...]]:
+    """A run with another seed, finished and in the middle, and its bits."""
+    whole, half = trial.root / "other", trial.root / "other-half"
+    if not whole.exists():
+        trial._must(call(*train(str(whole), "--seed=1")))
+        operations = Operations(at=int(0.75 * trial.operations))
+        assert call(*train(str(half), "--seed=1"), prepare=operations.watch).code == KILLED
+    return whole, half, bits(whole)
+
+
+def moved_folders(trial: Trial) -> Iterator[Outcome]:
+    """A training is paused, its folder moved, removed or replaced by another run, and the training goes on."""
+    whole, half, theirs = other_run(trial)
+    fates = ("moved", "removed", "replaced by a finished run", "replaced by an unfinished run", "relinked")
+    for turn in range(trial.some(60)):
+        fate, out, away = fates[turn % len(fates)], trial.fresh(), trial.fresh()
+        target = out
+        if fate == "relinked":
+            target = trial.fresh()
+            target.mkdir()
+            out.symlink_to(target)
+        child = Child(list(train(str(out))))
+        time.sleep(trial.random.uniform(0.1, 0.9) * trial.seconds)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.number, signal.SIGSTOP)
+        began = out.exists() and (out / "run.json").exists()
+        if fate == "removed":
+            shutil.rmtree(out, ignore_errors=True)
+        elif fate == "relinked":
+            out.unlink()
+            out.symlink_to(shutil.copytree(whole, trial.fresh()))
+            away = target
+        elif began:
+            out.rename(away)
+        if fate.startswith("replaced"):
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.copytree(whole if "a finished" in fate else half, out)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.number, signal.SIGCONT)
+        ending, what = child.end(), f"{fate} after it {'began' if began else 'was started'}"
+        if ending.code not in (0, 2) or "Traceback" in ending.text:
+            yield Outcome("lost", f"{what}: {ending}")
+        elif fate == "relinked" or fate.startswith(
+            "replaced"
+        ):  # what took its name is as it was, or goes on to its bits
+            again = call(*train(str(out), "--seed=1"))
+            same = again.code == 0 and bits(out) == theirs
+            ours = not any(away.glob("run.json")) or (call(*train(str(away))).code == 0 and bits(away) == trial.bits)
+            yield Outcome("survived" if same and ours else "silent", f"{what}: {ending} {again}")
+        elif fate == "moved" and away.exists():
+            yield trial.continued(away, what)
+        else:
+            again = call(*train(str(out)))
+            same = again.code == 0 and bits(out) == trial.bits
+            yield Outcome("survived" if same else "silent", f"{what}: {ending} {again}")
+        for path in (out, away, target):
+            path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
+
+
+def mixed_files(trial: Trial) -> Iterator[Outcome]:
+    """One file, or one folder, of another seed or of an earlier state: refused, or the same bits in the end."""
+    whole, half, _ = other_run(trial)
+    picture = _picture(trial)
+    names = ("run.json", "config.json", "task.json", "model.safetensors", "result.json", "metrics.jsonl")
+    for name in names:
+        for verb in ("predict", "evaluate", "train", "report"):
+            run = Path(shutil.copytree(trial.whole, trial.fresh()))
+            sound = {"predict": ("predict", str(run), str(picture)), "train": train(str(run))}
+            words = sound.get(verb, (verb, str(run), *(("--format", "csv") if verb == "report" else ())))
+            before = _without(call(*words).text, run)
+            shutil.copyfile(whole / name, run / name)
+            ending = call(*words)
+            what = f"{verb} with {name} of another seed"
+            named = Path(name).name in ending.text and "another run" in ending.text
+            if "Traceback" in ending.text or ending.code not in (0, 2):
+                yield Outcome("lost", f"{what}: {ending}")
+            else:  # a file that the verb does not read changes nothing
+                same = _without(ending.text, run).strip() == before.strip()
+                yield Outcome("survived" if ending.sentence or named or same else "silent", f"{what}: {ending}")
+            shutil.rmtree(run)
+    for name in ("checkpoint", "state.json", "tensors.safetensors", "metrics.jsonl", "task.json", "run.json", "older"):
+        run = Path(shutil.copytree(trial.half, trial.fresh()))
+        states = sorted((run / "checkpoint").glob("step-*"))
+        if name == "checkpoint":
+            shutil.rmtree(run / name)
+            shutil.copytree(half / name, run / name)
+        elif name == "older":
+            if len(states) > 1:
+                shutil.copyfile(states[0] / "tensors.safetensors", states[1] / "tensors.safetensors")
+        elif (run / name).exists():
+            shutil.copyfile(half / name, run / name)
+        else:
+            for mine, other in zip(states, sorted((half / "checkpoint").glob("step-*")), strict=False):
+                shutil.copyfile(other / name, mine / name)
+        ending = call(*train(str(run)))
+        what = f"going on with {name} of another {'state' if name == 'older' else 'seed'}"
+        same = ending.code == 0 and bits(run) == trial.bits
+        word = "survived" if ending.sentence or same else "silent" if ending.code == 0 else "lost"
+        yield Outcome(word, f"{what}: {ending}")
+        shutil.rmtree(run)
+
+
+def _picture(trial: Trial) -> Path:
+    path = trial.root / "seven.png"
+    if not path.exists():
+        from PIL import Image
+
+        Image.new("L", (8, 8), 90).save(path)
+    return path
+
+
+def signalled_outputs(trial: Trial) -> Iterator[Outcome]:
+    """A signal before an operation of a verb that writes: nothing half done stays, and the same command works."""
+    picture = str(_picture(trial))
+    run = str(trial.whole)
+    verbs: dict[str, Callable[[Path], tuple[str, ...]]] = {
+        "convert": lambda out: ("convert", run, "--architecture", "parallel", "--out", str(out / "new")),
+        "refine --save": lambda out: ("refine", run, "--variant", "1", "--save", str(out / "new")),
+        "export --to hf": lambda out: ("export", run, str(out / "new"), "--to", "hf"),
+        "predict --out .csv": lambda out: ("predict", run, *[picture] * 3, "--out", str(out / "new.csv")),
+        "predict --out .jsonl": lambda out: ("predict", run, *[picture] * 3, "--out", str(out / "new.jsonl")),
+    }
+    for verb, words in verbs.items():
+        (out := trial.fresh()).mkdir()
+        operations = count_operations(*words(out))
+        sound = _contents(out)
+        count = min(operations, 4 if trial.quick else 24)
+        for turn in range(count):
+            number = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)[turn % 3]
+            at = 1 + int((turn + trial.random.random()) * operations / count)
+            (out := trial.fresh()).mkdir()
+            ending = call(*words(out), prepare=Operations(at, number=number).watch)
+            left, what = _contents(out), f"{verb}: signal {number} before operation {at}"
+            whole = left == sound  # the signal came when all was done
+            again = ending if whole else call(*words(out))
+            if ending.code not in (0, 128 + number) or "Traceback" in ending.text or (again.code != 0 and not whole):
+                yield Outcome("lost", f"{what}: {ending} {again}")
+            else:
+                same = (whole or not left) and _contents(out) == sound
+                yield Outcome("survived" if same else "silent", f"{what}: left {sorted(left)}")
+            shutil.rmtree(out)
+
+
+def _contents(folder: Path) -> dict[str, bytes | None]:
+    """All files below a folder; of those with answers, what they say."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.suffix in (".csv", ".jsonl") else None
+        for path in files
+    }
+
+
+def _in_memory(size: int) -> Callable[[], None]:
+    """Let a child take only so much more memory than it has."""
+
+    def prepare() -> None:
+        with open("/proc/self/status", encoding="utf-8") as status:
+            now = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmSize"))
+        resource.setrlimit(resource.RLIMIT_AS, (now + size, now + size))
+
+    return prepare
+
+
+def hostile_inputs(trial: Trial) -> Iterator[Outcome]:
+    """Tokenizers and pictures that are bombs, or no such thing: one message, soon, in little memory."""
+    texts = trial.root / "texts.csv"
+    texts.write_text("text,label\n" + "".join(f"good day {i},a\nbad night {i},b\n" for i in range(60)))
+    run = trial.root / "text-run"
+    trial._must(call("train", str(texts), *TINY, "--train.steps=2", "--data.tokens=bpe", "--out", str(run)))
+    plain = json.loads((run / "tokenizer.json").read_text())
+    for name, (change, _) in BOMBS.items():
+        hostile = Path(shutil.copytree(run, trial.fresh()))
+        content = json.loads(json.dumps(plain))
+        change(content)
+        (hostile / "tokenizer.json").write_text(json.dumps(content))
+        task = read_json(hostile / "task.json")
+        task["files"]["tokenizer.json"] = checksum((hostile / "tokenizer.json").read_bytes())
+        write_json(hostile / "task.json", task)
+        ending = call("predict", str(hostile), "--text", "aaaa", prepare=_in_memory(2 << 30), limit=100)
+        yield Outcome("survived" if ending.sentence else "lost", f"a tokenizer with {name}: {ending}")
+        shutil.rmtree(hostile)
+    for name, content in _hostile_pictures(_picture(trial).read_bytes()).items():
+        path = trial.root / f"{name}.png"
+        path.write_bytes(content)
+        ending = call("predict", str(trial.whole), str(path), prepare=_in_memory(2 << 30), limit=60)
+        yield Outcome("survived" if ending.sentence else "lost", f"a picture that is {name}: {ending}")
+
+
+def _hostile_pictures(sound: bytes) -> dict[str, bytes]:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+
+    def png(width: int, height: int, body: bytes) -> bytes:
+        head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 0, 0, 0, 0])
+        return sound[:8] + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+    return {
+        "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(x) print\n",
+        "empty": b"",
+        "cut": sound[: len(sound) // 2],
+        "noise": random.Random(0).randbytes(500),
+        "huge": png(2**31 - 1, 2**31 - 1, zlib.compress(bytes(1000))),
+        "wide": png(10**9, 1, zlib.compress(bytes(1000))),
+        "a bomb": png(60_000, 60_000, zlib.compress(bytes(10**8), 9)),
+        "SVG": b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>",
+        "a pickle": pickle.dumps(Trap("/tmp/never")),
+    }
+
+
 FAMILIES: dict[str, Callable[[Trial], Iterator[Outcome]]] = {
     "`train` killed before a file operation": killed_before_each_operation,
     "`train` killed at a random moment": killed_at_random,
@@ -402,4 +612,8 @@ FAMILIES: dict[str, Callable[[Trial], Iterator[Outcome]]] = {
     "files of an interrupted run damaged × `train`": damaged_states,
     "files of a comparison damaged × `report`": damaged_comparisons,
     "hostile folders": hostile_folders,
+    "folders moved, removed or replaced during `train`": moved_folders,
+    "files of two runs, or of two states, mixed": mixed_files,
+    "signals in `convert`, `refine`, `export`, `predict --out`": signalled_outputs,
+    "hostile tokenizers and pictures": hostile_inputs,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ def run(argv: list[str]) -> int:
 def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
     """The model, the task that it can do, and what a user should know of both."""
     from odeum.interop import read_pretrained
+    from odeum.interop.reading import sound_values
     from odeum.lab.data.pretrained_tokens import read_pretrained_tokens
 
     found = read_pretrained(given["source"], given.get("family"))
@@ -60,7 +62,8 @@ def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
         None if vocabulary is None else read_pretrained_tokens(found.source.folder, vocabulary, given.get("tokens"))
     )
     notes += [] if tokens is None else tokens.notes
-    return found, _task(found, tokens, notes), notes
+    with sound_values(f"the files beside the weights of '{found.source.name}' cannot be read"):
+        return found, _task(found, tokens, notes), notes
 
 
 def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
@@ -82,7 +85,7 @@ def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
     if isinstance(settings, Language):
         cut = Delimited(tokens.tokens, *text_ends(found.source.folder, config, tokens.tokens))
         return LanguageTask(name, LanguageData(length=max(8, settings.length)), cut, settings.length)
-    labels = {int(key): str(value) for key, value in (config.get("id2label") or {}).items()}
+    labels = _labels(config.get("id2label") or {})
     classes = [labels.get(i, f"class {i}") for i in range(getattr(settings, "classes", 0))]
     if isinstance(settings, Classification):
         ends = tokens.special.get("first"), tokens.special.get("last")
@@ -101,13 +104,25 @@ def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
     )
 
 
+def _labels(named: Any) -> dict[int, str]:
+    """The names of classes by number, as a configuration says them."""
+    if not isinstance(named, dict) or not all(str(key).isdecimal() for key in named):
+        raise OdeumError(f"id2label of the configuration should name classes by their numbers, not be {named!r:.60}")
+    return {int(key): str(value) for key, value in named.items()}
+
+
 def _looks(found: Imported, channels: int) -> tuple[list[float], list[float]]:
     """Mean and spread by which images are normalised; a half each, where no file says it."""
     from odeum.storage import read_json
 
     path = None if found.source.folder is None else found.source.folder / "preprocessor_config.json"
     record = read_json(path) if path is not None and path.exists() else {}
-    return record.get("image_mean", [0.5] * channels), record.get("image_std", [0.5] * channels)
+    looks = [record.get(key, [0.5] * channels) for key in ("image_mean", "image_std")]
+    for key, values in zip(("image_mean", "image_std"), looks, strict=True):
+        numbers = isinstance(values, list) and all(isinstance(x, int | float) and math.isfinite(x) for x in values)
+        if not numbers or len(values) != channels or (key == "image_std" and not all(values)):
+            raise OdeumError(f"{key} of '{path}' should be {channels} numbers, not {values!r:.60}")
+    return looks[0], looks[1]
 
 
 def _compared(found: Imported) -> str:
