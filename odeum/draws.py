@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -54,26 +55,28 @@ class _Scope:
 
 
 _lock = threading.RLock()  # torch's generator is one for all threads
-_scope: _Scope | None = None
+_scopes: ContextVar[_Scope | None] = ContextVar("scope of keyed draws", default=None)
+"""a thread that constructs modules of its own meanwhile is not in the scope of another"""
 
 
 @contextmanager
 def _inside(scope: _Scope) -> Generator[None]:
     """Draw by the scope's key; afterwards torch's generators are as before."""
-    global _scope
     device = torch.get_default_device()
     cpu = torch.default_generator
-    before, outer = cpu.get_state(), _scope
+    before = cpu.get_state()
     elsewhere: Any = None if device.type in ("cpu", "meta") else torch.get_device_module(device)
     before_elsewhere = None if elsewhere is None else elsewhere.get_rng_state()
     try:
         cpu.manual_seed(scope.key)
         if elsewhere is not None:
             elsewhere.manual_seed(scope.key)
-        _scope = scope
-        yield
+        token = _scopes.set(scope)
+        try:
+            yield
+        finally:
+            _scopes.reset(token)
     finally:
-        _scope = outer
         cpu.set_state(before)
         if elsewhere is not None:
             elsewhere.set_rng_state(before_elsewhere)
@@ -92,8 +95,8 @@ def key_draws(key: int | None = None) -> Generator[int]:
     Yields the key. Inside another such block it changes nothing, so that a model's stack is keyed by the model.
     """
     with _lock:
-        if _scope is not None:
-            yield _scope.key
+        if (scope := _scopes.get()) is not None:
+            yield scope.key
             return
         key = take_key() if key is None else key
         with _inside(_Scope(key, None)):
@@ -110,10 +113,11 @@ def shapes_only() -> Generator[None]:
 @contextmanager
 def drawing(name: str) -> Generator[None]:
     """Draw for the part of that name; outside of `key_draws` this does nothing."""
-    if _scope is None:
+    scope = _scopes.get()
+    if scope is None:
         yield
         return
-    with _inside(_Scope(_scope.derive(name), _scope, counts=False)):
+    with _inside(_Scope(scope.derive(name), scope, counts=False)):
         yield
 
 
@@ -121,11 +125,12 @@ def drawing(name: str) -> Generator[None]:
 def drawing_stack() -> Generator[None]:
     """Number the fields and methods made inside; a stack within a stack goes on counting."""
     with key_draws():
-        assert _scope is not None
-        if _scope.in_stack:
+        outer = _scopes.get()
+        assert outer is not None
+        if outer.in_stack:
             yield
             return
-        scope = _Scope(_scope.derive("stack"), _scope)
+        scope = _Scope(outer.derive("stack"), outer)
         scope.in_stack = True
         with _inside(scope):
             yield
@@ -145,11 +150,12 @@ class Keyed:
 def _keyed(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def keyed(self: Keyed, *args: Any, **kwargs: Any) -> None:
-        if _scope is None or not _scope.in_stack or _scope.constructs(self):
+        scope = _scopes.get()
+        if scope is None or not scope.in_stack or scope.constructs(self):
             init(self, *args, **kwargs)
             return
-        key = _scope.counting.derive(self.role or type(self).__name__)
-        with _inside(_Scope(key, _scope, counts=False, owner=self)):
+        key = scope.counting.derive(self.role or type(self).__name__)
+        with _inside(_Scope(key, scope, counts=False, owner=self)):
             init(self, *args, **kwargs)
 
     return keyed

@@ -17,7 +17,7 @@ from registries import kept_registries
 from torch import Tensor, nn
 
 import odeum
-from odeum import Context, Decoder, Encoder, Field, Shape, Stepped, build, register
+from odeum import Context, Decoder, Encoder, Field, Shape, Stepped, build, draws, register
 from odeum.architectures import stack
 from odeum.draws import drawing, key_draws
 from odeum.errors import OdeumError
@@ -199,6 +199,19 @@ def test_threads_that_build_do_not_disturb_each_other() -> None:
         thread.join()
     name = "stack.layers.3.attention.qkv.weight"
     assert {by_role(model)[name].sum().item() for model in made} == {weights[name].sum().item() for weights in alone}
+
+
+def test_a_thread_beside_a_build_is_not_in_its_scope() -> None:
+    """A module that another thread constructs while a model is built takes no ordinal of that model."""
+    with key_draws(7), draws.drawing_stack():
+        scope = draws._scopes.get()
+        assert scope is not None
+        SelfAttention(16, 2)
+        before = dict(scope.numbers)
+        thread = threading.Thread(target=lambda: SelfAttention(16, 2))
+        thread.start()
+        thread.join()
+        assert before and dict(scope.numbers) == before
 
 
 def test_drop_ins_share_their_draws_with_models_of_the_same_key() -> None:
