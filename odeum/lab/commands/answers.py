@@ -92,7 +92,8 @@ class RowFile:
 
     def __init__(self, task: Task, file: Encoded) -> None:
         self.task, self.file = task, file
-        self.writer: csv.DictWriter[str] | None = None
+        self.writer: Any = None
+        self.columns: list[str] = []
         self.waiting: list[dict[str, Any]] = []
 
     def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
@@ -107,16 +108,16 @@ class RowFile:
 
     def _begin(self, columns: list[str]) -> None:
         if self.writer is None:
-            self.writer = csv.DictWriter(self.file, columns, restval="", extrasaction="ignore")
-            self.writer.writerow({column: not_computed(column) for column in columns})
-            self.writer.writerows(self.waiting)
+            self.writer, self.columns = csv.writer(self.file), columns
+            self.writer.writerow([not_computed(column) for column in columns])
+            for row in self.waiting:
+                self._write(row)
 
     def _write(self, row: dict[str, Any]) -> None:
-        row = {key: _cell(value) for key, value in row.items()}
         if self.writer is None:
             self.waiting.append(row)
             return
-        self.writer.writerow(row)
+        self.writer.writerow([_cell(row.get(column, "")) for column in self.columns])
 
     def finish(self) -> None:
         """Write what waits."""
@@ -126,10 +127,12 @@ class RowFile:
 
 def _cell(value: Any) -> Any:
     """Texts of strangers are not computed; what is a number, a class "-1" too, stays one."""
+    if not isinstance(value, str) or not_computed(value) is value:
+        return value
     try:
         float(value)
-    except (TypeError, ValueError):
-        return not_computed(value) if isinstance(value, str) else value
+    except ValueError:
+        return not_computed(value)
     return value
 
 

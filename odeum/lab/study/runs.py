@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,16 @@ class Results:
     hidden: tuple[str, ...] = ()
     """rows of other comparisons whose runs lie in the same directory"""
 
+    @cached_property
+    def _by_row(self) -> dict[str, list[RunRecord]]:
+        """The runs of each row: looking through all of them for each row would take the square of their number."""
+        rows: dict[str, list[RunRecord]] = {}
+        for run in self.runs:
+            rows.setdefault(run.row, []).append(run)
+        return rows
+
     def of(self, row: str) -> list[RunRecord]:
-        return [run for run in self.runs if run.row == row]
+        return self._by_row.get(row, [])
 
     def finished(self, row: str) -> list[RunRecord]:
         return [run for run in self.of(row) if run.result is not None]

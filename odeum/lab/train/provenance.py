@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -53,6 +54,7 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() else None
 
 
+@cache  # a process runs one state of the code, and many short runs would each start git
 def git_revision() -> str | None:
     """Of the library's own checkout, with a mark if it was changed; None for an installed package."""
     import subprocess
