@@ -129,14 +129,17 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("many.csv", "does not look like classes, so name another with --data.label_column"),
         ("odd.csv", "name them with --data.text_column and --data.label_column"),
         ("x" * 300 + ".csv", "there is no file or folder"),
-        ("mid.txt --data.length 3", "length of the windows should be at least 8 tokens, not 3"),
-        ("mid.txt --data.context 300", "context should be below length 256, not 300"),
-        ("mid.txt --data.tokens bpe --data.vocabulary 20", "vocabulary of bpe should be at least 256, not 20"),
-        ("pairs.tsv --data.vocabulary 20", "vocabulary of BPE should be at least 260, not 20"),
-        ("rows.csv --data.vocabulary 2", "vocabulary of auto should be at least 4, not 2"),
+        ("mid.txt --data.length 3", "length of the data must be an integer of at least 8, got 3"),
+        ("mid.txt --data.context 300", "context=300 must be below length=256"),
+        (
+            "mid.txt --data.tokens bpe --data.vocabulary 20",
+            "vocabulary of bpe must be an integer of at least 256, got 20",
+        ),
+        ("pairs.tsv --data.vocabulary 20", "vocabulary of the data must be an integer of at least 260, got 20"),
+        ("rows.csv --data.vocabulary 2", "vocabulary of auto must be an integer of at least 4, got 2"),
         ("rows.csv --model.classes 2", "--model.classes is decided by the data, so it is no option"),
         ("mid.txt --model.length 32", "--model.length is decided by the data, so it is no option; --data.length may"),
-        ("mid.txt --model.width 10 --model.heads 3", "heads (3) must divide the width (10)"),
+        ("mid.txt --model.width 10 --model.heads 3", "heads=3 must divide width=10; use 2 or 5"),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -252,7 +252,7 @@ def test_a_task_of_another_run_is_refused(copy: Path) -> None:
         ({"mean": []}, "does not belong|is damaged"),
         ({"settings": "Nothing", "kind": "nothing"}, "not known here"),
         ({"options": 3}, "is damaged"),
-        ({"options": {"size": -4}}, "should be positive"),
+        ({"options": {"size": -4}}, "must be a positive integer"),
         ({"files": {"/dev/zero": "0"}}, "outside of its run"),
     ):
         write_json(copy / "task.json", task | change)

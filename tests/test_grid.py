@@ -93,5 +93,5 @@ def test_the_gradient_takes_no_notice_of_the_rounding() -> None:
 def test_a_grid_is_of_revnet_alone() -> None:
     with pytest.raises(OdeumError, match="grid=12 is for scheme=revnet, and the scheme is heun"):
         stack("reversible:scheme=heun,grid=12", DEEP)
-    with pytest.raises(OdeumError, match="grid of reversible should be at most 40, not 50"):
+    with pytest.raises(OdeumError, match="grid of reversible must be an integer from 0 to 40, got 50"):
         stack("reversible:grid=50", DEEP)

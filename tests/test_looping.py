@@ -250,7 +250,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
     ("spelling", "sentence"),
     [
         ("looped:prelude=2,coda=2", "prelude=2 and coda=2 leave no layer of the depth of 4 to the core"),
-        ("looped:repeats=0", "repeats of looped should be positive, not 0"),
+        ("looped:repeats=0", "repeats of looped must be a positive integer, got 0"),
         ("looped:inject=sum", "unknown inject of looped 'sum'"),
         ("looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop"),
         ("looped:repeats=4,through=9", "through=9 is more than the 4 repeats; leave it out to pass through all"),
@@ -261,7 +261,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
             "looped:method=leapfrog,inject=none,gradient=reversible",
             "which no step back undoes; use gradient=checkpointed",
         ),
-        ("looped:exit=-1", "exit of looped should be zero or more, not -1"),
+        ("looped:exit=-1", "exit of looped must be a non-negative number, got -1"),
         ("looped*2+parallel*2", "looped cannot be a part of a mixed stack: its layers are more than a row"),
     ],
 )

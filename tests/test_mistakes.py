@@ -73,11 +73,11 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--train.batch_size 0", "batch_size of the training should be positive, not 0"),
-        ("--train.epochs -1", "epochs of the training should be positive, not -1.0"),
-        ("--train.steps 0", "steps of the training should be positive, not 0"),
-        ("--train.warmup -1", "warmup of the training should be 0 or more, not -1.0"),
-        ("--train.label_smoothing 1", "label_smoothing of the training should be from 0 to below 1, not 1.0"),
+        ("--train.batch_size 0", "batch_size of the training must be a positive integer, got 0"),
+        ("--train.epochs -1", "epochs of the training must be a positive number, got -1.0"),
+        ("--train.steps 0", "steps of the training must be a positive integer, got 0"),
+        ("--train.warmup -1", "warmup of the training must be a non-negative number, got -1.0"),
+        ("--train.label_smoothing 1", "label_smoothing of the training must be a number from 0 to below 1, got 1.0"),
         ("--train.budget 0s", "the budget '0s' should be a positive time such as 90s, 10m or 2h"),
         ("--train.budget -5s", "--train.budget needs a value; one that begins with - is written --train.budget=VALUE"),
         ("--train.steps abc", "--train.steps is 'abc' but should be a whole number, or null"),
@@ -85,8 +85,8 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
         ("--train.learning 1", "unknown option --train.learning; did you mean --train.learning_rate?"),
         ("--print_confi", "did you mean --print_config?"),
         ("--seed -1", "the seed should be a number from 0 to 2⁶³ − 1, not -1"),
-        ("--model.width 0", "width must be at least 1, not 0"),
-        ("--model.patch_size 0", "patch_size must be at least 1, not 0"),
+        ("--model.width 0", "width must be a positive integer, got 0"),
+        ("--model.patch_size 0", "patch_size must be a positive integer, got 0"),
     ],
 )
 def test_a_setting_that_cannot_be_leaves_nothing_behind(

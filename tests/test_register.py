@@ -80,17 +80,17 @@ def test_a_dataclass_becomes_a_name_with_options() -> None:
     [
         ("pul", "unknown architecture 'pul'; did you mean 'pull'?"),
         ("pull:strenght=1", "unknown option of pull 'strenght'; did you mean 'strength'?"),
-        ("pull:strength=-1", "strength of pull should be zero or more, not -1.0"),
-        ("pull:strength=nan", "strength of pull should be zero or more, not nan"),
-        ("pull:offset=nan", "offset of pull should be a finite number, not nan"),
-        ("pull:offset=inf", "offset of pull should be a finite number, not inf"),
-        ("pull:rank=10", "rank of pull should be at most 9, not 10"),
-        ("pull:rank=0", "rank of pull should be positive, not 0"),
+        ("pull:strength=-1", "strength of pull must be a non-negative number, got -1.0"),
+        ("pull:strength=nan", "strength of pull must be a non-negative number, got nan"),
+        ("pull:offset=nan", "offset of pull must be a finite number, got nan"),
+        ("pull:offset=inf", "offset of pull must be a finite number, got inf"),
+        ("pull:rank=10", "rank of pull must be an integer above 0 and at most 9, got 10"),
+        ("pull:rank=0", "rank of pull must be an integer above 0 and at most 9, got 0"),
         ("pull:tied=maybe", "unknown tied of pull 'maybe'; known: true, false"),
         ("pull:kind=mode", "unknown kind of pull 'mode'; "),
         ("pull:method=ralstone", "unknown method of pull 'ralstone'; did you mean 'ralston'?"),
-        (Pull(label="a,b"), "label of Pull should be a text without , : = + * and blanks around it, not 'a,b'"),
-        (Pull(tied="yes"), "tied of Pull should be True or False, not 'yes'"),  # ty: ignore
+        (Pull(label="a,b"), "label of Pull must be a text without , : = + * and surrounding blanks, got 'a,b'"),
+        (Pull(tied="yes"), "tied of Pull must be true or false, got 'yes'"),  # ty: ignore
     ],
 )
 def test_its_options_are_checked_like_our_own(spelling: Any, sentence: str) -> None:
@@ -232,9 +232,9 @@ class Wrong(Stepped):
             r"write @dataclass\(frozen=True\) under @odeum.register",
         ),
         (lambda: register.architecture("none")(NoDefault), "needs a default, but size of NoDefault has none"),
-        (lambda: register.architecture("odd")(Odd), "the option sizes of Odd should be int, float, bool, str"),
+        (lambda: register.architecture("odd")(Odd), "the option sizes of Odd must be int, float, bool, str"),
         (lambda: register.architecture("hiding")(Hiding), "the option field of Hiding hides the method of that name"),
-        (lambda: register.architecture("wrong")(Wrong), "steps of wrong should be 1 or more, not 0"),
+        (lambda: register.architecture("wrong")(Wrong), "steps of wrong must be a positive integer, got 0"),
         (
             lambda: register.architecture("rk4")(Pull),
             "there is an architecture 'rk4' already, from odeum.architectures.layered",

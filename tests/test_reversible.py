@@ -368,7 +368,7 @@ def test_a_way_back_that_is_lost_is_told() -> None:
         ("reversible:scheme=heun,method=rk4", "method=rk4 is for coupling and momentum"),
         ("reversible:keep=0.5", "keep=0.5 is for scheme=coupling, and the scheme is revnet"),
         ("reversible:gamma=0.5", "gamma=0.5 is for scheme=momentum"),
-        ("reversible:scheme=coupling,keep=0", "should be positive, not 0"),
+        ("reversible:scheme=coupling,keep=0", "must be a number above 0 and at most 1, got 0"),
         ("reversible:scheme=coupling,method=leapfrog", "coupling does not go with leapfrog: it makes"),
         ("reversible:norm=shared", "revnet moves two halves by different terms"),
         ("reversible:norm=post-sum,scheme=heun", "no place for a norm after the step"),

@@ -104,7 +104,7 @@ def test_more_states_are_kept_on_request(tmp_path: Path) -> None:
         job(tmp_path / "b", steps=9, learning_rate=1e-4), resume_from=find_state(str(tmp_path)).parent / "step-00000006"
     )
     assert train(changed, Progress("", quiet=True))["steps"] == 9
-    with pytest.raises(OdeumError, match="keep of the training should be positive, not 0"):
+    with pytest.raises(OdeumError, match="keep of the training must be a positive integer, got 0"):
         run(tmp_path, keep=0)
 
 

@@ -255,6 +255,6 @@ def test_where_states_are_not_kept_energy_is_refused() -> None:
             kinetic_energy(stack(spelling, SHAPE)).__enter__()
     with pytest.raises(OdeumError, match="use one of them"):
         Training(kinetic=0.1, compile=True)
-    with pytest.raises(OdeumError, match="0 or more"):
+    with pytest.raises(OdeumError, match="kinetic of the training must be a non-negative number"):
         Training(kinetic=-1.0)
     assert Context(own=Source()).step is None

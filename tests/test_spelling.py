@@ -39,13 +39,12 @@ def random_architecture(generator: random.Random) -> Any:
         elif option.kinds[0] is str:
             changes[key] = generator.choice(["0-5/4-5/6-10", "0", "1/0"])
         elif option.kinds[0] is int:
-            least, most = (option.range.least, option.range.most) if option.range else (None, None)
+            least, most = option.range.least, option.range.most
             changes[key] = generator.randint(1 if least is None else int(least), int(min(99, most or 99)))
         else:
             value = generator.choice([generator.random(), 10.0 ** generator.randint(-12, 3), 1 / 3])
-            changes[key] = (
-                value if not option.range or option.range.most is None else min(value, float(option.range.most))
-            )
+            bound = option.range.below or option.range.most
+            changes[key] = value if bound is None else min(value, 0.9 * bound)
     return dataclasses.replace(base, **changes)
 
 
@@ -100,23 +99,23 @@ def test_spellings_are_short() -> None:
         ("paralel", "unknown architecture 'paralel'; did you mean 'parallel'? known: sequential, post-norm, parallel"),
         ("", "unknown architecture ''; known: sequential"),
         ("rk4:step=2", "unknown option of rk4 'step'; did you mean 'steps'?"),
-        ("rk4:steps=two", "steps of rk4 should be a whole number, not 'two'"),
-        ("rk4:steps=1.5", "steps of rk4 should be a whole number, not '1.5'"),
-        ("rk4:steps=0", "steps of rk4 should be positive, not 0"),
-        ("rk4:steps=-1", "steps of rk4 should be positive, not -1"),
+        ("rk4:steps=two", "steps of rk4 must be a positive integer, got 'two'"),
+        ("rk4:steps=1.5", "steps of rk4 must be a positive integer, got '1.5'"),
+        ("rk4:steps=0", "steps of rk4 must be a positive integer, got 0"),
+        ("rk4:steps=-1", "steps of rk4 must be a positive integer, got -1"),
         ("rk4:steps", "'steps' in 'rk4:steps' should read key=value; rk4 takes: method, steps"),
         ("rk4:steps=1,steps=2", "'rk4:steps=1,steps=2' says steps of rk4 twice"),
         ("rk4:norm=prenorm", "unknown norm of rk4 'prenorm'; did you mean 'pre'? known: pre, shared, post"),
         ("continuous:method=rk4", "unknown method of continuous 'rk4'; known: bosh3, dopri5"),
-        ("continuous:rtol=nan", "rtol of continuous should be zero or more, not nan"),
-        ("continuous:rtol=-1", "rtol of continuous should be zero or more, not -1"),
-        ("sandwich:coefficient=-1", "coefficient of sandwich should be zero or more, not -1"),
+        ("continuous:rtol=nan", "rtol of continuous must be a non-negative number, got nan"),
+        ("continuous:rtol=-1", "rtol of continuous must be a non-negative number, got -1"),
+        ("sandwich:coefficient=-1", "coefficient of sandwich must be a non-negative integer, got -1"),
         ("transevolve:full-3", "unknown variant of transevolve 'full-3'; did you mean 'full-2'? known: full-1"),
         ("transevolve:full-1,random-2", "says blocks and feedforward of transevolve twice"),
         (Layered(method="rk5"), "unknown method of Layered 'rk5'; did you mean 'rk4'?"),  # ty: ignore
         (Layered(form="maccaroni"), "unknown form of Layered 'maccaroni'; did you mean 'macaron'?"),  # ty: ignore
-        (Layered(steps=0), "steps of Layered should be positive, not 0"),
-        (Layered(independent=2.0), "independent of Layered should be a whole number, not 2.0"),  # ty: ignore
+        (Layered(steps=0), "steps of Layered must be a positive integer, got 0"),
+        (Layered(independent=2.0), "independent of Layered must be a positive integer, got 2.0"),  # ty: ignore
         (Sandwich(gradient="none"), "unknown gradient of Sandwich 'none'"),  # ty: ignore
         ("rk4:schedule=0-3/1", "schedule=0-3/1 has 5 places, but the depth is 4 layers; they should be equal"),
         ("rk4:schedule=0-999999999", "schedule=0-999999999 has 1000000000 places, but the depth is 4"),
@@ -124,7 +123,7 @@ def test_spellings_are_short() -> None:
         ("rk4:schedule=3-0", "'3-0' in schedule=3-0 should rise, as in 0-3"),
         ("rk4:schedule=0-3x", "'0-3x' in schedule=0-3x should be a layer or a row of them, as in 0-5/4-5/6-10"),
         ("rk4:schedule=0//1", "'' in schedule=0//1 should be a layer"),
-        ("rk4:schedule=", "schedule of rk4 should be a text without"),
+        ("rk4:schedule=", "schedule of rk4 must be a text without"),
         ("rk4:schedule=0-3,independent=2", "schedule=0-3 and independent=2 both say which layers share weights"),
         ("parallel*6+rk4*2", "parallel*6+rk4*2 is 8 layers, but the depth is 4; they should be equal"),
         ("parallel*2+paralel*2", "unknown architecture 'paralel'; did you mean 'parallel'?"),

@@ -60,11 +60,11 @@ def test_a_file_of_nearly_this_name(tmp_path):
 def test_wrong_options():
     with pytest.raises(OdeumError, match="unknown option of images data 'augmentation'; did you mean 'augment'"):
         open_task("digits", augmentation="light")
-    with pytest.raises(OdeumError, match="unknown augment 'heavy'; known: none, light, deit"):
+    with pytest.raises(OdeumError, match="unknown augment of the data 'heavy'; known: none, light, deit"):
         open_task("digits", augment="heavy")
     with pytest.raises(OdeumError, match="unknown kind of data 'pictures'"):
         open_task("digits", kind="pictures")
-    with pytest.raises(OdeumError, match="size of images data should be positive, not -3"):
+    with pytest.raises(OdeumError, match="size of the data must be a positive integer, got -3"):
         make_options("images", size=-3)
 
 

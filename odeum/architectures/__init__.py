@@ -9,9 +9,8 @@ from pkgutil import iter_modules
 
 from odeum.architectures import methods  # first: the options of architectures name them
 from odeum.architectures.build import make_stack, stack
-from odeum.architectures.shapes import check_shape
 
-__all__ = ["check_shape", "make_stack", "methods", "stack"]
+__all__ = ["make_stack", "methods", "stack"]
 
 for _module in iter_modules(__path__):
     if not _module.ispkg:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odeum.architectures.shapes import check_shape
 from odeum.errors import OdeumError
+from odeum.models.settings import Shape, check_settings
 from odeum.registry.names import Architecture, Mixed
 from odeum.registry.spelling import parse
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from odeum.models.settings import Shape
 
 
 def stack(architecture: str | Architecture, shape: Shape, cross: bool = False) -> nn.Module:
@@ -26,7 +24,7 @@ def make_stack(architecture: Architecture, shape: Shape, cross: bool = False) ->
 
     from odeum.draws import drawing_stack
 
-    check_shape(shape)
+    check_settings(shape)
     with drawing_stack():
         if isinstance(architecture, Mixed):
             from odeum.architectures.mixed import mixed_stack

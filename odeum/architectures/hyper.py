@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Hyper(Layered):
     """Residual streams that layers read, write and mix."""
 
-    streams: Annotated[int, Range(above=0, most=64)] = 4
+    streams: Annotated[int, Range(1, 64)] = 4
     """number of streams; one is the plain stream with learned gains"""
     dynamic: bool = True
     """whether the coefficients also depend on the streams"""

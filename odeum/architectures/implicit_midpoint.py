@@ -32,7 +32,7 @@ class ImplicitMidpoint(Layered):
     """The implicit midpoint rule, its equation solved by fixed-point iteration."""
 
     method: MethodName = "implicit-midpoint"
-    iterations: Annotated[int, Range(above=0, most=1000)] = 4
+    iterations: Annotated[int, Range(1, 1000)] = 4
     """fixed-point iterations per step, one evaluation of the field each"""
 
     def method_for(self, place: Place) -> Method:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Mhc(Layered):
     """Hyper-connections, mixed by doubly stochastic matrices."""
 
-    streams: Annotated[int, Range(least=2, most=64)] = 4
+    streams: Annotated[int, Range(2, 64)] = 4
     """number of residual streams"""
     mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
     """doubly stochastic nearly, by normalising rows and columns in turn, or exactly, as a mean of permutations"""
-    iterations: Annotated[int | None, Range(above=0, most=1000)] = None
+    iterations: Annotated[int | None, Range(1, 1000)] = None
     """for mixing=sinkhorn: how often rows and columns are normalised (none: 20)"""
 
     def method_for(self, place: Place) -> Method:

@@ -9,7 +9,7 @@ from odeum import register
 from odeum.architectures.layered import Layered
 from odeum.architectures.stepped import Place
 from odeum.errors import OdeumError
-from odeum.registry.options import Range
+from odeum.registry.options import FRACTION
 
 if TYPE_CHECKING:
     from odeum.integrators.base import Method
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Momentum(Layered):
     """A velocity passes from layer to layer."""
 
-    gamma: Annotated[float, Range(least=0, most=1)] = 0.9
-    """share of the velocity that a step keeps, below 1; 0 is the plain stack"""
+    gamma: Annotated[float, FRACTION] = 0.9
+    """share of the velocity that a step keeps; 0 is the plain stack"""
 
     def method_for(self, place: Place) -> Method:
         return momentum_method(self.method, self.gamma)

@@ -53,7 +53,7 @@ class AdamsBashforth(Layered):
     """Steps by the field now and at the layers before: one evaluation per step."""
 
     method: MethodName = "adams-bashforth"
-    order: Annotated[int, Range(least=2, most=4)] = 2
+    order: Annotated[int, Range(2, 4)] = 2
     """number of values of the field per step, all but one from layers before"""
 
     def method_for(self, place: Place) -> Method:
@@ -74,7 +74,7 @@ class AdamsMoulton(Layered):
     """Predicts a step from the layers before and repeats it with the field at its end."""
 
     method: MethodName = "adams-moulton"
-    order: Annotated[int, Range(least=3, most=4)] = 3
+    order: Annotated[int, Range(3, 4)] = 3
     """number of values of the field per step, all but two from layers before"""
 
     def method_for(self, place: Place) -> Method:

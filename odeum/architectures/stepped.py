@@ -144,5 +144,5 @@ class OverTime(Architecture):
     """for weights=knots: number of knots (none: 4, or the number of layers if smaller)"""
     between: Literal["constant", "linear", "cubic"] | None = None
     """for weights=knots: interpolation between knots (none: linear)"""
-    rank: Annotated[int | None, Range(above=0, most=1000)] = None
+    rank: Annotated[int | None, Range(1, 1000)] = None
     """for weights=hyper: number of matrices that the network mixes into each (none: 4)"""

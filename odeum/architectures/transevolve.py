@@ -38,11 +38,11 @@ class Evolved(Stepped):
     """which random matrices: true rotations, or the formula of the released code"""
     attention: Literal["auto", "shared", "fused", "flex", "linear"] = "auto"
     """shared exponential, fused and flex are exact; linear is a random-feature approximation"""
-    features: Annotated[int, Range(above=0, most=1_000_000)] = 128
+    features: Annotated[int, Range(1, 1_000_000)] = 128
     """random features per head of the linear form"""
-    time_width: Annotated[int | None, Range(above=0, most=1_000_000)] = None
+    time_width: Annotated[int | None, Range(1, 1_000_000)] = None
     """width of the depth vector per head (none: width / heads)"""
-    seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """seed of the random matrices"""
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -7,11 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import check_shape
 from odeum.errors import OdeumError
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import IGNORE, exact
-from odeum.models.settings import Model
+from odeum.models.settings import Model, check_settings
 from odeum.registry.names import Architecture
 
 
@@ -35,7 +34,7 @@ class OdeumModel(nn.Module):
 
     def __init__(self, settings: Model, architecture: Architecture) -> None:
         super().__init__()
-        check_shape(settings)
+        check_settings(settings)
         self.settings = settings
         self.architecture = architecture
         self.label_smoothing = 0.0

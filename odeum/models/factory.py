@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from odeum.architectures import check_shape, make_stack
+from odeum.architectures import make_stack
 from odeum.draws import key_draws
 from odeum.errors import OdeumError, choose
 from odeum.models.base import OdeumModel
@@ -17,7 +17,16 @@ from odeum.models.drop_in import Encoder
 from odeum.models.language import LanguageModel
 from odeum.models.limits import check_size
 from odeum.models.masked import PretrainedClassifier
-from odeum.models.settings import Classification, Language, Shape, Translation, Vision, find_preset, kind_of_settings
+from odeum.models.settings import (
+    Classification,
+    Language,
+    Shape,
+    Translation,
+    Vision,
+    check_settings,
+    find_preset,
+    kind_of_settings,
+)
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
 from odeum.registry.names import Architecture
@@ -77,7 +86,7 @@ def assemble(architecture: Architecture, settings: Shape) -> nn.Module:
     """The same from settings that have been read and checked already."""
     kind = kind_of_settings(type(settings))
     if isinstance(settings, Shape):
-        check_shape(settings)
+        check_settings(settings)
         check_size(settings, architecture)
     if isinstance(settings, Classification) and settings.pretrained is not None:
         make: Any = PretrainedClassifier

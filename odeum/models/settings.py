@@ -7,13 +7,14 @@ its own, which also names the class of `odeum.hf` that wraps it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from odeum.errors import OdeumError, choose
-from odeum.models.pretrained import Pretrained
+from odeum.models.pretrained import Pretrained, details
 from odeum.registry.names import REGISTRIES, Registry
+from odeum.registry.options import COUNT, FRACTION, NOT_NEGATIVE, check_options
 
 Reference = str | type
 """a class, or "module:name" of a class that is imported on first use"""
@@ -23,25 +24,25 @@ Reference = str | type
 class Shape:
     """The size of a stack of layers and the parts of its fields."""
 
-    width: int = 192
+    width: Annotated[int, COUNT] = 192
     """width of the residual stream"""
-    heads: int = 3
+    heads: Annotated[int, COUNT] = 3
     """attention heads"""
-    depth: int = 12
+    depth: Annotated[int, COUNT] = 12
     """layers, or the length of the time interval"""
-    hidden: int | None = None
+    hidden: Annotated[int | None, COUNT] = None
     """width of the feed-forward (none: 4 × width)"""
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"
     """activation of the feed-forward"""
     norm_kind: Literal["layer", "rms"] = "layer"
     """LayerNorm or RMSNorm"""
-    norm_eps: float = 1e-6
+    norm_eps: Annotated[float, NOT_NEGATIVE] = 1e-6
     """added to the variance in a norm"""
     bias: bool = True
     """biases in the projections"""
-    dropout: float = 0.0
+    dropout: Annotated[float, FRACTION] = 0.0
     """dropout on the output of attention and feed-forward"""
-    stochastic_depth: float = 0.0
+    stochastic_depth: Annotated[float, FRACTION] = 0.0
     """probability of dropping a branch, per sample; grows linearly with depth up to this"""
 
 
@@ -61,6 +62,30 @@ class Model(Shape):
 
     pretrained: Pretrained | None = None
     """features that only imported models have (none: not imported)"""
+
+
+def check_settings(settings: Shape) -> None:
+    """Raises `OdeumError` if no stack, or no model, can have these settings."""
+    check_options(settings)
+    if settings.width % settings.heads and details(settings).attention.head_width is None:
+        raise OdeumError(f"heads={settings.heads} must divide width={settings.width}; {_divisors(settings)}")
+    if getattr(settings, "positions", None) == "rotary" and settings.width // settings.heads < 2:
+        raise OdeumError(f"rotary positions turn pairs of features, but each of the {settings.heads} heads has one")
+
+
+def check_changes(settings: type[Shape], changes: Mapping[str, Any]) -> None:
+    """Raises `OdeumError` if no settings of this class can have these values, whatever the others are."""
+    heads = changes.get("heads", 1)
+    width = changes.get("width", 2 * heads)  # a value that is not given may suit those that are
+    check_settings(replace(settings(), **{"heads": heads, "width": width, **changes}))
+
+
+def _divisors(settings: Shape) -> str:
+    """The nearest numbers of heads that would do."""
+    fits = [heads for heads in range(1, min(settings.width, 4096) + 1) if settings.width % heads == 0]
+    low = max((heads for heads in fits if heads < settings.heads), default=None)
+    high = min((heads for heads in fits if heads > settings.heads), default=None)
+    return "use " + " or ".join(str(heads) for heads in (low, high) if heads is not None)
 
 
 @dataclass(frozen=True)
@@ -131,11 +156,11 @@ def find_preset(name: str) -> Model:
 class ImageInput(Model):
     """Settings of models that read images."""
 
-    image_size: int = 224
+    image_size: Annotated[int, COUNT] = 224
     """height and width of the images"""
-    patch_size: int = 16
+    patch_size: Annotated[int, COUNT] = 16
     """height and width of a patch"""
-    channels: int = 3
+    channels: Annotated[int, COUNT] = 3
     """channels of the images"""
     pooling: Literal["token", "mean"] = "token"
     """what the head reads: class token, or mean over the patches"""
@@ -147,7 +172,7 @@ class ImageInput(Model):
 class Vision(ImageInput):
     """A vision transformer (DeiT)."""
 
-    classes: int = 1000
+    classes: Annotated[int, COUNT] = 1000
     """number of classes"""
 
 
@@ -175,9 +200,9 @@ VISION = add_model_kind(
 class Language(Model):
     """A causal language model."""
 
-    vocabulary: int = 10_000
+    vocabulary: Annotated[int, COUNT] = 10_000
     """number of tokens"""
-    length: int = 256
+    length: Annotated[int, COUNT] = 256
     """longest context"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """encoding of positions"""
@@ -204,9 +229,9 @@ LANGUAGE = add_model_kind(
 class MaskedLanguage(Model):
     """A bidirectional model that predicts masked tokens."""
 
-    vocabulary: int = 10_000
+    vocabulary: Annotated[int, COUNT] = 10_000
     """number of tokens"""
-    length: int = 256
+    length: Annotated[int, COUNT] = 256
     """longest sequence"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "learned"
     """encoding of positions"""
@@ -228,9 +253,9 @@ MASKED = add_model_kind(
 class TextInput(Model):
     """Settings of models that read a whole text."""
 
-    vocabulary: int = 20_000
+    vocabulary: Annotated[int, COUNT] = 20_000
     """number of tokens"""
-    length: int = 512
+    length: Annotated[int, COUNT] = 512
     """longest sequence"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """encoding of positions"""
@@ -242,7 +267,7 @@ class TextInput(Model):
 class Classification(TextInput):
     """A sequence classifier."""
 
-    classes: int = 2
+    classes: Annotated[int, COUNT] = 2
     """number of classes"""
 
 
@@ -263,15 +288,15 @@ CLASSIFICATION = add_model_kind(
 class Translation(Model):
     """An encoder–decoder with one tied embedding."""
 
-    vocabulary: int = 10_000
+    vocabulary: Annotated[int, COUNT] = 10_000
     """tokens of the joint vocabulary"""
-    length: int = 256
+    length: Annotated[int, COUNT] = 256
     """longest source or target"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """encoding of positions"""
     decoder: str | None = None
     """architecture of the decoder (none: that of the encoder)"""
-    decoder_depth: int | None = None
+    decoder_depth: Annotated[int | None, COUNT] = None
     """layers of the decoder (none: as many as the encoder's)"""
 
 

@@ -1,4 +1,7 @@
-"""Whether a setting's value is one that its annotation allows."""
+"""What the annotation of a setting allows, checked in one place with one form of message.
+
+`WHAT must be EXPECTED, got VALUE`: "steps of rk4 must be a positive integer, got 0".
+"""
 
 from __future__ import annotations
 
@@ -13,82 +16,121 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from odeum.errors import OdeumError, choose
 
-NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
 SEPARATORS = ",:=+*"
 
 
 @dataclass(frozen=True)
 class Range:
-    """Which numbers an option takes, as an annotation: `strength: Annotated[float, Range(least=0)] = 0.1`."""
+    """The numbers that an option takes, as an annotation: `streams: Annotated[int, Range(2, 8)] = 4`."""
 
     least: float | None = None
-    above: float | None = None
-    """like least, but the end itself is left out"""
     most: float | None = None
+    above: float | None = None
+    """lower bound that is excluded itself"""
+    below: float | None = None
+    """upper bound that is excluded itself"""
 
-    def check(self, value: float, what: str) -> None:
-        """Refuse a number outside the range."""
-        if self.least is not None and not value >= self.least:
-            raise OdeumError(
-                f"{what} should be {f'{self.least} or more' if self.least else 'zero or more'}, not {value}"
-            )
-        if self.above is not None and not value > self.above:
-            raise OdeumError(f"{what} should be {f'above {self.above}' if self.above else 'positive'}, not {value}")
-        if self.most is not None and not value <= self.most:
-            raise OdeumError(f"{what} should be at most {self.most}, not {value}")
+    def holds(self, value: float) -> bool:
+        """Whether the number lies within all bounds."""
+        return (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def expected(self, number: type) -> str:
+        """Describes the numbers within: "a positive integer", "a number from 0 to below 1"."""
+        noun = "integer" if number is int else "number"
+        article = "an" if number is int else "a"
+        if self in (Range(above=0), Range(least=1)) and (self.above == 0 or number is int):
+            return f"a positive {noun}"
+        if self == Range(least=0):
+            return f"a non-negative {noun}"
+        low = f"above {self.above}" if self.above is not None else None
+        high = f"below {self.below}" if self.below is not None else None
+        if self.least is not None:
+            if self.most is None and high is None:
+                return f"{article} {noun} of at least {self.least}"
+            return f"{article} {noun} from {self.least} to {high or self.most}"
+        if self.most is not None:
+            high = f"at most {self.most}"
+        return " ".join([article, noun, *filter(None, [" and ".join(filter(None, [low, high]))])])
+
+    def check(self, value: Any, what: str, number: type = int) -> None:
+        """Raises `OdeumError` unless the value is a number of this type within the range."""
+        wanted = Integral if number is int else Real
+        if not isinstance(value, wanted) or isinstance(value, bool) or not self.holds(value):
+            raise OdeumError(f"{what} must be {self.expected(number)}, got {value!r}")
+        if not math.isfinite(value):
+            raise OdeumError(f"{what} must be a finite number, got {value!r}")
 
 
 COUNT = Range(above=0)
 NOT_NEGATIVE = Range(least=0)
+ANY = Range()
+FRACTION = Range(least=0, below=1)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One field of an architecture's dataclass: how its text is read and which values it takes."""
+    """One field of a dataclass of settings: how its text is read and which values it takes."""
 
     name: str
     hint: Any
-    """its type, without what is annotated"""
+    """its type, without annotations"""
     names: Mapping[str, Any] | None = None
-    """the registry its value is a name of"""
-    range: Range | None = None
+    """the registry whose names are its values"""
+    range: Range = ANY
 
     @property
     def kinds(self) -> list[Any]:
-        """The names it may be, or its type."""
+        """The words that it may be, or its type."""
         return list(self.names) if self.names is not None else _kinds(self.hint)
 
     @property
     def optional(self) -> bool:
-        """Whether it may be none."""
+        """Whether it may be None."""
         return type(None) in get_args(self.hint)
 
+    @property
+    def expected(self) -> str:
+        """Describes the values that it takes."""
+        kind = self.kinds[0]
+        if kind in (int, float):
+            return self.range.expected(kind)
+        return {bool: "true or false", str: "a text"}.get(kind) or f"{getattr(kind, '__name__', kind)}(…)"
+
     def check(self, value: Any, what: str) -> None:
-        """Refuse a value that the annotation does not allow."""
+        """Raises `OdeumError` if the annotation does not allow the value."""
         if value is None and self.optional:
             return
-        if self.names is not None:
-            choose(str(value), self.names, what)
-            return
-        check_type(value, self.hint, what)
-        if isinstance(value, Real) and not isinstance(value, bool):
-            if self.range is not None:
-                self.range.check(value, what)
-            if not math.isfinite(value):
-                raise OdeumError(f"{what} should be a finite number, not {value}")
-        if self.kinds == [str]:
-            self._check_text(value, what)
+        kind = self.kinds[0]
+        if get_origin(self.hint) is tuple:
+            if not isinstance(value, tuple | list) or not all(isinstance(item, Integral) for item in value):
+                raise OdeumError(f"{what} must be a tuple of integers, got {value!r}")
+        elif isinstance(kind, str):
+            choose(str(value), self.kinds, what)
+        elif kind in (int, float):
+            self.range.check(value, what, kind)
+        elif not isinstance(kind, type) or not isinstance(value, kind):
+            raise OdeumError(f"{what} must be {self.expected}, got {value!r}")
+        elif dataclasses.is_dataclass(kind):
+            for inner in options(kind).values():
+                inner.check(getattr(value, inner.name), f"{what}.{inner.name}")
 
-    def _check_text(self, value: Any, what: str) -> None:
-        """Refuse a text that a spelling could not hold."""
-        split = not isinstance(value, str) or any(letter in value for letter in SEPARATORS) or value != value.strip()
-        if split or not value or (self.optional and value == "none"):
+    def check_spelled(self, value: Any, what: str) -> None:
+        """The same for an option of an architecture, whose text must fit into a spelling."""
+        self.check(value, what)
+        if self.kinds != [str] or value is None:
+            return
+        if not value or value != value.strip() or {*value} & {*SEPARATORS} or (self.optional and value == "none"):
             raise OdeumError(
-                f"{what} should be a text without {' '.join(SEPARATORS)} and blanks around it, not {value!r}"
+                f"{what} must be a text without {' '.join(SEPARATORS)} and surrounding blanks, got {value!r}"
             )
 
     def convert(self, text: str, what: str) -> Any:
-        """The text of a spelling as the annotated type; the sentence names what would be right."""
+        """Reads the text of a spelling as the annotated type."""
         if text == "none" and self.optional:
             return None
         kind = self.kinds[0]
@@ -99,56 +141,47 @@ class Option:
         try:
             return kind(text)
         except ValueError:
-            raise OdeumError(f"{what} should be {NUMBERS[kind]}, not '{text}'") from None
+            raise OdeumError(f"{what} must be {self.expected}, got '{text}'") from None
 
 
 @lru_cache(maxsize=256)  # asked whenever a model is built, and reading annotations takes milliseconds
 def options(settings: type) -> Mapping[str, Option]:
-    """The options of a dataclass, generated from its annotations; a sentence about one that no spelling could hold."""
+    """Returns the options of a dataclass, read off its annotations."""
     try:
         hints = get_type_hints(settings, include_extras=True)
     except NameError as error:
         raise OdeumError(f"the annotations of {settings.__name__} cannot be read: {error}") from None
-    out = {}
+    result = {}
     for field in fields(settings):  # ty: ignore[invalid-argument-type]
         hint, extras = hints[field.name], ()
         if get_origin(hint) is Annotated:
             hint, *extras = get_args(hint)
         names = next((extra for extra in extras if isinstance(extra, Mapping)), None)
-        option = Option(field.name, hint, names, next((extra for extra in extras if isinstance(extra, Range)), None))
-        kinds = _kinds(hint)
+        bounds = next((extra for extra in extras if isinstance(extra, Range)), ANY)
+        result[field.name] = Option(field.name, hint, names, bounds)
+    return MappingProxyType(result)
+
+
+@lru_cache(maxsize=256)
+def spelled_options(settings: type) -> Mapping[str, Option]:
+    """Returns the options of an architecture; raises `OdeumError` if a spelling could not hold one."""
+    for option in options(settings).values():
+        kinds = _kinds(option.hint)
         if not kinds or not (all(isinstance(kind, str) for kind in kinds) or kinds in ([int], [float], [bool], [str])):
             raise OdeumError(
-                f"the option {field.name} of {settings.__name__} should be int, float, bool, str or a Literal of words "
-                f"(or one of them | None), not {getattr(hint, '__name__', hint)}"
+                f"the option {option.name} of {settings.__name__} must be int, float, bool, str or a Literal of words "
+                f"(or one of them | None), got {getattr(option.hint, '__name__', option.hint)}"
             )
-        out[field.name] = option
-    return MappingProxyType(out)
+    return options(settings)
 
 
-def check_type(value: Any, hint: Any, what: str) -> None:
-    """Refuse a value that is not what a setting's annotation says."""
-    kinds = _kinds(hint)
-    if value is None and type(None) in get_args(hint):
-        return
-    if get_origin(hint) is tuple:
-        if not isinstance(value, tuple | list) or not all(isinstance(item, Integral) for item in value):
-            raise OdeumError(f"{what} should be a tuple of whole numbers, not {value!r}")
-    elif isinstance(kinds[0], str):
-        choose(str(value), kinds, what)
-    elif kinds[0] in NUMBERS:
-        if not isinstance(value, Integral if kinds[0] is int else Real) or isinstance(value, bool):
-            raise OdeumError(f"{what} should be {NUMBERS[kinds[0]]}, not {value!r}")
-    elif dataclasses.is_dataclass(kinds[0]):
-        if not isinstance(value, kinds[0]):
-            raise OdeumError(f"{what} should be {kinds[0].__name__}(…), not {value!r}")
-        for name, inner in get_type_hints(kinds[0]).items():
-            check_type(getattr(value, name), inner, f"{what}.{name}")
-    elif kinds[0] is bool and not isinstance(value, bool):
-        raise OdeumError(f"{what} should be True or False, not {value!r}")
+def check_options(settings: Any, of: str = "") -> None:
+    """Raises `OdeumError` about the first value that its annotation does not allow; `of` follows its name."""
+    for option in options(type(settings)).values():
+        option.check(getattr(settings, option.name), f"{option.name}{of}")
 
 
 def _kinds(hint: Any) -> list[Any]:
-    """The words of a Literal, or the type of a number."""
+    """The words of a Literal, or the type."""
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
     return [word for kind in kinds for word in (get_args(kind) if get_origin(kind) is Literal else (kind,))]

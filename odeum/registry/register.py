@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from odeum.errors import OdeumError
 from odeum.registry.names import ARCHITECTURES, FIELDS, METHODS, Architecture
-from odeum.registry.options import options
+from odeum.registry.options import spelled_options
 from odeum.tableaux import Tableau
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def architecture(
         kind = given if isinstance(given, type) else type(given)
         _check_dataclass(kind)
         item = given() if isinstance(given, type) else given
-        for option in options(kind).values():
-            option.check(getattr(item, option.name), f"{option.name} of {name}")
+        for option in spelled_options(kind).values():
+            option.check_spelled(getattr(item, option.name), f"{option.name} of {name}")
         ARCHITECTURES.add(name, item, about=about or _first_line(kind), reference=reference, group=group)
         return given
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from odeum.errors import OdeumError, choose
 from odeum.registry.names import ARCHITECTURES, Architecture, Mixed
-from odeum.registry.options import options
+from odeum.registry.options import spelled_options
 
 PLUS = re.compile(r"(?<!\de)\+|\+(?!\d)")
 """between the parts of a mixed stack; not in 1e+3"""
@@ -40,7 +40,7 @@ def _parse_one(spelling: str) -> Architecture:
     """An architecture that is not mixed."""
     name, _, rest = spelling.strip().partition(":")
     base = ARCHITECTURES[name]
-    known, variants = options(type(base)), base.variants
+    known, variants = spelled_options(type(base)), base.variants
     changes: dict[str, Any] = {}
     for item in filter(None, (part.strip() for part in rest.split(","))):
         key, equals, value = (part.strip() for part in item.partition("="))
@@ -73,7 +73,7 @@ def from_record(record: dict[str, Any]) -> Architecture:
     name, values = str(record["name"]), dict(record["options"])
     base = ARCHITECTURES[name]
     for key in values:
-        choose(str(key), options(type(base)), f"option of {name}")
+        choose(str(key), spelled_options(type(base)), f"option of {name}")
     return _checked(dataclasses.replace(base, **values), name)
 
 
@@ -147,8 +147,8 @@ def _checked(architecture: Architecture, name: str) -> Architecture:
         raise OdeumError(f"an architecture is a spelling or one of the dataclasses, not {architecture!r}")
     if isinstance(architecture, Mixed):
         return _checked_parts(architecture, name)
-    for option in options(type(architecture)).values():
-        option.check(getattr(architecture, option.name), f"{option.name} of {name}")
+    for option in spelled_options(type(architecture)).values():
+        option.check_spelled(getattr(architecture, option.name), f"{option.name} of {name}")
     return architecture
 
 

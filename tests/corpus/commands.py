@@ -131,7 +131,7 @@ def spellings() -> Iterator[Case]:
         yield Case(("describe", bad), "unknown architecture", title="spelled:")
     yield words("describe rk4:steps", "should read key=value")
     yield words("describe rk4:=2", "unknown option of rk4 ''")
-    yield words("describe rk4:steps=", "steps of rk4 should be a whole number, not ''")
+    yield words("describe rk4:steps=", "steps of rk4 must be a positive integer, got ''")
     yield words("describe rk4:steps=2,steps=2", "says steps of rk4 twice")
     yield words("describe rk4:step=2", "unknown option of rk4 'step'; did you mean 'steps'?")
     yield words("describe transevolve:full-9", "unknown variant of transevolve 'full-9'")
@@ -166,7 +166,7 @@ def _of_option(name: str, option: Option) -> Iterator[Case]:
     if option.hint is not str and str not in get_args(option.hint):
         yield words(f"describe {name}:{option.name}=wrong", f"{option.name} of {name}")
     if int in (option.hint, *get_args(option.hint)):
-        yield words(f"describe {name}:{option.name}=1.5", f"{option.name} of {name} should be a whole number")
+        yield words(f"describe {name}:{option.name}=1.5", f"{option.name} of {name} must be {option.expected}, got")
         yield words(f"describe {name}:{option.name}=-7", f"{option.name} of {name}")
     if float in (option.hint, *get_args(option.hint)):
         yield words(f"describe {name}:{option.name}=nan", f"{option.name} of {name}")

@@ -150,9 +150,9 @@ def _source(config: dict[str, Any], path: str | None) -> list[str]:
 
 def open_request(request: Request, like: Path | None = None) -> tuple[Task, Model, Training]:
     """The data, and the settings with its defaults under what was said."""
-    from odeum.architectures.shapes import check_changes
     from odeum.lab.tasks import load_task, open_task
     from odeum.lab.train.run import with_changes
+    from odeum.models.settings import check_changes
 
     given = {key: tuple(v) if isinstance(v, list) else v for key, v in request.given.get("model", {}).items()}
     check_changes(type(request.preset) if request.preset else request.kind.settings, given)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from odeum.errors import OdeumError, choose
 from odeum.models.settings import MODEL_KINDS, Model, ModelKind, Reference, add_model_kind, resolve
 from odeum.registry.names import REGISTRIES, Registry, caller
+from odeum.registry.options import Range
 
 if TYPE_CHECKING:
     from odeum.lab.data.sniffing import Sniffed
@@ -30,10 +31,16 @@ BYTES = 256
 """tokens that every byte-level BPE has"""
 
 
-def at_least(least: int, value: int | None, what: str, unit: str = "") -> None:
-    """Raise OdeumError if an option is below its smallest value."""
-    if value is not None and value < least:
-        raise OdeumError(f"{what} should be at least {least}{unit}, not {value}")
+FOLD = Range(0, 2**31 - 1)
+"""numbers of a fold"""
+OF_DATA = " of the data"
+"""follows the name of an option of data in messages"""
+
+
+def check_vocabulary(least: int, vocabulary: int | None, tokens: str) -> None:
+    """Raises `OdeumError` if the vocabulary is too small for this kind of tokens."""
+    if vocabulary is not None:
+        Range(least).check(vocabulary, f"vocabulary of {tokens}")
 
 
 class PredictOption(NamedTuple):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.data.hub import fetch_any, is_hub_name
@@ -16,9 +16,8 @@ from odeum.lab.data.sniffing import recognise, sniff
 from odeum.lab.data.unpacking import plain_files
 from odeum.lab.tasks.base import Task
 from odeum.lab.tasks.kind import DATA_SETS, KINDS, Data, Kind
+from odeum.registry.options import check_options
 from odeum.storage import Damaged, checksum, read_bytes, read_json
-
-MAY_BE_ZERO = {"seed", "fold", "context", "length_penalty"}
 
 
 def open_task(
@@ -66,17 +65,11 @@ def check_kind(kind: Kind, data: str | Path, *more: str | Path) -> None:
 def make_options(kind: str, **options: Any) -> Data:
     """The options of a kind of data; raises OdeumError for unknown names and values out of range."""
     settings = KINDS[kind].options
-    hints = get_type_hints(settings)
-    for key, value in options.items():
-        choose(key, hints, f"option of {kind} data")
-        allowed = [a for a in get_args(hints[key]) if isinstance(a, str)]
-        if allowed and value is not None:
-            choose(str(value), allowed, key)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and value <= 0 and key not in MAY_BE_ZERO:
-            raise OdeumError(f"{key} of {kind} data should be positive, not {value}")
-        elif key == "fold" and not 0 <= value < 2**31:
-            raise OdeumError(f"fold of {kind} data should be a number from 0 to 2³¹ − 1, not {value}")
-    return settings(**options)
+    for key in options:
+        choose(key, [f.name for f in dataclasses.fields(settings)], f"option of {kind} data")
+    made = settings(**options)
+    check_options(made, f" of {kind} data")
+    return made
 
 
 def _read(directory: str | Path) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from odeum.lab.tasks.kind import TOP, Kind
+from odeum.lab.tasks.kind import FOLD, OF_DATA, TOP, Kind
 from odeum.models.settings import VISION
+from odeum.registry.options import COUNT, check_options
 
 
 @dataclass(frozen=True)
@@ -15,15 +16,18 @@ class ImageData:
 
     augment: Literal["none", "light", "deit"] = "light"
     """light: shifted crops and flips (digits: small turns and moves); deit: also RandAugment, mixup, cutmix, erasing"""
-    size: int | None = None
+    size: Annotated[int | None, COUNT] = None
     """height and width given to the model (none: the pictures' own, at most 64)"""
     # what it does is in the pixels, by which runs are told apart, so it is no part of the name of the options
     fit: Literal["crop", "squash"] = field(default="crop", repr=False)
     """of images that are not square: crop (the middle square) or squash (all of it, deformed)"""
-    fold: int = field(default=0, repr=False)
+    fold: Annotated[int, FOLD] = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
     strict: bool = field(default=False, repr=False)
     """refuse images that cannot be read, instead of leaving them out"""
+
+    def __post_init__(self) -> None:
+        check_options(self, OF_DATA)
 
 
 IMAGES = Kind(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from odeum.errors import OdeumError
-from odeum.lab.tasks.kind import BYTES, SHORTEST_WINDOW, Kind, PredictOption, at_least
+from odeum.lab.tasks.kind import BYTES, FOLD, OF_DATA, SHORTEST_WINDOW, Kind, PredictOption, check_vocabulary
 from odeum.models.settings import LANGUAGE as LANGUAGE_MODEL
+from odeum.registry.options import COUNT, NOT_NEGATIVE, Range, check_options
 
 
 @dataclass(frozen=True)
@@ -16,25 +17,24 @@ class LanguageData:
 
     tokens: Literal["auto", "words", "bpe", "characters"] = "auto"
     """what a token is (auto: words for WikiText, else BPE, or characters where there is little text)"""
-    vocabulary: int | None = None
+    vocabulary: Annotated[int | None, COUNT] = None
     """most tokens told apart (none: all words, 8000 BPE tokens, all characters)"""
-    length: int = 256
+    length: Annotated[int, Range(SHORTEST_WINDOW)] = 256
     """tokens in a window"""
-    context: int | None = None
+    context: Annotated[int | None, NOT_NEGATIVE] = None
     """tokens a window of an evaluation repeats from the one before, so that each is scored with context (none: half)"""
-    megabytes: float = 2.0
+    megabytes: Annotated[float, COUNT] = 2.0
     """of the set `python` only: how much of the installation's text to take"""
-    fold: int = field(default=0, repr=False)
+    fold: Annotated[int, FOLD] = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
     encoding: str | None = field(default=None, repr=False)
     """of the files, such as latin-1 (none: UTF-8)"""
 
     def __post_init__(self) -> None:
-        at_least(SHORTEST_WINDOW, self.length, "length of the windows", " tokens")
-        at_least(BYTES if self.tokens == "bpe" else 2, self.vocabulary, f"vocabulary of {self.tokens}")
-        at_least(0, self.context, "context", " tokens")
+        check_options(self, OF_DATA)
+        check_vocabulary(BYTES if self.tokens == "bpe" else 2, self.vocabulary, self.tokens)
         if self.context is not None and not self.context < self.length:
-            raise OdeumError(f"context should be below length {self.length}, not {self.context}")
+            raise OdeumError(f"context={self.context} must be below length={self.length}")
 
 
 LANGUAGE = Kind(

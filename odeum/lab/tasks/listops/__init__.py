@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from odeum.lab.tasks.classification import CLASSIFICATION
-from odeum.lab.tasks.kind import like
+from odeum.lab.tasks.kind import OF_DATA, like
+from odeum.registry.options import COUNT, NOT_NEGATIVE, check_options
 
 
 @dataclass(frozen=True)
 class ListOpsData:
     """Nested operations on digits (Long Range Arena), generated."""
 
-    min_length: int = 20
+    min_length: Annotated[int, COUNT] = 20
     """shortest expression, in tokens"""
-    max_length: int = 120
+    max_length: Annotated[int, COUNT] = 120
     """longest expression, in tokens"""
-    count: int = 20_000
+    count: Annotated[int, COUNT] = 20_000
     """training examples; a tenth of it (at most 2000) for validation and for the test"""
-    max_depth: int = 10
+    max_depth: Annotated[int, COUNT] = 10
     """deepest nesting"""
-    max_args: int = 10
+    max_args: Annotated[int, COUNT] = 10
     """most arguments of an operation"""
     long: bool = False
     """the official numbers: 500 to 2000 tokens, 96,000 examples"""
-    seed: int = 0
+    seed: Annotated[int, NOT_NEGATIVE] = 0
     """of the generator"""
+
+    def __post_init__(self) -> None:
+        check_options(self, OF_DATA)
 
 
 LISTOPS = like(

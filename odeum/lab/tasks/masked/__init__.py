@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from odeum.errors import OdeumError
-from odeum.lab.tasks.kind import BYTES, SHORTEST_WINDOW, TOP, Kind, at_least
+from odeum.lab.tasks.kind import BYTES, OF_DATA, SHORTEST_WINDOW, TOP, Kind, check_vocabulary
 from odeum.models.settings import MASKED as MASKED_MODEL
+from odeum.registry.options import COUNT, Range, check_options
 
 
 @dataclass(frozen=True)
@@ -16,18 +16,16 @@ class MaskedData:
 
     tokens: Literal["bpe", "symbols"] = "bpe"
     """what a token is: byte-level BPE, or what stands between blanks"""
-    vocabulary: int = 8000
+    vocabulary: Annotated[int, COUNT] = 8000
     """most tokens told apart"""
-    length: int = 128
+    length: Annotated[int, Range(SHORTEST_WINDOW)] = 128
     """tokens at which a line is cut"""
-    share: float = 0.15
+    share: Annotated[float, Range(above=0, below=1)] = 0.15
     """of the tokens that are hidden in training"""
 
     def __post_init__(self) -> None:
-        at_least(SHORTEST_WINDOW, self.length, "length of the lines", " tokens")
-        at_least(5 + BYTES if self.tokens == "bpe" else 7, self.vocabulary, f"vocabulary of {self.tokens}")
-        if not 0 < self.share < 1:
-            raise OdeumError(f"share of hidden tokens should lie between 0 and 1, not {self.share}")
+        check_options(self, OF_DATA)
+        check_vocabulary(5 + BYTES if self.tokens == "bpe" else 7, self.vocabulary, self.tokens)
 
 
 MASKED = Kind(

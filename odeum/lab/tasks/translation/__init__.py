@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from odeum.lab.tasks.kind import BYTES, Kind, PredictOption, at_least
+from odeum.lab.tasks.kind import BYTES, FOLD, OF_DATA, Kind, PredictOption
 from odeum.models.settings import TRANSLATION as TRANSLATION_MODEL
+from odeum.registry.options import COUNT, NOT_NEGATIVE, Range, check_options
 
 
 @dataclass(frozen=True)
 class TranslationData:
     """Pairs of sentences."""
 
-    vocabulary: int = 8000
+    vocabulary: Annotated[int, Range(4 + BYTES)] = 8000
     """tokens of the joint BPE"""
-    length: int = 128
+    length: Annotated[int, Range(4)] = 128
     """most tokens in a sentence; longer pairs are left out of the training"""
     test: str | None = None
     """which test part of a named set (multi30k: test_2016_flickr, test_2017_flickr, test_2017_mscoco)"""
-    beam: int = 4
+    beam: Annotated[int, COUNT] = 4
     """width of the search behind BLEU"""
-    length_penalty: float = 0.6
+    length_penalty: Annotated[float, NOT_NEGATIVE] = 0.6
     """of the search behind BLEU"""
-    fold: int = field(default=0, repr=False)
+    fold: Annotated[int, FOLD] = field(default=0, repr=False)
     """of data without a test part of its own: another number holds other examples out"""
     encoding: str | None = field(default=None, repr=False)
     """of the files, such as latin-1 (none: UTF-8)"""
 
     def __post_init__(self) -> None:
-        at_least(4, self.length, "length of the sentences", " tokens")
-        at_least(4 + BYTES, self.vocabulary, "vocabulary of BPE")
+        check_options(self, OF_DATA)
 
 
 TRANSLATION = Kind(
