@@ -1,4 +1,4 @@
-"""Depth that loops: a prelude, a core whose layers act again and again, and a coda.
+"""Looped depth: a prelude, a core whose layers act several times, and a coda.
 
 e = prelude(x);  s ← core(inject(s, e)), several times;  coda(s)
 """
@@ -22,10 +22,10 @@ from odeum.kernels.autograd import in_vmap
 
 
 class Injection(Keyed, nn.Module):
-    """What the core begins a repeat with, from the state s (none before the first) and the prelude's e: s itself."""
+    """The input of each repeat of the core, from the state s (none before the first) and the prelude's output e: s."""
 
-    again = False
-    """whether e is told anew at each repeat"""
+    reads_prelude = False
+    """whether each repeat reads e again"""
 
     def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
         return e if s is None else s
@@ -37,7 +37,7 @@ class Injection(Keyed, nn.Module):
 class AddedInjection(Injection):
     """s + e, from s = 0."""
 
-    again = True
+    reads_prelude = True
 
     def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
         return e if s is None else s + e
@@ -49,7 +49,7 @@ class AddedInjection(Injection):
 class ConcatInjection(Injection):
     """W [s, e], from s = 0 (Geiping et al. 2025); at the start it is their sum."""
 
-    again = True
+    reads_prelude = True
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -63,12 +63,12 @@ class ConcatInjection(Injection):
 
 
 class StableInjection(Injection):
-    """exp(−Δ a) s + Δ B N(e), from s = 0: whatever is learned, the part of s that is kept shrinks (Parcae).
+    """exp(−Δ a) s + Δ B N(e), from s = 0: a contraction of s for any weights (Parcae).
 
     At the start a = 1, exp(−Δ a) = √(1/5) and B = 1.
     """
 
-    again = True
+    reads_prelude = True
 
     def __init__(self, width: int, norm: nn.Module) -> None:
         super().__init__()
@@ -78,14 +78,14 @@ class StableInjection(Injection):
         self.map = nn.Parameter(torch.eye(width).flatten())  # a vector, so that it does not decay from one
 
     @property
-    def kept(self) -> Tensor:
-        """The share of each feature that is kept, below one."""
+    def decay(self) -> Tensor:
+        """The factor of each feature of s, below one."""
         return torch.exp(-nn.functional.softplus(self.step) * self.log_rate.exp())
 
     def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
         width = self.step.shape[0]
-        told = nn.functional.softplus(self.step) * nn.functional.linear(self.norm(e), self.map.view(width, width))
-        return told if s is None else self.kept * s + told
+        added = nn.functional.softplus(self.step) * nn.functional.linear(self.norm(e), self.map.view(width, width))
+        return added if s is None else self.decay * s + added
 
     def formula(self) -> str:
         return "exp(−Δ a) s + Δ B N(e)"
@@ -118,11 +118,11 @@ class Looped(Stack):
         self.injection = injection
         self.random, self.through, self.exit = random, through, exit
         self.taken = self.offered = 0
-        """repeats of samples since the last `reset`: those that were computed, and as many as there could have been"""
+        """repeats of samples since `set_repeats`: computed, and possible"""
         self.check()
-        if through is not None and not injection.again:
+        if through is not None and not injection.reads_prelude:
             raise OdeumError(
-                f"through={through} cuts the gradient of the layers before the loop unless each repeat is told of "
+                f"through={through} cuts the gradient of the layers before the loop unless each repeat reads "
                 "them; use inject=add, concat or stable"
             )
         if through is not None and through > repeats and not random:
@@ -130,18 +130,18 @@ class Looped(Stack):
         self.repeat(repeats)
 
     def check(self) -> None:
-        if self.injection.again or self.exit:
+        if self.injection.reads_prelude or self.exit:
             for flow in self.flows:
                 if (method := getattr(flow, "remembering", None)) is not None:
                     capabilities.check("an injection or an exit", method)
 
     def repeat(self, repeats: int) -> None:
-        """Let the core act so many times."""
+        """Set the number of repeats."""
         self.repeats = repeats
         self.schedule = self.order(repeats)
 
     def order(self, repeats: int) -> tuple[int, ...]:
-        """Which flows act, one after the other."""
+        """Returns the order of flows for this number of repeats."""
         begin, end = self.core.start, self.core.stop
         return (*self.once[:begin], *self.once[begin:end] * repeats, *self.once[end:])
 
@@ -188,7 +188,7 @@ class Looped(Stack):
     def _until_rest(
         self, e: Tensor, context: Context, steps: Iterator[Any], leave: bool, call: Callable[..., Tensor]
     ) -> Iterator[tuple[Tensor, Any, Context]]:
-        """The repeats, in which positions come to rest one by one."""
+        """The repeats with early exit: positions stop one by one."""
         everything = torch.arange(e.shape[0], device=e.device)
         # A cache needs the keys of every repeat; what a user's tensors are rows of is not known; vmap sees no number.
         leave = leave and context.own.cache is None and context.extra is None and context.own.anchor is None
@@ -221,7 +221,7 @@ class Looped(Stack):
             yield s, flow, here
 
     def _count(self, x: Tensor) -> int:
-        """Of the repeats of this pass. On the meta device costs are counted, and those are of the mean."""
+        """Returns the number of repeats of this pass; on the meta device, where costs are counted, the mean."""
         if not (self.training and self.random) or x.is_meta:
             return self.repeats
         drawn = 1 + torch.poisson(torch.tensor(self.repeats - 1.0, device="cpu")).to(x.device)
@@ -230,7 +230,7 @@ class Looped(Stack):
         return int(drawn)
 
     def scheme(self) -> list[str]:
-        """The loop as lines of an equation."""
+        """Returns the loop as lines of an equation."""
         begin = "x" if not self.core.start else "the state after the prelude"
         lines = [f"s ← core({self.injection.formula()}), {self.repeats} times, e = {begin}"]
         if self.random:
@@ -246,9 +246,9 @@ class Looped(Stack):
 
 
 def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None = None) -> None:
-    """Let the core of a looped model act more or less often, or until it moves by less than `exit`; what is None stays.
+    """Set the number of repeats, or the exit threshold, of a looped model; None leaves a setting as it is.
 
-    Counts of what was saved begin anew.
+    Resets the counts behind `mean_repeats`.
     """
     loops = [module for module in model.modules() if isinstance(module, Looped)]
     if not loops:
@@ -263,8 +263,8 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
             loop.exit = loop.exit if exit is None else exit
             loop.check()
     except OdeumError:
-        for loop, own in zip(loops, before, strict=True):
-            loop.exit = own
+        for loop, threshold in zip(loops, before, strict=True):
+            loop.exit = threshold
         raise
     for loop in loops:
         loop.taken = loop.offered = 0
@@ -272,14 +272,14 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
 
 
 def mean_repeats(model: nn.Module) -> float | None:
-    """How often the core acted on a sample in the mean, where samples could leave; None where none could."""
+    """Returns the mean number of repeats per sample where samples could exit early, else None."""
     loops = [module for module in model.modules() if isinstance(module, Looped) and module.offered]
     offered = sum(loop.offered for loop in loops)
     return sum(loop.taken * loop.repeats for loop in loops) / offered if offered else None
 
 
 def _select_rows(context: Context, rows: Tensor, batch: int) -> Context:
-    """The context of some of the samples."""
+    """Returns the context of these samples."""
     if len(rows) == batch:
         return context
 

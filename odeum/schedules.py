@@ -1,4 +1,4 @@
-"""Which weights act when: a schedule is the row of indices of the layer that acts at each depth."""
+"""Schedules: the index of the layer whose weights act at each depth."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from odeum.errors import OdeumError
 
 
 def sequence(depth: int, independent: int) -> tuple[int, ...]:
-    """Neighbours share: sequence(6, 3) = 0 0 1 1 2 2. Each ODE is integrated over depth / independent."""
+    """Neighbours share weights: sequence(6, 3) = 0 0 1 1 2 2. Each ODE is integrated over depth / independent."""
     _check(depth, independent)
     return tuple(i * independent // depth for i in range(depth))
 
@@ -18,7 +18,7 @@ def cycle(depth: int, independent: int) -> tuple[int, ...]:
 
 
 def explicit(text: str, depth: int) -> tuple[int, ...]:
-    """Layer by layer: explicit("0-2/1-2", 5) = 0 1 2 1 2. It is as long as the depth and leaves no layer out."""
+    """Reads a schedule: explicit("0-2/1-2", 5) = 0 1 2 1 2. It must be as long as the depth and use every layer."""
     spans = [_span(item, text) for item in text.split("/")]
     length = sum(last - first + 1 for first, last in spans)
     if length != depth:  # counted before anything so long is made

@@ -18,14 +18,14 @@ from odeum.errors import OdeumError
 Tree = tuple["Tree", ...]
 
 TOLERANCE = 1e-8
-"""by how much a condition may be missed: coefficients are rounded, some are published as decimals"""
+"""tolerance of the conditions: coefficients are rounded, some are published as decimals"""
 HIGHEST = 8
-"""the highest order that is checked; its conditions are 200"""
+"""the highest order that is checked, by 200 conditions"""
 
 
 @cache
 def rooted_trees(vertices: int) -> frozenset[Tree]:
-    """All rooted trees with so many vertices: one condition each."""
+    """Returns all rooted trees with this number of vertices; each is one order condition."""
     if vertices == 1:
         return frozenset({()})
     return frozenset(bigger for tree in rooted_trees(vertices - 1) for bigger in _with_a_leaf(tree))
@@ -49,7 +49,7 @@ def _density(tree: Tree) -> int:
 
 
 def order_of(a: Sequence[Sequence[float]], b: Sequence[float], most: int = HIGHEST) -> int:
-    """The order up to which every condition holds, `most` at most."""
+    """Returns the order up to which every condition holds, at most `most`."""
     weights: dict[Tree, list[float]] = {}
 
     def elementary(tree: Tree) -> list[float]:
@@ -62,8 +62,8 @@ def order_of(a: Sequence[Sequence[float]], b: Sequence[float], most: int = HIGHE
         return weights[tree]
 
     def holds(tree: Tree) -> bool:
-        found = sum(x * y for x, y in zip(b, elementary(tree), strict=True))
-        return abs(found - 1.0 / _density(tree)) <= TOLERANCE
+        weight = sum(x * y for x, y in zip(b, elementary(tree), strict=True))
+        return abs(weight - 1.0 / _density(tree)) <= TOLERANCE
 
     for order in range(1, most + 1):
         if not all(map(holds, rooted_trees(order))):
@@ -81,7 +81,7 @@ class _Numbers(NamedTuple):
 
 
 class Tableau(_Numbers):
-    """The numbers of an explicit method, which are checked: lengths, sums, and the order by Butcher's conditions.
+    """The coefficients of an explicit method; lengths, sums and the order (Butcher's conditions) are checked.
 
     Arguments: its name; the order that it claims (conditions up to order 8 are checked); nodes c; a row of a for each
     stage, as long as the stages before it; weights b; for an embedded pair `error`, b minus the other weights.
@@ -112,7 +112,7 @@ class Tableau(_Numbers):
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Tableau:
-        """So that `_replace` checks too."""
+        """Checks in `_replace` too."""
         return cls(*iterable)
 
     def _check(self) -> None:
@@ -144,12 +144,12 @@ class Tableau(_Numbers):
             )
         if not isinstance(order, int) or isinstance(order, bool) or order < 1:
             raise OdeumError(f"the order of the tableau {name} should be a whole number from 1 on, not {order!r}")
-        if (found := order_of(a, b, min(order, HIGHEST))) < min(order, HIGHEST):
-            raise OdeumError(f"the tableau {name} claims order {order}, but its numbers are of order {found}")
+        if (actual := order_of(a, b, min(order, HIGHEST))) < min(order, HIGHEST):
+            raise OdeumError(f"the tableau {name} claims order {order}, but its numbers are of order {actual}")
 
     @property
     def first_same_as_last(self) -> bool:
-        """Whether the last stage is the field at the step's end, so that the next step need not evaluate it again."""
+        """Whether the last stage is the field at the end of the step, which the next step can reuse (FSAL)."""
         return self.c[-1] == 1.0 and self.b[-1] == 0.0 and self.a[-1] == self.b[:-1]
 
     @property

@@ -97,15 +97,15 @@ def test_repeats_by_hand(inject: str) -> None:
 def test_a_stable_injection_contracts_whatever_is_learned() -> None:
     """Without a core it comes to rest at Δ B e / (1 − exp(−Δ a))."""
     part, e = StableInjection(8, nn.Identity()), torch.randn(8)
-    assert torch.allclose(part.kept, torch.tensor(0.2).sqrt())
+    assert torch.allclose(part.decay, torch.tensor(0.2).sqrt())
     for weight in part.parameters():
         nn.init.normal_(weight)
-    assert part.kept.min() > 0 and part.kept.max() < 1
+    assert part.decay.min() > 0 and part.decay.max() < 1
     s: Tensor | None = None
     for _ in range(2000):
         s = part(s, e)
     delta = nn.functional.softplus(part.step)
-    torch.testing.assert_close(s, delta * (part.map.view(8, 8) @ e) / (1 - part.kept), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(s, delta * (part.map.view(8, 8) @ e) / (1 - part.decay), rtol=1e-9, atol=1e-9)
 
 
 # --------------------------------------------------------------------------------------------------- training

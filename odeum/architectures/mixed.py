@@ -43,14 +43,14 @@ def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
 
 
 def _segment(shape: Shape, first: int, count: int) -> Segment:
-    """The shape of `count` layers from `first` on."""
+    """Returns the shape of `count` layers from `first` on."""
     last = max(1, shape.depth - 1)
     values: dict[str, Any] = {field.name: getattr(shape, field.name) for field in fields(Shape)}
     return replace(Segment(**values), depth=count, begin=first / last, end=(first + count - 1) / last)
 
 
 def _refuse_equal_seeds(settings: Mixed) -> None:
-    """Random matrices of one seed would be the same matrices again."""
+    """Raises `OdeumError` if parts share a seed: their random matrices would be equal."""
     seeds = [seed for part, _ in settings.parts if (seed := getattr(part, "seed", None)) is not None]
     if len(set(seeds)) < len(seeds):
         raise OdeumError(f"the parts of {label(settings)} have random matrices of one seed; give each another seed")

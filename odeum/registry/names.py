@@ -1,4 +1,4 @@
-"""Names that anybody may add to: one open table for each thing that has a name on the command line."""
+"""Registries: open tables of the names of methods, fields and architectures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """What is known about a name besides the thing itself."""
+    """A registered item with its description."""
 
     item: T
     about: str
@@ -37,18 +37,18 @@ class Entry(Generic[T]):
     module: str
     """name of the Python module that registered it"""
     group: str = ""
-    """the heading that it stands under in a list"""
+    """heading in `odeum list`"""
 
 
 class Registry(Mapping[str, T]):
-    """Names and what they stand for, in the order of their arrival.
+    """Items by name, in the order of registration.
 
-    Looking up a name that is not there is a sentence with the names that are; `get` returns None instead.
+    Looking up an unknown name raises `OdeumError` with the known names; `get` returns None instead.
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
-        """what the names are names of, for sentences: "method" """
+        """what the items are, for messages: "method" """
         self.entries: dict[str, Entry[T]] = {}
 
     def add(
@@ -56,11 +56,11 @@ class Registry(Mapping[str, T]):
     ) -> T:
         """Register the item and return it.
 
-        A taken name is refused, unless the same thing comes again: a plugin that is loaded twice, a cell of a
-        notebook that is run again. The newer one then takes the place.
+        Raises `OdeumError` if the name is taken, unless by an earlier definition of the same item (a plugin that is
+        loaded twice, a notebook cell that is run again), which is replaced.
 
         Arguments: the name as spelled on the command line; the item; a line about it; where the idea comes from; the
-        module it is registered by (none: that of the caller); the heading it stands under.
+        module that registers it (default: the caller's); the heading in lists.
         """
         self.check(name, item)
         self.entries[name] = Entry(item, about, reference, module or caller(), group)
@@ -74,12 +74,12 @@ class Registry(Mapping[str, T]):
                 f"'{name}' cannot be the name of {what}: "
                 "use small letters, digits, '-', '_' and '.', and begin with a letter or digit"
             )
-        there = self.entries.get(name)
-        if there is not None and not _same(there.item, item):
-            raise OdeumError(f"there is {what} '{name}' already, from {there.module}; choose another name")
+        existing = self.entries.get(name)
+        if existing is not None and not _same(existing.item, item):
+            raise OdeumError(f"there is {what} '{name}' already, from {existing.module}; choose another name")
 
     def groups(self) -> dict[str, list[str]]:
-        """The names under their headings, both in the order of their arrival."""
+        """Returns the names under their headings, both in the order of registration."""
         out: dict[str, list[str]] = {}
         for name, entry in self.entries.items():
             out.setdefault(entry.group, []).append(name)
@@ -89,7 +89,7 @@ class Registry(Mapping[str, T]):
         return self.entries[choose(name, self.entries, self.what)].item
 
     def get(self, key: object, default: Any = None) -> Any:
-        """The item of that name, or the default."""
+        """Returns the item of that name, or the default."""
         return self[str(key)] if key in self else default
 
     def __contains__(self, name: object) -> bool:
@@ -107,7 +107,7 @@ class Registry(Mapping[str, T]):
 
 @dataclass(frozen=True)
 class Deferred:
-    """What is imported when it is first called, so that its name is known without torch."""
+    """A function or class that is imported when it is first called, so that its name needs no torch."""
 
     module: str
     name: str
@@ -125,7 +125,7 @@ def caller(*skipped: str) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal, or two readings of one definition: a module that is imported twice makes two classes of it."""
+    """Whether two items are equal or stem from one definition: a module that is imported twice makes two classes."""
     return one is other or _identity(one) == _identity(other)
 
 

@@ -1,4 +1,4 @@
-"""Other people's ideas: a file or a module that the user names, or an installed package with an entry point.
+"""Plugins: a file or a module that the user names, or an installed package with an entry point.
 
 Loading a plugin runs its code. So it happens only when the user asks for it, by `--plugin` or by installing a package;
 a run says which plugin it needs, and is refused without it.
@@ -25,22 +25,22 @@ from odeum.registry.options import options
 from odeum.registry.spelling import spell
 
 GROUP = "odeum.plugins"
-"""of the entry points in a package's pyproject.toml"""
+"""group of the entry points in a package's pyproject.toml"""
 
 _NAMED: list[str] = []
 _BROUGHT: dict[tuple[str, str], str] = {}
-"""(what, name) -> the plugin whose loading added it, be it by a neighbour that it imports"""
+"""(what, name) -> the plugin whose loading added it, directly or by a module that it imports"""
 
 
 def load_plugin(name: str) -> ModuleType:
-    """Run a plugin, given as the path of a Python file or the dotted name of a module; what is wrong is a sentence."""
+    """Import a plugin, given as the path of a Python file or the dotted name of a module."""
     path = Path(name)
     is_file = path.suffix == ".py" or path.is_file() or len(path.parts) > 1
     return _load_file(path) if is_file else _load_module(name)
 
 
 def load_named(names: Sequence[str]) -> None:
-    """The plugins that a command names."""
+    """Load the plugins that a command names."""
     _NAMED[:] = [str(Path(name).resolve()) if Path(name).suffix == ".py" else name for name in names]
     for name, place in zip(names, _NAMED, strict=True):
         before = _registered()
@@ -53,12 +53,12 @@ def _registered() -> set[tuple[str, str]]:
 
 
 def named_plugins() -> tuple[str, ...]:
-    """Those of the command that runs, as another process can load them too."""
+    """Returns the plugins of the running command in a form that another process can load."""
     return tuple(_NAMED)
 
 
 def load_installed() -> None:
-    """The plugins of all installed packages; one that cannot be loaded is left out with a notice."""
+    """Load the plugins of all installed packages; one that fails is left out with a notice."""
     for entry in _entries():
         try:
             entry.load()
@@ -67,7 +67,7 @@ def load_installed() -> None:
 
 
 def _entries() -> Sequence[EntryPoint]:
-    """Our group's of all installed packages; their files are read again when a package has come or gone."""
+    """The entry points of all installed packages; read again when a package was installed or removed."""
     return _read_entries(tuple((os.path.abspath(place), _changed(place)) for place in sys.path))
 
 
@@ -134,19 +134,19 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _free_name(path: Path) -> str:
-    """The module's own name, so that `import my_ideas` finds it; another if a library is called so."""
+    """Returns the file's stem, so that `import my_ideas` works, or another name if a module has it already."""
     name = path.stem
     try:
-        found = name in sys.modules or not name.isidentifier() or importlib.util.find_spec(name)
+        taken = name in sys.modules or not name.isidentifier() or importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        found = True
-    if found and getattr(found, "origin", None) != str(path):
+        taken = True
+    if taken and getattr(taken, "origin", None) != str(path):
         return f"plugin_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}_{name}"
     return name
 
 
 def _reason(error: BaseException, home: Path | None) -> str:
-    """What went wrong and, in a plugin's own file, at which line."""
+    """Describes the error, with the line in the plugin's file."""
     if isinstance(error, SyntaxError):
         where = f" at line {error.lineno}" if home else f"{error.filename}, line {error.lineno}"
         return f"{where}: {error.msg}"
@@ -159,7 +159,7 @@ def _reason(error: BaseException, home: Path | None) -> str:
 
 
 def fault(error: BaseException) -> str | None:
-    """A sentence for an error that the code of a plugin file raised while it was used; None for any other's."""
+    """Returns a message for an error raised by the code of a plugin file, else None."""
     files = {m.__file__ for m in list(sys.modules.values()) if "__odeum_sha256__" in getattr(m, "__dict__", {})}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     if not frames:
@@ -172,7 +172,7 @@ def fault(error: BaseException) -> str | None:
 
 
 def origin(module: str) -> dict[str, str] | None:
-    """Where the names that a module registered come from: a package or a file; None for Odeum's own."""
+    """Returns the package or file of a module that registers names; None for built-in names."""
     top = module.partition(".")[0]
     if top == "odeum":
         return None
@@ -189,16 +189,16 @@ def origin(module: str) -> dict[str, str] | None:
 
 
 def requirement(registry: Registry[Any], name: str) -> list[dict[str, str]]:
-    """The plugin that a registered name comes from, as a run records it; none for Odeum's own."""
-    found = origin(registry.entries[name].module)
-    return [] if found is None else [{"what": registry.what, "name": name, **found}]
+    """Returns the plugin of a registered name as a run records it; empty for built-in names."""
+    plugin = origin(registry.entries[name].module)
+    return [] if plugin is None else [{"what": registry.what, "name": name, **plugin}]
 
 
 def requirements(architecture: Architecture) -> list[dict[str, str]]:
-    """The plugins that an architecture and the names in its options come from."""
+    """Returns the plugins of an architecture and of the names in its options."""
     if isinstance(architecture, Mixed):
-        found = [need for part, _ in architecture.parts for need in requirements(part)]
-        return [need for place, need in enumerate(found) if need not in found[:place]]
+        needs = [need for part, _ in architecture.parts for need in requirements(part)]
+        return [need for place, need in enumerate(needs) if need not in needs[:place]]
     out = requirement(ARCHITECTURES, spell(architecture).partition(":")[0])
     for option in options(type(architecture)).values():
         if isinstance(option.names, Registry):
@@ -207,7 +207,7 @@ def requirements(architecture: Architecture) -> list[dict[str, str]]:
 
 
 def only_here(architectures: Iterable[Architecture], kind: tuple[Registry[Any], str]) -> list[str]:
-    """Which of the names that these need no other process would find: no plugin brings them, but this very program."""
+    """Returns the required names that another process could not load: registered by this program, not by a plugin."""
     needs = [need for architecture in architectures for need in requirements(architecture)] + requirement(*kind)
     return list(dict.fromkeys(f"the {need['what']} '{need['name']}'" for need in needs if not _is_brought(need)))
 
@@ -222,7 +222,7 @@ def _is_brought(need: dict[str, str]) -> bool:
 
 
 def check_requirements(record: dict[str, Any]) -> None:
-    """Refuse, in a sentence, a run whose plugin is not there; a notice where it has changed."""
+    """Raises `OdeumError` if a plugin of a run is missing; a notice if it has changed."""
     known = {registry.what: registry for registry in REGISTRIES}
     for need in record.get("plugins", []):
         what, name = need["what"], need["name"]

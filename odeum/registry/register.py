@@ -1,6 +1,6 @@
-"""The doors: after one call a method, a field, an architecture or a kind of task has a name like Odeum's own.
+"""Functions that register a tableau, a method, a field, an architecture or a kind of task under a name.
 
-Such a name works in `build`, `describe`, `list`, `compare`, `--help`, in spellings with options and in "did you mean".
+The name then works like a built-in one: in `build`, `describe`, `list`, `compare`, `--help` and spellings with options.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odeum.models.settings import Shape
 
 Made = TypeVar("Made", bound=Callable[..., Any])
-Kept = TypeVar("Kept", bound=Architecture | type[Architecture])
+Options = TypeVar("Options", bound=Architecture | type[Architecture])
 
 
 HOOKS = ("stack", "field", "method_for", "variants")
@@ -31,7 +31,7 @@ HOOKS = ("stack", "field", "method_for", "variants")
 
 
 def tableau(tableau: Tableau, *, about: str = "", reference: str = "") -> Tableau:
-    """An explicit Runge–Kutta method by its numbers, under the tableau's own name: `parallel:method=ralston`.
+    """Register an explicit Runge–Kutta method under the name of its tableau: `parallel:method=ralston`.
 
     Arguments: the tableau; a line about it for `odeum list`; where it comes from.
     """
@@ -42,7 +42,7 @@ def tableau(tableau: Tableau, *, about: str = "", reference: str = "") -> Tablea
 
 
 def method(name: str, make: Callable[[], Method] | None = None, *, about: str = "", reference: str = "") -> Any:
-    """A method that a tableau cannot say, by what makes it: a sub-class of `Method`, or a function without arguments.
+    """Register a method that is no tableau: a subclass of `Method`, or a function without arguments that makes one.
 
     >>> odeum.register.method("strang-rk4", lambda: Strang(RungeKutta(RK4)))
     >>> @odeum.register.method("nudged-euler", reference="nobody, 2026")
@@ -52,7 +52,7 @@ def method(name: str, make: Callable[[], Method] | None = None, *, about: str = 
 
 
 def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str = "", reference: str = "") -> Any:
-    """A field by what makes it from a shape: `parallel:attention=convolution`, `rk4:feedforward=convolution`.
+    """Register a function or class that makes a field from a shape: `parallel:attention=convolution`.
 
     >>> odeum.register.field("convolution", lambda shape: Convolution(shape.width))
     """
@@ -62,12 +62,12 @@ def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str
 def architecture(
     name: str, settings: Architecture | None = None, *, about: str = "", reference: str = "", group: str = ""
 ) -> Any:
-    """An architecture: a decorator of a frozen dataclass, or a function of one with other defaults.
+    """Register an architecture: decorates a frozen dataclass, or takes an instance with other defaults.
 
-    The dataclass is a sub-class of `odeum.Stepped` with a method `field(self, shape)`, which gets method, steps,
-    sharing and gradient for free, or of `odeum.Architecture` with `stack(self, shape, cross)`. Its fields are the
-    options of the spelling, its docstring's first line is shown by `odeum list` if nothing is said about it. `group` is
-    the heading that it stands under there.
+    The dataclass extends `odeum.Stepped` with a method `field(self, shape)` and has options for method, steps, sharing
+    and gradient, or extends `odeum.Architecture` with `stack(self, shape, cross)`. Its fields are the options of the
+    spelling. Arguments: the name; an instance; a line for `odeum list` (default: the first line of the docstring); a
+    reference; the heading in `odeum list`.
 
     >>> odeum.register.architecture("rk4-post", Layered(method="rk4", norm="post-sum"))
     >>> @odeum.register.architecture("pull", reference="nobody, 2026")
@@ -75,7 +75,7 @@ def architecture(
     ... class Pull(odeum.Stepped): ...
     """
 
-    def add(given: Kept) -> Kept:
+    def add(given: Options) -> Options:
         kind = given if isinstance(given, type) else type(given)
         _check_dataclass(kind)
         item = given() if isinstance(given, type) else given
@@ -109,7 +109,7 @@ def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
 
 
 def _adding(registry: Any, name: str, make: Made | None, about: str, reference: str) -> Any:
-    """Add at once, or by a decorator."""
+    """Add at once, or return a decorator."""
 
     def add(made: Made) -> Made:
         if not callable(made):

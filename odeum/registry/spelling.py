@@ -1,4 +1,4 @@
-"""Short spellings of architectures (`parallel:independent=6`): reading, writing and splitting a list of them."""
+"""Spellings of architectures (`parallel:independent=6`): read, write, split a list of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLUS = re.compile(r"(?<!\de)\+|\+(?!\d)")
 
 
 def parse(spelling: str | Architecture) -> Architecture:
-    """`parallel:independent=6` -> Layered(method="euler", independent=6); a dataclass is checked and returned.
+    """Reads `parallel:independent=6` as Layered(method="euler", independent=6); a dataclass is checked and returned.
 
     `parallel*6+rk4:steps=2*2` is a Mixed of eight layers.
     """
@@ -37,7 +37,7 @@ def parse(spelling: str | Architecture) -> Architecture:
 
 
 def _parse_one(spelling: str) -> Architecture:
-    """An architecture that is not mixed."""
+    """Reads the spelling of one architecture."""
     name, _, rest = spelling.strip().partition(":")
     base = ARCHITECTURES[name]
     known, variants = spelled_options(type(base)), base.variants
@@ -59,14 +59,14 @@ def _parse_one(spelling: str) -> Architecture:
 
 
 def to_record(architecture: Architecture) -> dict[str, Any]:
-    """The architecture for machines: every option, so that it stays what it is when a default changes."""
+    """Returns the architecture as JSON-able data with every option, which does not depend on defaults."""
     if isinstance(architecture, Mixed):
         return {"parts": [{"layers": count, **to_record(part)} for part, count in architecture.parts]}
     return {"name": spell(architecture).partition(":")[0], "options": dataclasses.asdict(architecture)}
 
 
 def from_record(record: dict[str, Any]) -> Architecture:
-    """The architecture of a record, which may come from another version."""
+    """Returns the architecture of a record, which may come from another version."""
     if "parts" in record:
         parts = tuple((from_record(part), part["layers"]) for part in record["parts"] if "parts" not in part)
         return _checked(Mixed(parts), "a mixed stack")
@@ -91,25 +91,25 @@ def split_spellings(text: str) -> list[str]:
 
 
 def spell(architecture: Architecture) -> str:
-    """The shortest spelling that `parse` turns into this architecture."""
+    """Returns the shortest spelling of this architecture."""
     if isinstance(architecture, Mixed):
         return "+".join(f"{spell(part)}*{count}" for part, count in architecture.parts)
     spellings = list(_spellings(architecture))
     if not spellings:
         raise OdeumError(f"{type(architecture).__name__} has no name; give it one by odeum.register.architecture")
-    # A run that Odeum's own names can spell should not need the plugin that has a shorter one.
-    return min(spellings, key=lambda spelling: (not _is_own(spelling), _misleads(spelling), len(spelling)))
+    # A run that built-in names can spell should not need a plugin that has a shorter one.
+    return min(spellings, key=lambda spelling: (not _is_builtin(spelling), _misleads(spelling), len(spelling)))
 
 
 def label(architecture: Architecture) -> str:
-    """What people are shown: the spelling or, of a class without a name, what Python shows."""
+    """Returns the spelling or, for a class without a name, its repr."""
     parts = [part for part, _ in architecture.parts] if isinstance(architecture, Mixed) else [architecture]
     known = {type(base) for base in ARCHITECTURES.values()}
     return spell(architecture) if all(type(part) in known for part in parts) else repr(architecture)
 
 
 def _spellings(architecture: Architecture) -> Iterator[str]:
-    """What is to be said beside each name of this kind, and beside each variant that says nothing wrong."""
+    """Every spelling of the architecture: by each name of its class and each variant that agrees with its options."""
     values = {field.name: getattr(architecture, field.name) for field in dataclasses.fields(architecture)}
     for name, base in ARCHITECTURES.items():
         if type(base) is not type(architecture):
@@ -121,12 +121,12 @@ def _spellings(architecture: Architecture) -> Iterator[str]:
                 yield name + (":" + ",".join(items) if items else "")
 
 
-def _is_own(spelling: str) -> bool:
+def _is_builtin(spelling: str) -> bool:
     return ARCHITECTURES.entries[spelling.partition(":")[0]].module.startswith("odeum.")
 
 
 def _misleads(spelling: str) -> bool:
-    """Whether a name that promises a method is given another: rk2:method=ralston is parallel:method=ralston."""
+    """Whether the name promises another method than the options: rk2:method=ralston for parallel:method=ralston."""
     name, _, items = spelling.partition(":")
     plain = getattr(ARCHITECTURES[name], "method", None) in ("euler", "lie-trotter")
     return not plain and "method=" in items
@@ -142,7 +142,7 @@ def _is_variant(previous: str, item: str) -> bool:
 
 
 def _checked(architecture: Architecture, name: str) -> Architecture:
-    """The architecture, if each of its values is one that its annotation allows, else a sentence about the first."""
+    """Returns the architecture; raises `OdeumError` about the first value that its annotation does not allow."""
     if not isinstance(architecture, Architecture):
         raise OdeumError(f"an architecture is a spelling or one of the dataclasses, not {architecture!r}")
     if isinstance(architecture, Mixed):

@@ -1,4 +1,4 @@
-"""Where the norms stand, and how often a branch is dropped."""
+"""Placement of norms, and rates of stochastic depth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odeum.models.settings import Segment, Shape
 
 
 def make_norm(shape: Shape) -> nn.Module:
-    """A norm of the kind that the shape names."""
+    """Returns a norm of the kind in the shape."""
     choose(shape.norm_kind, ("layer", "rms"), "norm_kind")
     kind = nn.LayerNorm if shape.norm_kind == "layer" else nn.RMSNorm
     return kind(shape.width, eps=shape.norm_eps)
@@ -22,9 +22,9 @@ def make_norm(shape: Shape) -> nn.Module:
 def place_norms(
     fields: Sequence[Field] | Mapping[str, Field], placement: str, shape: Shape, rate: float = 0.0
 ) -> Field:
-    """Put norms (and stochastic depth) around the branches: out(x + res(f(in(x)))), and nothing else.
+    """Returns the branches with norms and stochastic depth: out(x + res(f(in(x)))).
 
-    The branches may be named; those that are not are called by their roles.
+    Branches without names are named by their roles.
     """
     branches = fields if isinstance(fields, Mapping) else by_name(*fields)
 
@@ -58,7 +58,7 @@ def place_norms(
 
 
 def depth_rates(shape: Shape, count: int) -> list[float]:
-    """Stochastic depth grows linearly from 0 at the first layer, as in DeiT; one shared layer gets the whole rate."""
+    """Returns rates of stochastic depth that grow linearly from 0, as in DeiT; a single layer gets the whole rate."""
     rate = shape.stochastic_depth
     if isinstance(shape, Segment):
         low, span = shape.begin, shape.end - shape.begin

@@ -1,4 +1,4 @@
-"""The fields that layers are made of, in the sizes of a shape."""
+"""The fields of a layer, in the sizes of a shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odeum.registry.names import FIELDS
 
 
 def attention(shape: Shape) -> Field:
-    """Self-attention: how particles act on each other."""
+    """Returns self-attention."""
     extra = details(shape).attention
     return SelfAttention(
         shape.width,
@@ -31,19 +31,19 @@ def attention(shape: Shape) -> Field:
 
 
 def cross_attention(shape: Shape) -> Field:
-    """Attention to an encoder's memory."""
+    """Returns attention to an encoder's memory."""
     return CrossAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
 
 
 def feed_forward(shape: Shape) -> Field:
-    """How each particle moves alone."""
+    """Returns the feed-forward network."""
     hidden = shape.hidden or 4 * shape.width
     activation = details(shape).activation or shape.activation
     return FeedForward(shape.width, hidden, activation=activation, bias=shape.bias, dropout=shape.dropout)
 
 
 def halved(shape: Shape) -> Shape:
-    """Half as wide a feed-forward: two of them have the parameters and the work of one."""
+    """Returns the shape with half the feed-forward width: two of them have the parameters and work of one."""
     hidden = (shape.hidden or 4 * shape.width) // 2
     if not hidden:
         raise OdeumError(f"hidden must be at least 2, one for each of 2 feed-forwards, not {shape.hidden}")
@@ -51,7 +51,7 @@ def halved(shape: Shape) -> Shape:
 
 
 def make_field(name: str, shape: Shape) -> Field:
-    """The registered field of that name."""
+    """Returns the registered field of that name."""
     field = FIELDS[name](shape)
     if not isinstance(field, Field):
         raise OdeumError(f"the field '{name}' should be made as an odeum.Field, not {type(field).__name__}")
@@ -59,12 +59,12 @@ def make_field(name: str, shape: Shape) -> Field:
 
 
 def attentions(shape: Shape, cross: bool, name: str = "attention") -> list[Field]:
-    """What particles act by: on each other and, in a decoder, from the encoder's memory."""
+    """Returns self-attention and, in a decoder, cross-attention."""
     return [make_field(name, shape), *([cross_attention(shape)] if cross else [])]
 
 
 def terms(shape: Shape, cross: bool = False, norm: str = "pre") -> tuple[Field, ...]:
-    """The terms of the ordinary transformer layer, each with its norm: attention, (cross-attention,) feed-forward.
+    """Returns the terms of the ordinary transformer layer, each with its norm: attention, (cross,) feed-forward.
 
     Arguments: the shape of the stack; whether to attend to an encoder's memory; where the norms stand, one of pre,
     post, peri and branch.
