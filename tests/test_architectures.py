@@ -160,7 +160,7 @@ def test_no_norm_is_lost_in_hiding(make) -> None:
     ("make", "sentence"),
     [
         (lambda: Sum(), "a Sum needs at least one field"),
-        (lambda: FixedSteps(RungeKutta(RK4), 0), "steps a unit of time must be at least 1, not 0"),
+        (lambda: FixedSteps(RungeKutta(RK4), 0), "steps per unit of time must be positive, got 0"),
         (lambda: RungeKutta(RK4, Learned(HEUN)), "rk4 has 4 stages, but the mix was made for 2"),
         (lambda: Stack([Flow(FeedForward(8), FixedSteps(RungeKutta(EULER)))], (0, 1)), "must use each of the 1 flows"),
         (lambda: Encoder(8, 2, 2, widht=3), "unknown setting of Encoder 'widht'; did you mean 'width'"),

@@ -1,4 +1,4 @@
-"""Adams's predictor and corrector: a step foreseen from the past, then made again with the field at its end."""
+"""Adams's predictor–corrector: a step predicted from the past, then repeated with the field at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, projected
 
 
 class AdamsMoulton(Method):
-    """Adams–Bashforth of order k − 1 predicts, Adams–Moulton of order k corrects: order k for two evaluations a step.
+    """Adams–Bashforth of order k − 1 predicts, Adams–Moulton of order k corrects: order k for two evaluations per step.
 
     Both use the field of this step and of the k − 2 before, the corrector the field at the prediction too. A
     Runge–Kutta method of the same order makes the first k − 2 steps. For k = 2 nothing would be remembered: it is Heun.
@@ -47,9 +47,9 @@ class AdamsMoulton(Method):
             lengths = [dt, *(step.dt for step in past)]
             first = field(t, x, within_evaluation(field, context))
             values = [first, *(step.value for step in past)]
-            foreseen = combine(weights(lengths), values)
-            assert foreseen is not None
-            end = field(t + dt, x + dt * foreseen, within_evaluation(field, context))
+            predicted = combine(weights(lengths), values)
+            assert predicted is not None
+            end = field(t + dt, x + dt * predicted, within_evaluation(field, context))
             change = combine(mean_weights([1.0, *nodes(lengths)]), [end, *values])
         assert change is not None
         carry.state = (Past(first, dt), *past)[: self.order - 2]
@@ -61,16 +61,16 @@ class AdamsMoulton(Method):
         even = [1.0] * (self.order - 1)
         first = "; ".join(RungeKutta(self.start).scheme(field, share))
         many = "step" if self.order == 3 else "steps"
-        foreseen = renamed_stages(combination(weights(even)), marks)
+        predicted = renamed_stages(combination(weights(even)), marks)
         corrected = renamed_stages(combination(mean_weights([1.0, *nodes(even)])), ("k*", *marks))
         return [
             f"k = {field.formula('x')}",
-            f"k* = {field.formula(f'x + dt ({foreseen})')}",
+            f"k* = {field.formula(f'x + dt ({predicted})')}",
             projected_step(field, f"x + dt ({corrected})") + f", {', '.join(marks[1:])} = k of the {many} before",
             f"the first {'step' if self.order == 3 else '2 steps'} by {self.start.name}: {first}",
         ]
 
 
 def adams_moulton_4() -> AdamsMoulton:
-    """Of order 4."""
+    """Adams–Moulton of order 4."""
     return AdamsMoulton(4)

@@ -1,4 +1,4 @@
-"""How: a method makes one step, a solver crosses an interval."""
+"""Base classes: a method makes one step, a solver integrates over an interval."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class Method(Keyed, nn.Module):
     """One step. A Module because the mix of stages may be learned."""
 
     order: int | None = 1
-    """the error of a step is O(dt^(order + 1)); None where learned coefficients decide"""
+    """the local error is O(dt^(order + 1)); None if it depends on learned coefficients"""
     history: str | None = None
-    """what the method remembers from layer to layer, in `context.carry`; neighbours that name the same one share it"""
+    """name of the history that passes from layer to layer in `context.carry`; neighbours with the same name share it"""
     cached: bool = False
-    """as of a field: whether it steps the newest positions alone as it steps all of them; asked of methods from outside
-    Odeum"""
+    """whether stepping the newest positions alone equals stepping all of them, as for a field; read for methods of
+    plugins"""
     stability: str | None = None
-    """what a reader of `describe` should know of steps as long as a layer"""
+    """a remark on stability for `describe`"""
     splits: bool = True
-    """whether a splitting may step single terms by it: not if it remembers values of the field, as terms differ"""
+    """whether a splitting may step single terms by it: not if its history holds values of the whole field"""
 
     splitting: bool = False
     """whether it moves the terms of a field one after the other, each as if it were the whole field"""
     divides: bool = True
-    """whether a trained layer may be given more or fewer steps: not if it has coefficients for each of them"""
+    """whether a trained layer may be given another number of steps: not if each step has coefficients"""
 
     def check(self, field: Field) -> None:
-        """Refuse, in words, a field that this method would silently turn into something else.
+        """Raises `OdeumError` for a field that this method would silently change.
 
         Unless a method says otherwise its step is one sum, after which norms of single terms would be lost.
         """
@@ -48,40 +48,40 @@ class Method(Keyed, nn.Module):
 
     @property
     def reversible(self) -> bool:
-        """Whether `back` undoes a step, but for rounding."""
+        """Whether `back` undoes a step up to rounding."""
         return False
 
     def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        """The state before the step that began at t and led to x; what is remembered goes back too."""
+        """Returns the state before the step that began at t and led to x; the history goes back too."""
         raise TypeError(f"{type(self).__name__} must define back(field, t, dt, x, context)")
 
     def kept(self, state: Any) -> Tensor | None:
-        """The tensor that is to be known of what is remembered, so that steps can be undone."""
+        """Returns the tensor of the history that is needed to undo steps."""
         return state
 
     def restored(self, kept: Tensor | None) -> Any:
-        """What is remembered, as far as the step after needs it, by that tensor."""
+        """Returns the history that the next step needs, from that tensor."""
         return kept
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        """The state that the first of the layers with this history starts from: n streams, if the method has them."""
+        """Returns the initial state of the first layer with this history: n streams for a multi-stream method."""
         return x
 
     def finish(self, x: Tensor, context: Context) -> Tensor:
-        """What the last of them hands on: one stream again. It changes nothing, so that one may look on the way."""
+        """Returns the output of the last layer with this history: one stream; without side effects."""
         return x
 
     def equation(self, field: Field, turns: int = 1) -> str:
-        """What ever smaller steps would follow; `turns`: how many terms a splitting moves one after the other."""
+        """Returns the equation in the limit of small steps; `turns`: number of terms that a splitting steps in turn."""
         return f"dx/dt = {field.formula('x')}"
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
-        """The step, or a share of it, as lines of an equation."""
+        """Returns the step, or a share of it, as lines of an equation."""
         return [f"x ← x + ∫ {field.formula('x')} dt"]
 
 
 class Solver(nn.Module):
-    """An interval."""
+    """Integrates a field over an interval."""
 
     fixed: bool = False
     """whether the number of steps is given, by a `method` that makes them"""
@@ -90,25 +90,25 @@ class Solver(nn.Module):
     keeps_states: bool = True
     """whether the backward pass has the states of the forward pass"""
     moved: list[Tensor] | None = None
-    """where steps of a pass leave what they moved, |x₁ − x₀|² / dt, while `kinetic_energy` measures"""
+    """|x₁ − x₀|² / dt of each step of a pass, while `kinetic_energy` measures"""
 
     @property
     def remembering(self) -> Method | None:
-        """The method inside that keeps a history from layer to layer, if this solver can keep it for it."""
+        """The method inside with a history that passes from layer to layer, if there is one."""
         return None
 
     def check(self, field: Field) -> None:
-        """Refuse, in words, a field that this solver cannot cross an interval with."""
+        """Raises `OdeumError` for a field that this solver cannot integrate."""
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         raise TypeError(f"{type(self).__name__} must define forward(field, t0, t1, x, context)")
 
 
 def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor, context: Context) -> Tensor:
-    """|y − x|² / dt, a mean over all numbers of the state but those of padding, in single precision at least."""
-    way = y - x
-    way = way.float() if way.dtype.itemsize < 4 else way
-    energy = way.pow(2) / abs(dt)
+    """Returns |y − x|² / dt as a mean over all entries except padding, in single precision at least."""
+    change = y - x
+    change = change.float() if change.dtype.itemsize < 4 else change
+    energy = change.pow(2) / abs(dt)
     seen = seen_positions(x, context)
     if seen is None:
         return energy.mean()
@@ -116,7 +116,7 @@ def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor, context: Context) -
 
 
 def seen_positions(x: Tensor, context: Context) -> Tensor | None:
-    """[batch, length]: the positions of each sample that a mask of keys alone leaves to be seen."""
+    """Returns the positions that a mask of keys leaves visible, [batch, length]; None for other masks."""
     mask = context.own.mask
     if mask is None or mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1:3] != (1, 1):
         return None
@@ -124,12 +124,12 @@ def seen_positions(x: Tensor, context: Context) -> Tensor | None:
 
 
 def share_of_step(share: float) -> str:
-    """A factor before what a step adds, as people write it; none for a whole step."""
+    """Returns a factor as text; empty for a whole step."""
     return {1.0: "", 0.5: "½ ", 0.25: "¼ "}.get(share, f"{share:.3g} ")
 
 
 def refuse_projecting_terms(field: Field, who: str, splits: bool = True) -> None:
-    """Post-norm summands under an unsplit method would lose their norms without a word."""
+    """Raises `OdeumError` for post-norm terms under an unsplit method, which would drop their norms."""
     if not field.projects and projects_anywhere(field):
         other = "a splitting (method=lie-trotter)" if splits else "norm=pre"
         raise OdeumError(
@@ -139,20 +139,20 @@ def refuse_projecting_terms(field: Field, who: str, splits: bool = True) -> None
 
 
 def refuse_projections(field: Field, why: str) -> None:
-    """A method that leaves no place for a norm after the step, neither of a term nor of the sum."""
+    """Raises `OdeumError` for any norm after the step, of a term or of the sum."""
     if projects_anywhere(field):
         raise OdeumError(f"{why}; use norm=pre")
 
 
 def remembered(context: Context, who: str) -> Carry:
-    """The history of this pass, or a sentence: without one a method would begin anew at each step."""
+    """Returns the history of this pass; raises `OdeumError` outside of a flow, where each step would start anew."""
     if context.carry is None:
         raise OdeumError(f"{who} remembers earlier steps, and a Flow or a Stack keeps them: call it inside of one")
     return context.carry
 
 
 def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
-    """The context of one step; its dropout masks are kept if the step `repeats` what it evaluates.
+    """Returns the context of one step; dropout masks are stored if the step `repeats` evaluations.
 
     A step inside a step (a whole layer as a field) keeps them in any case: the outer one may repeat it.
     """
@@ -170,7 +170,7 @@ def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
 
 @contextmanager
 def drawing_nothing(field: Field, who: str) -> Generator[None]:
-    """Refuse a field that draws random numbers by itself, as it would draw others when it is evaluated again."""
+    """Raises `OdeumError` for a field that draws random numbers itself: a second evaluation would draw others."""
     if torch.compiler.is_compiling() or not hasattr(field, "named_modules") or not foreign_modules(field):
         yield
         return
@@ -181,5 +181,5 @@ def drawing_nothing(field: Field, who: str) -> Generator[None]:
 
 
 def within_evaluation(field: Field, context: Context) -> Context:
-    """The context of an evaluation of the field in a step: each one finds the dropout masks of the first again."""
+    """Returns the context of one evaluation in a step, with the dropout masks of the first evaluation."""
     return context if context.noise is None else context._replace(noise=context.noise.evaluation(field))

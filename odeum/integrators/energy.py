@@ -1,4 +1,4 @@
-"""The kinetic energy of a pass, ∫ |dx/dt|² dt: what a training may be asked to keep small (optimal transport).
+"""The kinetic energy of a pass, ∫ |dx/dt|² dt, a regulariser of training (optimal transport).
 
 A penalty on it straightens the ways of the particles and evens out their speed (Finlay et al. 2020; Kan et al. 2025 for
 transformers), so that fewer and larger steps follow them.
@@ -19,7 +19,7 @@ from odeum.integrators.gradients import GradientSolver
 
 
 class Energy:
-    """What the steps of a pass moved: for each |x₁ − x₀|² / dt, a mean over all numbers of the state."""
+    """|x₁ − x₀|² / dt of each step of a pass, a mean over all entries of the state."""
 
     def __init__(self) -> None:
         self.moved: list[Tensor] = []
@@ -32,7 +32,7 @@ class Energy:
 
 @contextmanager
 def kinetic_energy(model: nn.Module) -> Generator[Energy]:
-    """Measure the passes of a model, with gradients, which an adjoint or reversible one has nothing to pass through."""
+    """Measure the passes of a model, with gradients; adjoint and reversible gradients are refused."""
     for part in model.modules():
         if isinstance(part, GradientSolver):
             capabilities.check("the kinetic energy", part, f"gradient={type(part).__name__.lower()}")

@@ -1,4 +1,4 @@
-"""A fixed number of steps for each unit of time."""
+"""A fixed number of steps per unit of time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from odeum.integrators.base import Method, Solver, energy_of_step
 
 
 class FixedSteps(Solver):
-    """`steps` equal steps for each unit of time; change `steps` on a trained model to refine or coarsen it."""
+    """`steps` equal steps per unit of time; change `steps` on a trained model to refine or coarsen it."""
 
     fixed = True
 
     def __init__(self, method: Method, steps: float = 1) -> None:
         super().__init__()
         if not steps > 0:
-            raise OdeumError(f"steps a unit of time must be at least 1, not {steps}")
+            raise OdeumError(f"steps per unit of time must be positive, got {steps}")
         self.method = method
         self.steps = steps
 
@@ -36,7 +36,7 @@ class FixedSteps(Solver):
         return x
 
     def divided(self, t0: float, t1: float) -> list[Step]:
-        """The steps of an interval."""
+        """Returns the steps of an interval."""
         count = max(1, round((t1 - t0 if t1 > t0 else t0 - t1) * self.steps))
         dt = (t1 - t0) / count
         return [Step(t0 + i * dt, dt) for i in range(count)]

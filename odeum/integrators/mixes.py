@@ -1,4 +1,4 @@
-"""How the stages of a Runge–Kutta step are mixed: by the tableau's weights, learned weights, or gates."""
+"""Combination of Runge–Kutta stages: by the tableau's weights, learned weights, or gates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odeum.tableaux import Tableau
 
 
 def combine(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor | None:
-    """Σ w_i k_i without the zeros; None if nothing is left."""
+    """Returns Σ w_i k_i without zero terms; None if all weights are zero."""
     total: Tensor | None = None
     for weight, stage in zip(weights, stages, strict=False):
         if weight and total is not None:
@@ -25,7 +25,7 @@ def combine(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor | None:
 
 
 def advance(x: Tensor, dt: Any, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
-    """x + dt Σ w_i k_i, in one pass over memory for each stage that counts; dt may be a tensor with one a sample."""
+    """Returns x + dt Σ w_i k_i, one pass over memory per stage; dt may be a tensor with one value per sample."""
     counting = [(weight, stage) for weight, stage in zip(weights, stages, strict=False) if weight]
     if len(counting) == 1 and not isinstance(dt, Tensor):
         ((weight, stage),) = counting
@@ -37,7 +37,7 @@ def advance(x: Tensor, dt: Any, weights: tuple[float, ...], stages: list[Tensor]
 
 
 def combination(weights: tuple[float, ...]) -> str:
-    """Σ w_i k_i as people write it: 1/3 k1 − k2; empty if nothing is left."""
+    """Returns Σ w_i k_i as text, 1/3 k1 − k2; empty if all weights are zero."""
     text = ""
     for i, weight in enumerate(weights, 1):
         if weight:
@@ -61,11 +61,11 @@ class Mix(Keyed, nn.Module):
 
     @property
     def used(self) -> int:
-        """How many stages count: a last one of weight zero is there for the error estimate alone."""
+        """Number of stages used: a last one of weight zero serves the error estimate alone."""
         return max(i for i, weight in enumerate(self.weights, 1) if weight)
 
     def formula(self) -> str:
-        """The mix as people write it."""
+        """Returns the combination as text."""
         return combination(self.weights)
 
 

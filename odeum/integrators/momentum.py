@@ -1,4 +1,4 @@
-"""Momentum: a velocity passes from layer to layer, and each turns it towards its field (Sander et al. 2021)."""
+"""Momentum: a velocity passes from layer to layer, and each layer updates it by its field (Sander et al. 2021)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that remember: a step that uses what the field or the state was at the steps, or layers, before."""
+"""Linear multistep methods: a step uses the field, or the state, at earlier steps or layers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ STARTS: dict[int, Tableau] = {2: HEUN, 3: BOSH3, 4: RK4}
 
 
 class Past(NamedTuple):
-    """A step before: the field at its begin, under the dropout masks that it was computed with, and its length."""
+    """An earlier step: the field at its start, under its own dropout masks, and its length."""
 
     value: Tensor
     dt: float
 
 
 class AdamsBashforth(Method):
-    """x + dt Σ wᵢ fᵢ over the field of this step and of the k − 1 before: order k for one evaluation a step.
+    """x + dt Σ wᵢ fᵢ over the field of this step and of the k − 1 before: order k for one evaluation per step.
 
     The weights integrate the polynomial through these values, so steps may differ in length. A Runge–Kutta method of
     the same order makes the first k − 1 steps, which cost more. Between layers that do not share weights, the earlier
@@ -77,7 +77,7 @@ class AdamsBashforth(Method):
 
 
 def renamed_stages(combination: str, marks: Sequence[str]) -> str:
-    """With these names for k1, k2, …"""
+    """Replaces k1, k2, … by these names."""
     for i, mark in enumerate(marks, 1):
         combination = combination.replace(f"k{i}", mark)
     return combination
@@ -92,7 +92,7 @@ def weights(lengths: Sequence[float]) -> tuple[float, ...]:
 
 
 def nodes(lengths: Sequence[float]) -> list[float]:
-    """The begin of this step and of the ones before, counted in this step's length."""
+    """Returns the start of this step and of those before, in units of this step's length."""
     out, now = [0.0], 0.0
     for length in lengths[1:]:
         now -= length / lengths[0]
@@ -114,17 +114,17 @@ def mean_weights(points: Sequence[float]) -> tuple[float, ...]:
 
 
 def adams_bashforth_3() -> AdamsBashforth:
-    """Of order 3."""
+    """Adams–Bashforth of order 3."""
     return AdamsBashforth(3)
 
 
 def adams_bashforth_4() -> AdamsBashforth:
-    """Of order 4."""
+    """Adams–Bashforth of order 4."""
     return AdamsBashforth(4)
 
 
 class Leap(NamedTuple):
-    """The step before: the state at its begin, and, where steps may differ, the field there and its length."""
+    """The step before: the state at its start and, if steps may differ, the field there and its length."""
 
     x: Tensor
     f: Tensor | None = None

@@ -60,10 +60,10 @@ class PCformer(Method):
         context = within_step(field, context, repeats=True)
         stages = evaluate_stages(self.tableau, self.used, field, t, dt, x, context)
         weights = [self.alpha * (1.0 - self.alpha) ** (self.used - i) for i in range(1, self.used + 1)]
-        foreseen = self.predicted_norm(x + reduce(add, (w * k for w, k in zip(weights, stages, strict=True))))
-        here = _average(self.predicted[place], (*past, foreseen))
-        found = self.corrected_norm(here + field(t + dt, here, within_evaluation(field, context)))
-        carry.state = (*past, found)
+        predicted = self.predicted_norm(x + reduce(add, (w * k for w, k in zip(weights, stages, strict=True))))
+        y = _average(self.predicted[place], (*past, predicted))
+        corrected = self.corrected_norm(y + field(t + dt, y, within_evaluation(field, context)))
+        carry.state = (*past, corrected)
         return _average(self.corrected[place], carry.state)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:

@@ -1,4 +1,4 @@
-"""Methods that can be run backwards, so that no state between needs to be kept: a state and its twin move in turns.
+"""Reversible methods: a state and its twin move in turns and can be run backwards, so no state needs to be stored.
 
 `Momentum` and `Leapfrog` are of this kind too. What they do at dt = 1 differs: `stability` says it, and
 `benchmarks/memory.py` measures it.
@@ -20,7 +20,7 @@ from odeum.tableaux import EULER
 
 
 class Known(NamedTuple):
-    """The field at the twin, as it was evaluated at the end of a step: the begin of the next one, if it is the same."""
+    """The field at the twin at the end of a step, which the next step reuses if it has the same field."""
 
     field: Field
     t: float
@@ -147,7 +147,7 @@ class Coupled(TwoStates):
         return (x - (1.0 - self.keep) * twin - self._change(field, t, dt, twin, inner)) / self.keep
 
     def _change(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        """Ψ, under the same dropout masks each time."""
+        """Returns Ψ, under the same dropout masks each time."""
         return self.part.step(field, t, dt, x, within_evaluation(field, context)) - x
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:

@@ -15,7 +15,7 @@ from odeum.tableaux import Tableau
 
 
 class RungeKutta(Method):
-    """A step of the method that the tableau says; Euler is the parallel layer."""
+    """A step of the method with this tableau; Euler is the parallel layer."""
 
     def __init__(self, tableau: Tableau, mix: Mix | None = None) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RungeKutta(Method):
             )
         self.used = self.mix.used
         self.single = type(self.mix) is Mix and self.used == 1 and tableau.b[0] == 1.0
-        """whether the step is one evaluation at its begin: Euler's"""
+        """whether the step is one evaluation at its start: Euler's"""
 
     def extra_repr(self) -> str:
         return f"{self.tableau.name}, order {self.order or 'not fixed'}"

@@ -16,11 +16,11 @@ from odeum.tableaux import EULER, MIDPOINT
 
 
 class Splitting(Method):
-    """What the splittings share: a method for each term, and a field with terms to split."""
+    """Base of the splittings: one method steps through the terms of a field."""
 
     splitting = True
     begins_alone = False
-    """whether a layer that is known by this name begins with the feed-forward"""
+    """whether a layer of this splitting begins with the feed-forward"""
 
     def __init__(self, part: Method | None = None) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Splitting(Method):
             refuse_new_draws(field)
 
     def arrange(self, field: Field) -> None:
-        """Take attention and feed-forward in the order of the layer that is known by this splitting's name.
+        """Set the order of attention and feed-forward to that of the layer with this splitting's name.
 
         For a field that was made for another method: its sum may have them the other way round. A sum of other terms
         keeps its order.
@@ -55,12 +55,12 @@ class Splitting(Method):
             self.order_of_terms = (*alone, *rest) if self.begins_alone else (*rest, *alone)
 
     def arranged(self, field: Field) -> tuple[Field, ...]:
-        """The terms in the order in which they begin."""
+        """Returns the terms in the order in which they begin."""
         terms = field.terms
         return terms if self.order_of_terms is None else tuple(terms[place] for place in self.order_of_terms)
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
-        """Which term moves from which share of the step on and by how much, in order."""
+        """Returns, in order, which term moves, from which share of the step on, and by how much."""
         raise TypeError(f"{type(self).__name__} must define stages(field)")
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
@@ -102,7 +102,7 @@ class Splitting(Method):
 
 
 def _is_feed_forward(name: str, term: Field) -> bool:
-    """By its name in the sum, which a user's field in its place has too, or by its symbol in the equation."""
+    """Whether a term is the feed-forward, by its name in the sum or its symbol in the equation."""
     while isinstance(term, Wrapper):
         term = term.field
     return name.startswith("feedforward") or getattr(term, "symbol", None) == "F"
@@ -135,5 +135,5 @@ class Strang(Splitting):
 
 
 def strang_midpoint() -> Strang:
-    """Strang over midpoint steps: of true second order."""
+    """Strang over midpoint steps: true second order."""
     return Strang(RungeKutta(MIDPOINT))

@@ -1,4 +1,4 @@
-"""Hyper-connections: n residual streams, of which a layer reads a mix, and into which it writes (Zhu et al. 2024).
+"""Hyper-connections: n residual streams that a layer reads, mixes and writes (Zhu et al. 2024).
 
     Z ← A Z + b f(c · Z)        c reads, b writes, A mixes the n streams of each position
 
@@ -19,7 +19,7 @@ from odeum.fields.base import Context, Field
 from odeum.integrators.base import Method, refuse_projections, share_of_step, within_evaluation, within_step
 
 MOST_PERMUTED = 5
-"""streams of which all orders are weighed: 120"""
+"""most streams for a mean over all permutations: 120 of them"""
 
 
 class Streams(Method):
@@ -135,11 +135,11 @@ class ManifoldHyperConnections(Streams):
 
     @staticmethod
     def check_length(dt: float) -> None:
-        """Refuse a step after which streams would not be mixed by a doubly stochastic matrix."""
+        """Raises `OdeumError` for a step length whose mixing matrix is not doubly stochastic."""
         if not 0.0 < dt <= 1.0:
             raise OdeumError(
                 f"a step of mhc mixes by I + dt (A − I), doubly stochastic for dt from 0 to 1, not for {dt:g}; give "
-                "more steps a layer or a shorter interval"
+                "more steps per layer or a shorter interval"
             )
 
     def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -173,7 +173,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
 
 
 def _full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
-    """Autocast switched off, on devices that have it."""
+    """Context with autocast disabled, on devices that have it."""
     kind = x.device.type
     known = torch.amp.is_autocast_available(kind)
     return torch.autocast(kind, enabled=False) if known else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""A method for each term of a field, with coefficients of its own."""
+"""One method with its own coefficients for each term of a field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odeum.integrators.base import Method, within_evaluation, within_step
 
 
 class TermByTerm(Method):
-    """Each term of the field in turn for the whole step, by a method of its own: Lie–Trotter with weights a term."""
+    """Each term in turn for the whole step, by its own method: Lie–Trotter with weights per term."""
 
     def __init__(self, parts: list[Method]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class TermByTerm(Method):
 
     @property
     def methods(self) -> list[Method]:
-        """One a term, in the order of the terms."""
+        """One method per term, in the order of the terms."""
         return list(self.parts)  # ty: ignore[invalid-return-type]
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
