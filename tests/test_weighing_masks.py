@@ -73,7 +73,7 @@ def test_torchs_encoder_and_the_gradient_of_a_learned_bias(placement: str, kind:
         found.append((out.detach(), *torch.autograd.grad(out.pow(3).sum(), mask)))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(b, a, rtol=0, atol=1e-10)
-    assert found[0][1].abs().max() > 1e-3
+    assert found[0][1].abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("learned", [False, True])
