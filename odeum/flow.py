@@ -83,11 +83,41 @@ class Flow(nn.Module):
         if given.opens:
             x = method.begin(x, context)
         x = solver(field, start, end, x, context)
+        if sharded(self) and not given.closes:
+            x, own.state = _together(x, own.state)
         given.handed = own.state
         return method.finish(x, context) if given.closes else x
 
     def extra_repr(self) -> str:
         return f"dx/dt = {self.field.formula('x')}, t from {self.t0:g} to {self.t1:g}"
+
+
+def sharded(layer: nn.Module) -> bool:
+    """Whether `torch.distributed.fsdp.fully_shard` has been applied to this layer by itself."""
+    return hasattr(type(layer), "set_reshard_after_backward")
+
+
+def _together(x: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """Let gradients of the state pass where those of x do, before which FSDP gathers the weights of the layer."""
+    leaves, spec = pytree.tree_flatten(state)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    x, *tensors = _Together.apply(x, *(leaves[i] for i in places))
+    for i, tensor in zip(places, tensors, strict=True):
+        leaves[i] = tensor
+    return x, pytree.tree_unflatten(leaves, spec)
+
+
+class _Together(torch.autograd.Function):
+    """The identity of several tensors as one node: hooks on one output run before a gradient of any passes."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return grads
 
 
 class Stack(nn.Module):

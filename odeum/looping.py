@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from odeum.draws import Keyed
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.flow import Layer, Stack, finished
 from odeum.integrators import capabilities
-from odeum.kernels.autograd import in_vmap
+from odeum.integrators.diagnostics import Diagnostic
+from odeum.kernels.autograd import in_make_fx, in_vmap
+
+_COUNTING = threading.Lock()
 
 
 class Injection(Keyed, nn.Module):
@@ -97,8 +102,12 @@ class Looped(Stack):
     In training the number may be drawn anew for each batch (`random`: one more than a Poisson number, `repeats` in the
     mean), and gradients may pass `through` the last repeats alone. With `exit`, a position whose state moves by less
     than this share of its length stays where it is, and a sample of which all positions stay costs nothing more; not
-    in training. What a position does depends on no other sample, and in a causal model on no later position.
+    in training. What a position does depends on no other sample, and in a causal model on no later position. Which
+    samples are left is looked at after each repeat, so an `exit` waits for the device.
     """
+
+    counts = Diagnostic[tuple[int, int]]((0, 0))
+    """repeats of samples since `set_repeats`: those that were computed, and as many as there could have been"""
 
     def __init__(
         self,
@@ -117,8 +126,6 @@ class Looped(Stack):
         self.once, self.core = self.schedule, core
         self.injection = injection
         self.random, self.through, self.exit = random, through, exit
-        self.taken = self.offered = 0
-        """repeats of samples since `set_repeats`: computed, and possible"""
         self.check()
         if through is not None and not injection.reads_prelude:
             raise OdeumError(
@@ -194,14 +201,14 @@ class Looped(Stack):
         leave = leave and context.own.cache is None and context.extra is None and context.own.anchor is None
         leave = leave and not in_vmap()
         rows, rests, s, left = everything, torch.zeros(e.shape[:2], dtype=torch.bool, device=e.device), None, False
-        self.offered += self.repeats * e.shape[0]
+        self._count_repeats(0, self.repeats * e.shape[0])
         for _ in range(self.repeats):
             repeat = itertools.islice(steps, len(self.core))
             if left:
                 for _ in repeat:
                     pass
                 continue
-            self.taken += len(rows)
+            self._count_repeats(len(rows), 0)
             before = None if s is None else s[rows]
             x = self.injection(before, e[rows])
             for place, (flow, time, here) in enumerate(repeat):
@@ -220,12 +227,21 @@ class Looped(Stack):
                 left = not len(rows)
             yield s, flow, here
 
+    def _count_repeats(self, taken: int, offered: int) -> None:
+        with _COUNTING:  # two threads may run one model
+            before = self.counts
+            self.counts = before[0] + taken, before[1] + offered
+
     def _count(self, x: Tensor) -> int:
-        """Returns the number of repeats of this pass; on the meta device, where costs are counted, the mean."""
-        if not (self.training and self.random) or x.is_meta:
+        """Return the repeats of this pass: drawn in training, on the CPU, so that the device is not waited for.
+
+        Where there are no numbers (on the meta device, under a tracer), costs are counted, and those are of the mean.
+        """
+        if not (self.training and self.random) or x.is_meta or isinstance(x, FakeTensor) or in_make_fx():
             return self.repeats
-        drawn = 1 + torch.poisson(torch.tensor(self.repeats - 1.0, device="cpu")).to(x.device)
+        drawn = 1 + torch.poisson(torch.tensor(self.repeats - 1.0, device="cpu"))
         if torch.distributed.is_available() and torch.distributed.is_initialized():
+            drawn = drawn.to(x.device)  # where processes exchange tensors; this waits for the device
             torch.distributed.broadcast(drawn, 0)  # processes that share weights (FSDP) must walk together
         return int(drawn)
 
@@ -267,15 +283,15 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
             loop.exit = threshold
         raise
     for loop in loops:
-        loop.taken = loop.offered = 0
+        loop.counts = (0, 0)
         loop.repeat(loop.repeats if repeats is None else repeats)
 
 
 def mean_repeats(model: nn.Module) -> float | None:
     """Returns the mean number of repeats per sample where samples could exit early, else None."""
-    loops = [module for module in model.modules() if isinstance(module, Looped) and module.offered]
-    offered = sum(loop.offered for loop in loops)
-    return sum(loop.taken * loop.repeats for loop in loops) / offered if offered else None
+    loops = [(module.repeats, *module.counts) for module in model.modules() if isinstance(module, Looped)]
+    total = sum(offered for _, _, offered in loops)
+    return sum(taken * repeats for repeats, taken, _ in loops) / total if total else None
 
 
 def _select_rows(context: Context, rows: Tensor, batch: int) -> Context:

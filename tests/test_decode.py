@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from odeum.decode import generate, stream
 from odeum.decode.choice import Choice, largest, likeliest
-from odeum.decode.common import cacheable
+from odeum.decode.common import cacheable, evaluating
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Field, PreNorm, Scaled, Sum
 from odeum.fields.transevolve.rotation import Rotation
@@ -272,9 +272,9 @@ def test_random_feed_forwards_are_folded_while_decoding_and_only_then() -> None:
     ids = torch.randint(0, VOCABULARY, (1, 4))
     going = stream(model, ids, max_new_tokens=3, temperature=0)
     first = int(next(going))
-    assert rotations and all(part.folded for part in rotations)
+    assert rotations and not any(part.folding or part.folded for part in rotations), "nothing of the model changes"
+    assert all(part.folding for part in evaluating(model).modules() if isinstance(part, Rotation))
     del going
-    assert not any(part.folding or part.folded for part in rotations)
     with torch.no_grad():
         for part in rotations:
             part.singular.normal_(std=20.0)

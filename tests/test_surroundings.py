@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import odeum
+from odeum import build
+from odeum.decode import generate, stream
+from odeum.decode.flat_stack import FlatStack
 from odeum.errors import OdeumError
+from odeum.fields import Cache
+from odeum.models.settings import Language
 from odeum.registry.names import ARCHITECTURES
 
 EXTRA = [
@@ -183,3 +193,321 @@ def test_reentrant_checkpointing_of_transformers(name: str) -> None:
     expected = gradient()
     model.gradient_checkpointing_enable({"use_reentrant": True})  # ty: ignore[call-non-callable]
     torch.testing.assert_close(gradient(), expected)
+
+
+# ---------------------------------------------------------------------------------------------- devices and tracers
+
+WAITS = {"continuous", "continuous:adapt=sample", "continuous:gradient=adjoint"}
+"""architectures whose steps depend on the data, so that each of them waits for the device"""
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses what makes the host wait for a device, and double precision, which some devices do not have.
+
+    The meta device stands for any device that is not a CPU: it has no numbers that could be read.
+    """
+
+    WAITING = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tensors = [x for x in pytree.tree_leaves((args, kwargs, out)) if isinstance(x, Tensor) and x.is_meta]
+        name = func.__name__.partition(".")[0]
+        if tensors:
+            assert name not in self.WAITING, f"{name} waits for the device"
+            assert not (name == "_to_copy" and out.device.type == "cpu"), "a copy to the host waits for the device"
+            assert all(x.dtype != torch.float64 for x in tensors), f"{name} in float64"
+        return out
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def small(spelling: str) -> odeum.Encoder:
+    random = "continuous" not in spelling and "adjoint" not in spelling
+    return odeum.Encoder(8, 2, 4, spelling, activation="relu", dropout=0.1 if random else 0.0)
+
+
+@pytest.mark.parametrize("spelling", [name for name in SPELLINGS if name not in WAITS])
+def test_a_training_step_does_not_wait_for_the_device(spelling: str) -> None:
+    with torch.device("meta"):
+        model, x = small(spelling), torch.randn(2, 3, 8, requires_grad=True)
+    with NoWaiting():
+        model(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_waiting_is_seen() -> None:
+    x = torch.ones(2, device="meta")
+    with NoWaiting(), pytest.raises(RuntimeError, match="meta"):
+        bool(x.any())
+    with NoWaiting(), pytest.raises(AssertionError, match="float64"):
+        x.double()
+    with NoWaiting(), pytest.raises((AssertionError, NotImplementedError)):
+        x.cpu()
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_fake_tensors_pass_or_are_refused(spelling: str) -> None:
+    with FakeTensorMode():
+        model, x = small(spelling), torch.randn(2, 3, 8, requires_grad=True)
+        if spelling in WAITS:
+            with pytest.raises(OdeumError, match=r"steps depend on the data, which vmap, make_fx, .* fake and meta"):
+                model(x)
+        else:
+            model(x).sum().backward()
+            assert x.grad is not None and x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("part", "spelling"),
+    [
+        *(
+            ("forward", name)
+            for name in ("sequential", "implicit-midpoint", "adams-bashforth", "reversible", "continuous")
+        ),
+        *(slow(part, name) for part in ("forward", "gradient") for name in SPELLINGS),
+    ],
+)
+def test_make_fx_traces_a_relu_model_or_is_refused(part: str, spelling: str) -> None:
+    model, x = small(spelling).eval(), torch.randn(2, 3, 8)
+
+    def gradient(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(model(x).pow(2).sum(), x)[0]
+
+    function = model if part == "forward" else gradient
+    if spelling in WAITS:
+        with pytest.raises(OdeumError, match="make_fx"):
+            make_fx(function)(x)
+    else:
+        torch.testing.assert_close(make_fx(function)(x)(x), function(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spelling", ["continuous", "continuous:adapt=sample"])
+def test_one_graph_of_adaptive_steps_is_refused(spelling: str) -> None:
+    model, x = small(spelling), torch.randn(2, 3, 8)
+    with pytest.raises(Exception, match=r"Message: an adaptive solver's steps depend on the data.* without fullgraph"):
+        torch.compile(model, fullgraph=True, backend="eager")(x)
+    with pytest.raises(OdeumError, match=r"torch\.export"):
+        torch.export.export(model, (x,))
+
+
+# ------------------------------------------------------------------------------------------- threads and shared models
+
+
+def attributes(model: nn.Module) -> dict[tuple[str, str], Any]:
+    """Every attribute of every module: numbers by value, containers by what they hold, other objects by identity."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, bool | int | float | str | None):
+            return value
+        if isinstance(value, dict | list | tuple | set | frozenset):
+            inside = [*value, *value.values()] if isinstance(value, dict) else value
+            return type(value), [item if isinstance(item, str | int | float) else id(item) for item in inside]
+        return id(value)
+
+    return {(name, key): known(value) for name, part in model.named_modules() for key, value in vars(part).items()}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_pass_changes_an_attribute(spelling: str) -> None:
+    model, x = small(spelling), torch.randn(2, 3, 8)
+    for mode in (True, False):
+        model.train(mode)
+        before = attributes(model)
+        model(x).sum().backward()
+        with torch.no_grad():
+            model(x)
+        assert attributes(model) == before
+
+
+def language(spelling: str) -> Any:
+    torch.manual_seed(0)
+    random = "continuous" not in spelling and "adjoint" not in spelling
+    settings = Language(vocabulary=13, length=12, width=8, heads=2, depth=4, dropout=0.3 if random else 0.0)
+    return build(spelling, settings)
+
+
+ROTATING = ["transevolve:random-1"]
+SOME = {"sequential", "rk4", "momentum", "reversible", "looped", "rk4:weights=hyper", *ROTATING}
+
+
+@pytest.mark.parametrize("spelling", [n if n in SOME else slow(n) for n in [*SPELLINGS, *ROTATING]])
+def test_training_generating_and_saving_at_the_same_time(spelling: str) -> None:
+    """One thread trains, one generates, one reads the state: each sees what it would see alone."""
+    model, ids = language(spelling), torch.arange(12).view(2, 6)
+    expected = generate(model.eval(), ids, max_new_tokens=4, temperature=0)
+    model.train()
+    before, stored = attributes(model), {name: value.clone() for name, value in model.state_dict().items()}
+    found: dict[str, list[Any]] = {"generated": [], "errors": [], "modes": []}
+
+    def guarded(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                for _ in range(3):
+                    work()
+            except BaseException as error:
+                found["errors"].append(error)
+
+        return run
+
+    def train() -> None:
+        model(ids, labels=ids).loss.backward()
+        found["modes"].append(all(part.training for part in model.modules()))
+
+    def write() -> None:
+        found["generated"].append(generate(model, ids, max_new_tokens=4, temperature=0))
+        tokens = list(stream(model, ids, max_new_tokens=4, temperature=0))
+        found["generated"].append(torch.cat((ids, torch.stack(tokens, dim=1)), dim=1))
+
+    threads = [threading.Thread(target=guarded(work)) for work in (train, write)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert all(torch.equal(value, stored[name]) for name, value in model.state_dict().items())
+        assert all(part.training for part in model.modules())
+    for thread in threads:
+        thread.join()
+    assert not found["errors"] and found["modes"] == [True] * 3
+    assert len(found["generated"]) == 6 and all(torch.equal(out, expected) for out in found["generated"])
+    assert attributes(model) == before
+
+
+def test_a_stream_goes_on_with_a_module_that_was_replaced() -> None:
+    """From the next token on; a layer with another solver needs a new cache, and says so."""
+    model, other, ids = language("sequential").eval(), language("sequential").eval(), torch.arange(6).view(1, 6)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.normal_()
+        caches, flat = [Cache(), Cache()], FlatStack(model.stack)
+        before = [model.hidden(ids, None, cache, flat) for cache in caches]
+        model.stack.flows[0].field = other.stack.flows[0].field
+        found = [model.hidden(ids[:, :1], None, cache, run) for cache, run in zip(caches, (flat, None), strict=True)]
+    assert torch.equal(*before)
+    torch.testing.assert_close(*found)
+    tokens = stream(model, ids, max_new_tokens=3, temperature=0)
+    next(tokens)
+    model.stack.flows[1] = other.stack.flows[1]
+    with pytest.raises(OdeumError, match="layer 2 has another solver than when its cache was filled"):
+        next(tokens)
+
+
+def test_a_replaced_forward_in_training_mode_is_refused() -> None:
+    model, ids = language("sequential").train(), torch.arange(6).view(1, 6)
+    model.stack.forward = lambda x, context=None: x
+    with pytest.raises(OdeumError, match=r"the forward of a Stack has been replaced.* call model.eval\(\)"):
+        generate(model, ids, max_new_tokens=1)
+    assert generate(model.eval(), ids, max_new_tokens=1).shape == (1, 7)
+
+
+# --------------------------------------------------------------------------------------- loading, precision, sharding
+
+DRAWN = [*SPELLINGS, "transevolve:random-1", "transevolve:attention=linear", "transevolve:linear-1"]
+
+
+def known(spelling: str) -> bool:
+    try:
+        odeum.Encoder(8, 2, 4, spelling)
+    except OdeumError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("spelling", [name for name in DRAWN if name in SPELLINGS or known(name)])
+def test_meta_to_empty_and_load_is_the_model(spelling: str) -> None:
+    """No tensor that a model computes with is left uninitialised, or made in another precision."""
+    torch.manual_seed(0)
+    model, x = odeum.Encoder(8, 2, 4, spelling).eval(), torch.randn(2, 3, 8)
+    with torch.device("meta"):
+        empty = odeum.Encoder(8, 2, 4, spelling).eval()
+    empty = empty.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in [*empty.parameters(), *empty.buffers()]:
+            tensor.fill_(0 if not tensor.is_floating_point() else torch.nan)
+    empty.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(empty(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("spelling", [name for name in DRAWN if name in SPELLINGS or known(name)])
+def test_a_double_model_has_double_buffers(spelling: str) -> None:
+    model = odeum.Encoder(8, 2, 4, spelling)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        exact = odeum.Encoder(8, 2, 4, spelling)
+    finally:
+        torch.set_default_dtype(before)
+    exact.load_state_dict(model.state_dict())
+    for (name, one), (_, other) in zip(model.double().named_buffers(), exact.named_buffers(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, msg=name)
+
+
+@pytest.fixture
+def one_process() -> Iterator[None]:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+SHARDED = ["sequential", "attention-residuals", "pcformer", "dense", "momentum", "mhc", "sequential:pace=learned"]
+
+
+@pytest.mark.parametrize("spelling", [*SHARDED, *(slow(n) for n in SPELLINGS if n not in SHARDED)])
+def test_fsdp_by_layers(spelling: str, one_process: None) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model, inputs = decoder(spelling)
+    model.float()
+    inputs = [x.detach().float().requires_grad_() for x in inputs]
+    expected = gradients(model, inputs)
+    if "reversible" in spelling:
+        fully_shard(model)
+    else:
+        for flow in model.stack.flows:  # ty: ignore[unresolved-attribute]
+            fully_shard(flow)
+        fully_shard(model)
+    found = gradients(model, inputs)
+    for name, gradient in expected.items():
+        if gradient is not None:
+            whole = found[name].full_tensor() if hasattr(found[name], "full_tensor") else found[name]
+            torch.testing.assert_close(whole, gradient, rtol=1e-3, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_fsdp_by_layers_of_the_reversible_gradient_is_refused(one_process: None) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model = odeum.Encoder(8, 2, 2, "reversible")
+    for flow in model.stack.flows:
+        fully_shard(flow)
+    with pytest.raises(OdeumError, match=r"apply fully_shard to the whole model alone, or use gradient=checkpointed"):
+        model(torch.randn(2, 3, 8))
+
+
+# ---------------------------------------------------------------------------------- what nn.TransformerEncoder takes
+
+
+def test_one_sequence_and_nested_sequences() -> None:
+    encoder, decoder_ = odeum.Encoder(8, 2, 2), odeum.Decoder(8, 2, 2)
+    rows, memories = ([torch.randn(n, 8, requires_grad=True) for n in lengths] for lengths in ((3, 5, 1), (4, 2, 6)))
+    hidden = torch.tensor([False, True, False])
+    torch.testing.assert_close(
+        encoder(rows[0], src_key_padding_mask=hidden), encoder(rows[0][None], src_key_padding_mask=hidden[None])[0]
+    )
+    torch.testing.assert_close(decoder_(rows[0], memories[0]), decoder_(rows[0][None], memories[0][None])[0])
+    for layout in (torch.strided, torch.jagged):
+        src, memory = (torch.nested.as_nested_tensor(x, layout=layout) for x in (rows, memories))
+        found = encoder(src, is_causal=True)
+        assert found.is_nested and found.layout == layout
+        for one, row in zip(found.unbind(), rows, strict=True):
+            torch.testing.assert_close(one, encoder(row, is_causal=True))
+        for one, row, other in zip(decoder_(src, memory).unbind(), rows, memories, strict=True):
+            torch.testing.assert_close(one, decoder_(row, other))
+        sum(one.sum() for one in found.unbind()).backward()  # ty: ignore[unresolved-attribute]
+        assert all(row.grad is not None for row in rows)
+    with pytest.raises(OdeumError, match="src_key_padding_mask beside a nested src, whose lengths are its own"):
+        encoder(src, src_key_padding_mask=hidden)

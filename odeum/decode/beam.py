@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odeum.decode.common import Evaluation, folded
+from odeum.decode.common import evaluating
 from odeum.decode.target import Target, limits
 from odeum.errors import OdeumError
 from odeum.models.translation import TranslationModel
@@ -41,10 +41,10 @@ def beam_search(
         raise OdeumError(f"beam must be at most {MOST_BEAMS}, not {beam}: as many translations are open at once")
     if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
-    with Evaluation(model), folded(model):
-        most = limits(model, input_ids, attention_mask, max_length)
-        target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache, most)
-        return _Search(target, most, beam, length_penalty, start, end).run()
+    model = evaluating(model)
+    most = limits(model, input_ids, attention_mask, max_length)
+    target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache, most)
+    return _Search(target, most, beam, length_penalty, start, end).run()
 
 
 def greedy(

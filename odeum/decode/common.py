@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -41,18 +40,44 @@ class Evaluation:
             part.training = True
 
 
-@contextmanager
-def folded(model: object) -> Generator[None]:
-    """Random feed-forwards as one matrix each while decoding: few rows, many passes."""
-    everything = every_part(model) if isinstance(model, nn.Module) else []
-    parts = [part for part in everything if isinstance(part, Rotation) and not part.folding]
-    for part in parts:
-        part.fold()
-    try:
-        yield
-    finally:
-        for part in parts:
-            part.fold(False)
+Folds = dict[nn.Module, dict[float, tuple[int, Tensor]]]
+"""the matrices of random feed-forwards, by the module that they belong to"""
+
+
+def evaluating(model: Any, folds: Folds | None = None) -> Any:
+    """Return the model for decoding: without dropout, and with random feed-forwards folded into one matrix each.
+
+    A model that is so already is returned itself. Otherwise the result is a copy of its tree of modules, with the same
+    weights, buffers and hooks, so that decoding changes nothing of a model that another thread trains.
+    """
+    if not isinstance(model, nn.Module):
+        return model
+    parts = every_part(model)
+    if not any(part.training or (isinstance(part, Rotation) and not part.folding) for part in parts):
+        return model
+    return _evaluating(model, {}, {} if folds is None else folds)
+
+
+def _evaluating(module: nn.Module, copies: dict[nn.Module, nn.Module], folds: Folds) -> nn.Module:
+    if module in copies:
+        return copies[module]
+    compiled = module._modules.get("_orig_mod")
+    if compiled is not None:  # of torch.compile, whose graph is that of the mode and the module at hand
+        return _evaluating(compiled, copies, folds)
+    if "forward" in module.__dict__:
+        raise OdeumError(
+            f"the forward of a {type(module).__name__} has been replaced, so it cannot be evaluated beside the model "
+            "in training mode; call model.eval() before decoding"
+        )
+    copy: Any = type(module).__new__(type(module))
+    copies[module] = copy
+    copy.__dict__.update(module.__dict__, training=False, stands_for=module, _compiled_call_impl=None)
+    if isinstance(module, Rotation) and not module.folding:
+        copy.__dict__.update(folding=True, folded=folds.setdefault(module, {}))
+    copy.__dict__["_modules"] = {
+        name: child and _evaluating(child, copies, folds) for name, child in module._modules.items()
+    }
+    return copy
 
 
 def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:

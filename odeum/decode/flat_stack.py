@@ -32,16 +32,21 @@ class FlatStack:
     """
 
     def __init__(self, stack: nn.Module, whole: nn.Module | None = None, maps: Maps = flat_map) -> None:
-        self.stack = stack
+        self.stack, self.maps = stack, maps
         everything = [] if whole is None else every_part(whole)
         known = whole is not None and as_made(everything)
         self.alone, self.looked = known and not any(_all_hooks(everything)), False
-        self.parts = every_part(stack)
+        self._look(known)
+
+    def _look(self, known: bool = False) -> None:
+        self.parts = every_part(self.stack)
         self.hooks = _all_hooks(self.parts)
-        maps = maps if self.alone else flat_map
-        self.run = _flat_stack(stack, maps) if known or as_made(self.parts) else None
+        maps = self.maps if self.alone else flat_map
+        self.run = _flat_stack(self.stack, maps) if known or as_made(self.parts) else None
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
+        if not self.alone and every_part(self.stack) != self.parts:  # a module has been replaced since the last token
+            self._look()
         if self.run is None or x.shape[1] != 1 or context.own.cache is None or not self.unheard():
             return self.stack(x, context)
         return self.run(x, context)

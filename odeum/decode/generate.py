@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import Evaluation, cacheable, folded, kept
+from odeum.decode.common import Folds, cacheable, evaluating, kept
 from odeum.decode.flat_stack import FlatStack
 from odeum.decode.flat_tokens import FlatTokens
 from odeum.decode.packed import PackedMaps, output_map
@@ -42,9 +41,8 @@ def generate(
     anew at positions 0, 1, 2 …, for every kind of positions: the model has never seen more than `length`.
     """
     choice = Choice(temperature, top_k, top_p, generator)
-    with Evaluation(model):
-        steps = _steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache, alone=True)
-        tokens = list(steps)
+    steps = _steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache, alone=True)
+    tokens = list(steps)
     return torch.cat((input_ids, torch.stack(tokens, dim=1)), dim=1) if tokens else input_ids.clone()
 
 
@@ -81,8 +79,14 @@ def _steps(
     *,
     alone: bool = False,
 ) -> Iterator[Tensor]:
-    """Between two tokens the model is as its owner left it, unless the caller is `alone` with it until the last one."""
+    """Decode token by token; nothing of the model is changed.
+
+    What its owner changes between two tokens counts from the next one on, unless the caller is `alone` with the model
+    until the last one.
+    """
     choice.check()
+    owned, folds = model, Folds()
+    model = evaluating(owned, folds)
     if count < 0:
         raise OdeumError(f"max_new_tokens must be 0 or more, not {count}")
     window = Window(input_ids, kept(input_ids, attention_mask), model.settings.length)
@@ -96,29 +100,31 @@ def _steps(
     short = run is not None and run.alone and not {"hidden", "embed", "logits"} & model.__dict__.keys()
     if short:
         logits = output_map(model.embedding if model.output is None else model.output, logits, count)
-    mode = nullcontext() if alone else Evaluation(model)
     fed = window.ids
     done = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
-    with folded(model):
-        for i in range(count):
-            with mode:
-                x = one(fed) if one is not None else model.hidden(fed, window.mask, cache, run)
-                token = choice.pick(logits(x.select(1, -1)))
-            if end is None:
-                yield token
-            else:
-                yield token.masked_fill(done, pad)  # the model itself goes on with its own: pad may be no token at all
-                done |= token == end
-            if i + 1 == count or (end is not None and bool(done.all())):
-                return
-            slid = window.append(token)
-            if slid and use_cache:
-                cache = Cache(room)
-            fed = window.ids if slid or cache is None else token.unsqueeze(1)
-            if slid or window.mask is not None:
-                one = None
-            elif short and one is None and cache is not None:
-                one = FlatTokens(model, run, cache)
+    for i in range(count):
+        x = one(fed) if one is not None else model.hidden(fed, window.mask, cache, run)
+        token = choice.pick(logits(x.select(1, -1)))
+        if end is None:
+            yield token
+        else:
+            yield token.masked_fill(done, pad)  # the model itself goes on with its own: pad may be no token at all
+            done |= token == end
+        if i + 1 == count or (end is not None and bool(done.all())):
+            return
+        slid = window.append(token)
+        if slid and use_cache:
+            cache = Cache(room)
+        fed = window.ids if slid or cache is None else token.unsqueeze(1)
+        if slid or window.mask is not None:
+            one = None
+        elif short and run is not None and one is None and cache is not None:
+            one = FlatTokens(model, run, cache)
+        if not alone:
+            before, model = model, evaluating(owned, folds)
+            logits = model.logits
+            if run is not None and model is not before:
+                run = FlatStack(model.stack)
 
 
 class Window:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import Evaluation, folded
+from odeum.decode.common import evaluating
 from odeum.decode.target import Target, limits
 from odeum.models.translation import TranslationModel
 
@@ -30,20 +30,20 @@ def sample(
     """A translation of each source drawn token by token, without start and end; temperature 0 is greedy."""
     choice = Choice(temperature, top_k, top_p, generator).check()
     answers: list[list[int]] = [[] for _ in range(input_ids.shape[0])]
-    with Evaluation(model), folded(model):
-        most = limits(model, input_ids, attention_mask, max_length)
-        target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache, most)
-        sentences = torch.arange(len(answers), device=input_ids.device)
-        ids = torch.full((len(answers), 1), start, dtype=torch.long, device=input_ids.device)
-        while len(sentences):
-            open_rows = most >= ids.shape[1]
-            token = choice.pick(target.forbid(target.next_logits(ids))) if bool(open_rows.any()) else ids[:, -1]
-            open_rows &= token != end
-            for row in (~open_rows).nonzero().flatten().tolist():
-                answers[int(sentences[row])] = ids[row, 1:].tolist()
-            ids = torch.cat((ids, token.unsqueeze(1)), dim=1)
-            if not bool(open_rows.all()):
-                rows = open_rows.nonzero().flatten()
-                ids, most, sentences = ids[rows], most[rows], sentences[rows]
-                target.select(rows, same_sources=False)
+    model = evaluating(model)
+    most = limits(model, input_ids, attention_mask, max_length)
+    target = Target(model, input_ids, attention_mask, {pad, start} - {end}, use_cache, most)
+    sentences = torch.arange(len(answers), device=input_ids.device)
+    ids = torch.full((len(answers), 1), start, dtype=torch.long, device=input_ids.device)
+    while len(sentences):
+        open_rows = most >= ids.shape[1]
+        token = choice.pick(target.forbid(target.next_logits(ids))) if bool(open_rows.any()) else ids[:, -1]
+        open_rows &= token != end
+        for row in (~open_rows).nonzero().flatten().tolist():
+            answers[int(sentences[row])] = ids[row, 1:].tolist()
+        ids = torch.cat((ids, token.unsqueeze(1)), dim=1)
+        if not bool(open_rows.all()):
+            rows = open_rows.nonzero().flatten()
+            ids, most, sentences = ids[rows], most[rows], sentences[rows]
+            target.select(rows, same_sources=False)
     return answers

@@ -89,7 +89,7 @@ class Paced(Wrapper):
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
-        self.pace = nn.Parameter(torch.zeros(()))
+        self.pace = nn.Parameter(torch.zeros(1))  # not a scalar, which FSDP cannot shard
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         return self.pace.exp() * self.field(t, x, context)

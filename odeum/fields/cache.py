@@ -54,7 +54,8 @@ class Cache:
         self.length += positions
 
     def enter(self, solver: object) -> None:
-        """Called by each layer, whose slots must belong to the same solver in every pass."""
+        """Called by each layer, whose slots must belong to the same solver, or a copy of it, in every pass."""
+        solver = getattr(solver, "__dict__", {}).get("stands_for", solver)
         if not self._filled:
             self._solvers.append(solver)
         elif self._layer == len(self._solvers) or self._solvers[self._layer] is not solver:

@@ -18,14 +18,14 @@ def time_features(u: float, like: Tensor) -> Tensor:
 
     DiffEqFormer has rates up to 1000, of which each layer sees one value: between the layers the weights would be
     anything, which neither more layers nor an adaptive solver could follow. Made in double precision, so that a low one
-    does not blur the times; the kind and device are those of `like`.
+    does not blur the times, and on the CPU, since some devices have none; the kind and device are those of `like`.
     """
-    return _features(float(u), like.device).to(like.dtype)
+    return _features(float(u), like.dtype, like.device)
 
 
 @made_once
-def _features(u: float, device: torch.device) -> Tensor:
-    powers = torch.arange(RATES, device=device, dtype=torch.float64) / (RATES - 1)
+def _features(u: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    powers = torch.arange(RATES, device="cpu", dtype=torch.float64) / (RATES - 1)
     angles = 10.0 * u * torch.exp(-math.log(100.0) * powers)
-    first = torch.full((1,), u, device=device, dtype=torch.float64)
-    return torch.cat((first, angles.sin(), angles.cos()))
+    first = torch.full((1,), u, device="cpu", dtype=torch.float64)
+    return torch.cat((first, angles.sin(), angles.cos())).to(dtype).to(device)

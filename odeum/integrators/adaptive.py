@@ -6,23 +6,31 @@ import math
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, projects_anywhere
 from odeum.integrators.base import Solver, drawing_nothing, energy_of_step
+from odeum.integrators.diagnostics import Diagnostic
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
-from odeum.kernels.autograd import in_vmap
+from odeum.kernels.autograd import in_make_fx, in_vmap
 from odeum.tableaux import DOPRI5, Tableau
+
+DATA = "an adaptive solver's steps depend on the data"
+FIXED = "use fixed steps, such as rk4:steps=2"
 
 
 class Adaptive(Solver):
     """An embedded Runge–Kutta pair whose step follows the error; `evaluations` tells what the last solve cost.
 
     The whole batch shares one step, so the result for one sample depends, within the tolerance, on the others,
-    and in a causal model on what comes later.
+    and in a causal model on what comes later. The length of a step depends on the error of the one before, so each step
+    waits for the device.
     """
+
+    evaluations = Diagnostic[int](0)
 
     def __init__(
         self, tableau: Tableau = DOPRI5, rtol: float = 1e-3, atol: float = 1e-4, max_evaluations: int = 10_000
@@ -36,7 +44,6 @@ class Adaptive(Solver):
         self.rtol = rtol
         self.atol = atol
         self.max_evaluations = max_evaluations
-        self.evaluations = 0
 
     def check(self, field: Field) -> None:
         if noisy := randomness(field):
@@ -52,11 +59,11 @@ class Adaptive(Solver):
             raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
-        self._begin(field, context)
+        self._begin(field, x, context)
         if not x.numel():
             return x
         direction = 1.0 if t1 >= t0 else -1.0
-        t, self.evaluations = t0, 1
+        t, evaluations = t0, 1
         with drawing_nothing(field, "an adaptive solver"):
             first: Tensor | None = field(t, x, context)
         assert first is not None
@@ -66,7 +73,7 @@ class Adaptive(Solver):
             if last:
                 dt = t1 - t
             stages = evaluate_stages(self.tableau, len(self.tableau.b), field, t, dt, x, context, first)
-            self.evaluations += len(stages) - (first is not None)
+            evaluations += len(stages) - (first is not None)
             y = x + dt * weighted(self.tableau.b, stages)
             error = self._error(field, dt, x, y, stages)
             if not math.isfinite(error):
@@ -79,21 +86,25 @@ class Adaptive(Solver):
             else:
                 first = stages[0]
             dt *= min(5.0, max(0.2, 0.9 * (error or 1e-10) ** (-1.0 / self.tableau.error_order)))
-            if self.evaluations > self.max_evaluations or abs(dt) < 1e-10 * abs(t1 - t0):
-                raise self._stiff(t, t1)
+            if evaluations > self.max_evaluations or abs(dt) < 1e-10 * abs(t1 - t0):
+                raise self._stiff(t, t1, evaluations)
+        self.evaluations = evaluations
         return x
 
-    def _begin(self, field: Field, context: Context) -> None:
+    def _begin(self, field: Field, x: Tensor, context: Context) -> None:
         if field.training:
             self.check(field)
-        if in_vmap():
-            raise OdeumError("an adaptive solver's steps depend on the data, which vmap does not show; use fixed steps")
+        if torch.compiler.is_dynamo_compiling():
+            torch._dynamo.graph_break(msg=f"{DATA}, so it cannot be one graph; compile without fullgraph, or {FIXED}")
+        elif in_vmap() or in_make_fx() or x.is_meta or isinstance(x, FakeTensor) or torch.compiler.is_compiling():
+            raise OdeumError(f"{DATA}, which vmap, make_fx, torch.export, fake and meta tensors do not show; {FIXED}")
         if context.own.cache is not None:
             raise OdeumError("an adaptive solver's steps depend on the data, so it cannot decode with a cache")
 
-    def _stiff(self, t: float, t1: float) -> Diverged:
+    def _stiff(self, t: float, t1: float, evaluations: int) -> Diverged:
+        self.evaluations = evaluations
         return Diverged(
-            f"the adaptive solver spent {self.evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
+            f"the adaptive solver spent {evaluations} evaluations and reached t = {t:.4g} of {t1:g}; "
             f"the field is stiff for rtol={self.rtol:g}, atol={self.atol:g}: loosen them or use fixed steps"
         )
 
@@ -123,4 +134,9 @@ def weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
 
 
 def _rms(x: Tensor) -> float:
-    return float(x.double().pow(2).mean().sqrt())
+    return float(x.to(widest(x.device)).pow(2).mean().sqrt())
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The most precise kind of number of a device: MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64

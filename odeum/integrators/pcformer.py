@@ -36,7 +36,7 @@ class PCformer(Method):
         self.tableau = tableau
         self.used = Mix(tableau).used
         self.layers = tuple(layers)
-        self.alpha = nn.Parameter(torch.tensor(0.5))
+        self.alpha = nn.Parameter(torch.full((1,), 0.5))  # not a scalar, which FSDP cannot shard
         self.predicted_norm, self.corrected_norm = norm(), norm()
         self.predicted, self.corrected = (
             nn.ParameterList(torch.full((layer + 2,), 1.0 / (layer + 2)) for layer in self.layers) for _ in range(2)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.adaptive import Adaptive, weighted
+from odeum.integrators.adaptive import Adaptive, weighted, widest
 from odeum.integrators.base import drawing_nothing, energy_of_step, seen_positions
 from odeum.integrators.runge_kutta import evaluate_stages
 
@@ -32,7 +32,7 @@ class AdaptivePerSample(Adaptive):
             )
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
-        self._begin(field, context)
+        self._begin(field, x, context)
         if not x.numel():
             return x
         count, span = x.shape[0], t1 - t0
@@ -43,11 +43,11 @@ class AdaptivePerSample(Adaptive):
         def spread(numbers: Tensor) -> Tensor:
             return numbers.view(shape).to(x.dtype)
 
-        t = torch.full((count,), t0, dtype=torch.float64, device=x.device)
+        t = torch.full((count,), t0, dtype=widest(x.device), device=x.device)
         with drawing_nothing(field, "an adaptive solver"):
             first: Tensor | None = field(spread(t), x, context)
         assert first is not None
-        self.evaluations = 1
+        evaluations = 1
         dt = self._first_steps(span, x, first, seen)
         while bool((active := sign * (t1 - t) > 1e-12 * abs(span)).any()):
             last = sign * (t + dt - t1) >= -1e-9 * abs(span)
@@ -62,7 +62,7 @@ class AdaptivePerSample(Adaptive):
                 context,
                 first,
             )
-            self.evaluations += len(stages) - (first is not None)
+            evaluations += len(stages) - (first is not None)
             y = x + spread(step) * weighted(self.tableau.b, stages)
             error = self._errors(spread(step), x, y, stages, seen)
             if not bool(error[active].isfinite().all()):
@@ -79,9 +79,10 @@ class AdaptivePerSample(Adaptive):
             factor = 0.9 * error.clamp_min(1e-10) ** (-1.0 / self.tableau.error_order)
             dt = torch.where(active, step * factor.clamp(0.2, 5.0), dt)
             small = active & (dt.abs() < 1e-10 * abs(span))
-            if bool(small.any()) or self.evaluations > self.max_evaluations:
+            if bool(small.any()) or evaluations > self.max_evaluations:
                 where = int(torch.where(active, sign * (t1 - t), -1.0).argmax())
-                raise self._stiff(float(t[where]), t1)
+                raise self._stiff(float(t[where]), t1, evaluations)
+        self.evaluations = evaluations
         return x
 
     @torch.no_grad()
@@ -99,7 +100,7 @@ class AdaptivePerSample(Adaptive):
 
 
 def _rms_of_samples(x: Tensor, seen: Tensor | None) -> Tensor:
-    squares = x.double().pow(2)
+    squares = x.to(widest(x.device)).pow(2)
     if seen is None:
         return squares.flatten(1).mean(1).sqrt()
     return (squares.mean(2).masked_fill(~seen, 0.0).sum(1) / seen.sum(1).clamp_min(1)).sqrt()

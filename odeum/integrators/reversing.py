@@ -20,10 +20,11 @@ from odeum.fields.base import Carry, Context, Field, Step, projects_anywhere
 from odeum.fields.noise import Noise, ReplayedNoise
 from odeum.integrators import capabilities
 from odeum.integrators.base import Method, Solver, drawing_nothing
+from odeum.integrators.diagnostics import Diagnostic
 from odeum.integrators.gradients import GradientSolver
 from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.multistep import Leapfrog
-from odeum.kernels.autograd import more_than_a_gradient, plain_autograd
+from odeum.kernels.autograd import more_than_a_gradient, plain_autograd, readable
 
 WHO = "the reversible gradient"
 MOST_DRIFT = 1e-2
@@ -38,10 +39,7 @@ class Reversible(GradientSolver):
     """
 
     keeps_states = False
-
-    def __init__(self, solver: Solver) -> None:
-        super().__init__(solver)
-        self.drift: float | None = None
+    drift = Diagnostic[float | None](None)
 
     @property
     def remembering(self) -> Method | None:
@@ -70,8 +68,8 @@ def reconstruction_drift(model: nn.Module) -> float | None:
 
     None where nothing was run back.
     """
-    found = [part.drift for part in model.modules() if isinstance(part, Reversible) and part.drift is not None]
-    return max(found, default=None)
+    drifts = (part.drift for part in model.modules() if isinstance(part, Reversible))
+    return max((drift for drift in drifts if drift is not None), default=None)
 
 
 def wants_reversing(solver: Solver | None, x: Tensor, context: Context) -> bool:
@@ -91,6 +89,11 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
     if x.dtype.itemsize < 4:
         raise OdeumError(f"{WHO} needs a state of single precision at least, not {x.dtype}; use autocast instead")
     check_extra(context.extra, WHO)
+    if any(hasattr(type(flow), "set_reshard_after_backward") for flow, _ in layers):
+        raise OdeumError(
+            f"{WHO} runs layers back outside of their forward calls, where FSDP gathers no weights of single layers; "
+            "apply fully_shard to the whole model alone, or use gradient=checkpointed"
+        )
     context = context._replace(carry=None, noise=None, step=None)
     method: Method = layers[0][0].remembering
     carry = Carry()
@@ -98,7 +101,8 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
     leaves, spec = pytree.tree_flatten(context)
     seed = 0
     if any(flow.training and randomness(flow.field) for flow, _ in layers):
-        seed = int(torch.randint(2**62, (), device="cpu"))
+        drawn = torch.randint(2**62, (), device="cpu")
+        seed = int(drawn) if readable(drawn) else 0  # a fake tensor has no number
     held = {id(flow.field): Held(flow.field) for flow, _ in layers}
     row = _Row(
         [_Layer(flow, t0, held[id(flow.field)], number) for number, (flow, t0) in enumerate(layers)],
@@ -279,12 +283,15 @@ class _WayBack:
             with torch.no_grad(), self.autocast.again():
                 x, _ = self._call(move, layer, {}, True, step, x, state, context)
         with torch.no_grad():
-            drift = float((x - start).norm() / start.norm().clamp_min(torch.finfo(start.dtype).tiny))
-        layer.flow.solver.drift = drift
+            drift = (x - start).norm() / start.norm().clamp_min(torch.finfo(start.dtype).tiny)
+        if type(drift) is Tensor:
+            layer.flow.solver.drift = drift
+        if not readable(drift):  # a device is not waited for: where the error is too large, gradients are NaN
+            return torch.where(drift <= MOST_DRIFT, start, torch.nan)
         if not drift <= MOST_DRIFT:
             raise Diverged(
-                f"{WHO} met the first state again with an error of {drift:.1%}, at which gradients are wrong; use "
-                "gradient=checkpointed, fewer layers, or a scheme that grows less (odeum describe)"
+                f"{WHO} met the first state again with an error of {float(drift):.1%}, at which gradients are wrong; "
+                "use gradient=checkpointed, fewer layers, or a scheme that grows less (odeum describe)"
             )
         return start
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
+from odeum.fields.constants import made_once
 from odeum.integrators.base import Method, refuse_projections, share_of_step, within_evaluation, within_step
 
 MOST_PERMUTED = 5
@@ -111,7 +112,6 @@ class ManifoldHyperConnections(Streams):
     """
 
     history = "mhc"
-    permutations: Tensor
 
     def __init__(self, width: int, count: int, iterations: int | None = 20, eps: float = 1e-5) -> None:
         super().__init__(count)
@@ -120,9 +120,8 @@ class ManifoldHyperConnections(Streams):
         self.eps = eps
         off = -5.0 * (1.0 - torch.eye(count))
         if iterations is None:
-            orders = torch.tensor(list(itertools.permutations(range(count))))
-            self.register_buffer("permutations", torch.eye(count)[orders].flatten(1), persistent=False)
-            off = self.permutations @ off.flatten() / 2  # so that it starts alike: an exchange of two costs 5
+            # so that it starts alike: an exchange of two costs 5
+            off = permutation_matrices(count, off.dtype, off.device) @ off.flatten() / 2
         self.bias = nn.Parameter(
             torch.cat((torch.full((count,), -math.log(count - 1)), torch.zeros(count), off.flatten()))
         )
@@ -150,10 +149,17 @@ class ManifoldHyperConnections(Streams):
         parts = zip(self.scale, (every @ self.map.to(z.dtype)).split(sizes, -1), self.bias.split(sizes), strict=True)
         read, write, mix = (scale * part + bias for scale, part, bias in parts)
         if self.iterations is None:
-            mix = (mix.softmax(-1) @ self.permutations.to(mix.dtype)).unflatten(-1, (n, n))
+            mix = (mix.softmax(-1) @ permutation_matrices(n, mix.dtype, mix.device)).unflatten(-1, (n, n))
         else:
             mix = sinkhorn(mix.unflatten(-1, (n, n)), self.iterations)
         return read.sigmoid(), mix, 2.0 * write.sigmoid()
+
+
+@made_once
+def permutation_matrices(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """All permutations of `count` streams as rows of [count!, count²]; no buffer, which loading would leave empty."""
+    orders = torch.tensor(list(itertools.permutations(range(count))), device=device)
+    return torch.eye(count, dtype=dtype, device=device)[orders].flatten(1)
 
 
 def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from odeum.errors import OdeumError
@@ -14,7 +14,19 @@ from odeum.errors import OdeumError
 
 def plain_autograd() -> bool:
     """Whether at most a gradient will be asked of what runs now: no `torch.func`, forward mode, tracer or compiler."""
-    return not torch.compiler.is_compiling() and not torch.jit.is_tracing() and not transformed()
+    return not torch.compiler.is_compiling() and not torch.jit.is_tracing() and not transformed() and not in_make_fx()
+
+
+def in_make_fx() -> bool:
+    """Whether `make_fx` records operations, of which none may write to an output (`out=`) or be read as a number."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
+def readable(x: Tensor) -> bool:
+    """Whether the numbers of x can be read without waiting for a device: it is on a CPU and no tracer has faked it."""
+    if torch.compiler.is_compiling() or in_make_fx() or in_vmap():
+        return False
+    return x.device.type == "cpu" and type(x) in (Tensor, nn.Parameter)
 
 
 def transformed() -> bool:

@@ -20,6 +20,7 @@ from odeum.registry.spelling import label, parse
 class Encoder(nn.Module):
     """A stack of any architecture over [batch, length, width], with the masks of `nn.TransformerEncoder`.
 
+    As there, one sequence may be given as [length, width], and sequences of different length as a nested tensor.
     Those masks say True where one may *not* look; inside Odeum it is the other way round. A floating mask (ALiBi, a
     learned relative bias, −inf to hide) is added to the scores in both.
     """
@@ -82,13 +83,20 @@ class Encoder(nn.Module):
         extra: Any = None,
     ) -> Tensor:
         """`extra` is what fields of your own read from the context: tensors in mappings, tuples and lists."""
+        if src.is_nested:
+            _refuse_padding(src_key_padding_mask, "src_key_padding_mask", "src")
+            padded, padding = _padded(src)
+            return _nested(self(padded, mask, padding, is_causal, extra=extra), src)
+        if src.dim() == 2:
+            return self(src.unsqueeze(0), mask, _row(src_key_padding_mask), is_causal, extra=extra).squeeze(0)
         self._check(src)
         own = Source(mask=torch_mask(mask, src_key_padding_mask, src, src, self.shape.heads), causal=is_causal)
         return self.stack(src, Context(own=own, extra=extra))
 
     def _check(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[-1] != self.shape.width:
-            raise OdeumError(f"the input has shape {tuple(x.shape)}, but should be [batch, length, {self.shape.width}]")
+            right = f"[batch, length, {self.shape.width}] or [length, {self.shape.width}]"
+            raise OdeumError(f"the input has shape {tuple(x.shape)}, but should be {right}")
 
 
 class Decoder(Encoder):
@@ -110,6 +118,19 @@ class Decoder(Encoder):
         extra: Any = None,
     ) -> Tensor:
         """`extra` is what fields of your own read from the context: tensors in mappings, tuples and lists."""
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal)
+        if memory.is_nested:
+            _refuse_padding(memory_key_padding_mask, "memory_key_padding_mask", "memory")
+            memory, padding = _padded(memory)
+            return self(tgt, memory, *masks[:3], padding, *masks[4:], extra=extra)
+        if tgt.is_nested:
+            _refuse_padding(tgt_key_padding_mask, "tgt_key_padding_mask", "tgt")
+            padded, padding = _padded(tgt)
+            return _nested(self(padded, memory, *masks[:2], padding, *masks[3:], extra=extra), tgt)
+        if tgt.dim() == memory.dim() == 2:
+            rows = (_row(tgt_key_padding_mask), _row(memory_key_padding_mask))
+            one = self(tgt.unsqueeze(0), memory.unsqueeze(0), *masks[:2], *rows, *masks[4:], extra=extra)
+            return one.squeeze(0)
         self._check(tgt)
         if memory.dim() != 3 or memory.shape[0] != tgt.shape[0] or memory.shape[2] != tgt.shape[2]:
             right = f"[{tgt.shape[0]}, length, {tgt.shape[2]}]"
@@ -119,6 +140,28 @@ class Decoder(Encoder):
         look = torch_mask(memory_mask, memory_key_padding_mask, tgt, memory, heads)
         other = Source(mask=look, causal=memory_is_causal, memory=memory)
         return self.stack(tgt, Context(own=own, other=other, extra=extra))
+
+
+def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The sequences of a nested tensor, padded to one length, and True where there is padding."""
+    rows = x.unbind()
+    lengths = torch.tensor([row.shape[0] for row in rows])
+    padded = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    return padded, (torch.arange(padded.shape[1]) >= lengths.unsqueeze(1)).to(x.device)
+
+
+def _nested(out: Tensor, like: Tensor) -> Tensor:
+    rows = [one[: row.shape[0]] for one, row in zip(out, like.unbind(), strict=True)]
+    return torch.nested.as_nested_tensor(rows, layout=like.layout)
+
+
+def _row(padding: Tensor | None) -> Tensor | None:
+    return padding.unsqueeze(0) if padding is not None and padding.dim() == 1 else padding
+
+
+def _refuse_padding(padding: Tensor | None, name: str, of: str) -> None:
+    if padding is not None:
+        raise OdeumError(f"{name} beside a nested {of}, whose lengths are its own; leave {name} out")
 
 
 TORCH_NAMES = {

@@ -15,6 +15,7 @@ from odeum.errors import OdeumError
 from odeum.fields.attention import reset
 from odeum.fields.base import Context, Source
 from odeum.fields.feedforward import ACTIVATIONS
+from odeum.kernels.autograd import readable
 from odeum.models.base import OdeumModel, Output, check_ids, key_mask, zero_ids
 from odeum.models.embedding import OutputMatrix, lookup, make_positions
 from odeum.models.pretrained import details
@@ -63,8 +64,8 @@ class BidirectionalModel(OdeumModel):
         # last bit that differs here large.
         if self.types is not None:
             x = x + self.types(torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
-        elif token_type_ids is not None and bool(token_type_ids.any()):
-            raise OdeumError("this model has no token types, but token_type_ids is not zero; leave it out")
+        elif token_type_ids is not None:
+            _refuse_types(token_type_ids)
         x = self.positions(x, where)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         x = nn.functional.dropout(x, self.settings.dropout, self.training)
@@ -75,6 +76,15 @@ class BidirectionalModel(OdeumModel):
     def hidden(self, input_ids: Tensor, attention_mask: Tensor | None = None, **more: Any) -> Tensor:
         """The last state of each position."""
         return self.stack(*self.embed(input_ids, attention_mask, **more))
+
+
+def _refuse_types(token_type_ids: Tensor) -> None:
+    """Refuse types other than 0 of a model that has none; a device checks by itself, so that it is not waited for."""
+    message = "this model has no token types, but token_type_ids is not zero; leave it out"
+    if not readable(token_type_ids):
+        torch._assert_async(token_type_ids.eq(0).all(), message)
+    elif bool(token_type_ids.any()):
+        raise OdeumError(message)
 
 
 class MaskedLanguageModel(BidirectionalModel):

@@ -42,7 +42,8 @@ class LinearFeatures(nn.Module):
         super().__init__()
         self.width, self.count = width, features
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
-        self.register_buffer("w", orthogonal_features(width, features, seed), persistent=False)
+        w = orthogonal_features(width, features, seed).to(torch.get_default_dtype())
+        self.register_buffer("w", w, persistent=False)
 
     def _draw(self) -> None:
         if self.seed.device.type != "meta":
@@ -77,7 +78,7 @@ class LinearFeatures(nn.Module):
 
 
 def orthogonal_features(width: int, count: int, seed: int) -> Tensor:
-    """[width, count]: blocks of orthogonal directions with the lengths of Gaussian vectors."""
+    """[width, count] in float64: blocks of orthogonal directions with the lengths of Gaussian vectors."""
     if torch.get_default_device().type == "meta":
         return torch.empty(width, count)
     generator = torch.Generator("cpu").manual_seed(seed)
@@ -88,7 +89,7 @@ def orthogonal_features(width: int, count: int, seed: int) -> Tensor:
         blocks.append(
             directions * torch.randn(width, width, generator=generator, dtype=torch.float64, device="cpu").norm(dim=0)
         )
-    return torch.cat(blocks, dim=1)[:, :count].float()
+    return torch.cat(blocks, dim=1)[:, :count]
 
 
 def linear_attention(features: Features, b: Tensor, v: Tensor, causal: bool) -> Tensor:
