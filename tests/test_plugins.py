@@ -229,7 +229,7 @@ def test_a_run_folder_never_runs_a_plugin(tmp_path: Path, capsys: pytest.Capture
     evil.write_text("open('ran', 'w').close()")
     run = tmp_path / "run"
     run.mkdir()
-    (run / "model.safetensors").write_bytes(b"")
+    (run / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")  # no tensors
     for plugins in ([{"what": "architecture", "name": "evil", "file": str(evil)}], "evil.py", [7], {"a": 1}, [{}]):
         config = {"kind": "Vision", "architecture": "evil", "model": {}, "plugins": plugins}
         (run / "config.json").write_text(json.dumps(config))
