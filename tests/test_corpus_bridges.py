@@ -144,10 +144,10 @@ CASES = [
     words("export nowhere new --to hf", "nowhere"),
     words("export run run", "'run' is there already", run),
     words("export run new --to tflite", "unknown target 'tflite'", run),
-    words("export run new --to hf --steps 2", "not kept by --to hf", run),
+    words("export run new --to hf --steps 2", "--solver and --steps go with --to onnx or torch", run),
     words("export run new --solver nonsense --to torch", "nonsense", run),
     words("export run new --steps 0 --to torch", "steps", run),
-    words("export run new --steps 0 --to hf", "not kept by --to hf", run),
+    words("export run new --steps 0 --to hf", "--solver and --steps go with --to onnx or torch", run),
     words("export run /dev/null/new --to hf", "'/dev/null' is a file", run),
     words("export run new --steps x --to torch", "--steps is 'x' but should be", run),
 ]

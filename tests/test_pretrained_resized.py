@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_pretrained import BOTH_SIDES, CAUSAL, scrambled
 
-from odeum import hf
+from odeum.hf.configuration import class_of
 from odeum.interop import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -19,7 +19,7 @@ def test_the_vocabulary_of_what_was_imported_grows(name: str, tmp_path: Path) ->
     """Under transformers' interface, with an output matrix that is the embedding's, its own, or has a bias."""
     model = load(scrambled({**CAUSAL, **BOTH_SIDES}[name]))
     kind = type(model.settings).__name__
-    wrapped = next(c for c in vars(hf).values() if kind in getattr(c, "kinds", ())).wrap(model)
+    wrapped = class_of(kind).wrap(model)
     ids = torch.randint(29, (2, 9))
     with torch.no_grad():
         before = wrapped(ids).logits

@@ -149,7 +149,9 @@ def _downloaded(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # no network, no such name, no permission
         reason = " ".join(str(error).split())[:160]
-        raise OdeumError(f"'{name}' is no path here and cannot be fetched from the hub: {reason}") from None
+        raise OdeumError(
+            f"there is no '{name}' here, and it cannot be fetched from the Hugging Face hub ({reason}); give a folder"
+        ) from None
 
 
 def as_json(config: dict[str, Any]) -> str:

@@ -194,7 +194,7 @@ def questions() -> Iterator[Case]:
         ("predict images hollow", "hollow"),
         ("predict images torn.png --beam 3", "--beam does nothing"),
         ("predict images torn.png --steps 0", "steps"),
-        ("predict images torn.png --out a\0.csv", "cannot write 'a"),
+        ("predict images torn.png --out a\0.csv", "names no file; give a path"),
         ("predict images torn.png --steps -1", "steps"),
         ("predict images torn.png --steps 1000000000", "steps 1000000000 would make"),
         ("predict images torn.png --solver nonsense", "nonsense"),

@@ -145,6 +145,8 @@ def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs
     if out is None:
         yield Printed(task, form)
         return
+    if "\0" in out:
+        raise OdeumError(f"--out {out!r} names no file; give a path")
     path = Path(out).expanduser()
     if path.suffix.lower() not in ENDINGS:
         raise OdeumError(f"--out {out} should end in {' or '.join(ENDINGS)}, which says what is written")
