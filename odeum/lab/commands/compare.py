@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from odeum.errors import OdeumError, choose, notice
 from odeum.lab.commands.options import Parser, known_architectures, model_names
@@ -22,6 +23,7 @@ from odeum.lab.commands.request import (
 from odeum.lab.study.design import NO_BASELINE, Factor, Study, cells, check_study, rows_of
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
+from odeum.lab.study.tuning import Tuning, TuningResults, parse_settings
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
 from odeum.registry.names import ARCHITECTURES, Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
@@ -71,6 +73,19 @@ def run(argv: list[str]) -> int:
         help="held equal: steps, time, macs or params (none: time with --budget, else steps)",
     )
     parser.add_argument(
+        "--tune",
+        type=int,
+        default=None,
+        help="tuning runs per architecture before its seeds, at log-spaced learning rates (none: no tuning)",
+    )
+    parser.add_argument(
+        "--tune_over",
+        "--tune-over",
+        type=str,
+        default=None,
+        help="settings that --tune varies, such as learning_rate,weight_decay (none: learning_rate)",
+    )
+    parser.add_argument(
         "--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: epochs)"
     )
     parser.add_argument(
@@ -113,11 +128,15 @@ def run(argv: list[str]) -> int:
     from odeum.registry.plugins import named_plugins
     from odeum.storage import out_directory
 
-    check_study(match, names, given.get("train", {}).get("budget"), given.get("vary", "seed"))
+    check_study(match, names, given.get("vary", "seed"))
+    if given.get("tune_over") and given.get("tune") is None:
+        raise OdeumError(f"--tune-over {given['tune_over']} needs a number of tuning runs, such as --tune 3")
     task, model, training = open_request(request)
+    tuning = _tuning(given, model, training)
     if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
         chosen |= {"seeds": given.get("seeds", 3), "margin": given.get("margin"), "judge": given.get("judge")}
+        chosen |= {"tune": given.get("tune"), "tune_over": given.get("tune_over")}
         print_config(request, task, model, training, chosen)
         return 0
     directory = out_directory(given.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
@@ -141,6 +160,7 @@ def run(argv: list[str]) -> int:
         budget=training.budget,
         command=command_line(),
         vary=given.get("vary", "seed"),
+        tuning=tuning,
     )
     job = Execution(
         study,
@@ -170,6 +190,20 @@ def run(argv: list[str]) -> int:
         complain(stop)
         return leave(stop.code)
     return _report(directory, form, failures) if is_main() else 0
+
+
+def _tuning(given: Mapping[str, Any], model: Any, training: Any) -> TuningResults | None:
+    """What `--tune` and `--tune-over` ask for, around the settings of the recipe."""
+    if given.get("tune") is None:
+        return None
+    settings = parse_settings(given.get("tune_over") or "learning_rate")
+    defaults = []
+    for name in settings:
+        holder = training if hasattr(training, name) else model
+        if not hasattr(holder, name):
+            raise OdeumError(f"--tune-over {name}: the model of this kind has no {name}; leave it out")
+        defaults.append(float(getattr(holder, name)))
+    return TuningResults(Tuning(settings, tuple(defaults), given["tune"]))
 
 
 def _report(directory: Path, form: str, failures: Sequence[str]) -> int:

@@ -18,6 +18,7 @@ from odeum.lab.study.judge import Claim, CostClaim, Criterion, Seeds
 from odeum.lab.study.metric import METRICS, Margin, Metric, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import all_pairs, to_baseline
+from odeum.lab.study.tuning import TuningResults, read_tuning
 from odeum.lab.train.rundir import RUN
 from odeum.lab.train.spec import RunSpec
 from odeum.registry.names import Architecture
@@ -25,6 +26,8 @@ from odeum.registry.spelling import spell
 from odeum.storage import alone_in, make_directory, read_json, write_json
 
 COMPARISON = "comparison.json"
+TUNING = "tuning"
+"""folder of the tuning runs: tuning/<row>/<settings>/seed-<n>, where no report takes them for evaluation runs"""
 MATCHES = ("steps", "time", "macs", "params")
 JUDGES = ("metric", "loss")
 VARY = ("seed", "split")
@@ -139,6 +142,8 @@ class Study:
     """measured cost per step by row (none: not measured)"""
     earlier: tuple[str, ...] = ()
     """rows of earlier comparisons in the same directory"""
+    tuning: TuningResults | None = None
+    """settings that are tuned per row before the seeds that decide (none: one recipe for all)"""
     title: str = ""
     """of a paper's table"""
     name: str = ""
@@ -204,6 +209,7 @@ class Study:
             "pace": {label: pace.record() for label, pace in (self.pace or {}).items()},
             **({"earlier": list(self.earlier)} if self.earlier else {}),
             **({"factors": list(self.factors)} if self.factors else {}),
+            **({"tuning": self.tuning.record()} if self.tuning else {}),
         }
         write_json(directory / COMPARISON, content)
 
@@ -221,6 +227,7 @@ class Study:
             raise OdeumError(f"{where} of equal {before['match']}, not {self.match}; give another --out")
         if before and (was := before.get("vary", "seed")) != self.vary:
             raise OdeumError(f"{where} whose seeds vary the {was}, not the {self.vary}; give another --out")
+        tuning = _settled_tuning(before, self.tuning, where)
         planned_judge = str(before.get("judge") or JUDGES[0])
         if judge is not None and choose(judge, JUDGES, "judge") != planned_judge and before:
             raise OdeumError(f"{where} that is judged by its {planned_judge}, not by its {judge}; give another --out")
@@ -244,22 +251,22 @@ class Study:
             threads=before.get("threads", self.threads),
             pace=read_paces(before.get("pace")),
             earlier=tuple(str(name) for name in listed if name not in self.labels),
+            tuning=tuning,
         )
 
 
-def check_study(match: str, architectures: Sequence[object], budget: str | None, vary: str) -> None:
+def check_study(match: str, architectures: Sequence[object], vary: str) -> None:
     """Raises `OdeumError` for a comparison that cannot be, whatever its data."""
     choose(match, MATCHES, "match")
     choose(vary, VARY, "value of --vary")
     if not architectures:
         raise OdeumError("a comparison needs at least one architecture, such as sequential,parallel")
-    if match == "time" and budget is None:
-        raise OdeumError("to match time, say how much: --budget 10m")
 
 
 def clear(directory: Path) -> None:
     """Remove the runs of an earlier comparison, so that one table never shows two recipes; nothing else is touched."""
-    for path in directory.glob(f"*/seed-*/{RUN}"):
+    tuning = directory.glob(f"{TUNING}/*/*/seed-*/{RUN}")
+    for path in [*directory.glob(f"*/seed-*/{RUN}"), *tuning]:
         with alone_in(path.parent):
             shutil.rmtree(path.parent)
     (directory / COMPARISON).unlink(missing_ok=True)
@@ -281,6 +288,28 @@ def _settled_seeds(before: dict[str, Any], seeds: Seeds, baseline: str | None, w
     if family not in (None, NO_BASELINE if baseline is None else baseline):
         raise OdeumError(f"{where} with the baseline {family}, whose looks are planned; give another --out")
     return planned
+
+
+def _settled_tuning(before: dict[str, Any], tuning: TuningResults | None, where: str) -> TuningResults | None:
+    """The tuning that the directory holds, which must be the one that is asked for."""
+    if not before:
+        return tuning
+    known = read_tuning(before.get("tuning"))
+    if tuning is None or known is None:
+        if tuning is not known:
+            held, asked = ("with --tune", "without") if known else ("without --tune", "with")
+            raise OdeumError(f"{where} {held}, and this command is {asked} it; give another --out")
+        return None
+    if known.tuning != tuning.tuning:
+        was, now = (_spell_tuning(each) for each in (known, tuning))
+        raise OdeumError(f"{where} tuned with {was}, not {now}; give another --out")
+    return known
+
+
+def _spell_tuning(results: TuningResults) -> str:
+    tuning = results.tuning
+    around = ", ".join(f"{name} {value:g}" for name, value in zip(tuning.settings, tuning.defaults, strict=True))
+    return f"--tune {tuning.runs} around {around}"
 
 
 def _looked(before: dict[str, Any], seeds: Seeds) -> tuple[int, ...]:

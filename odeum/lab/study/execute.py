@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,13 +16,15 @@ from odeum.lab.launch.inline import Inline
 from odeum.lab.launch.launcher import Launcher, launcher
 from odeum.lab.launch.local import jobs_for, threads_for
 from odeum.lab.launch.worker import Event, Tell, finish
-from odeum.lab.study.design import Factor, Study, cells, clear
+from odeum.lab.study.design import TUNING, Factor, Study, cells, clear
 from odeum.lab.study.findings import Findings, judged
-from odeum.lab.study.forecast import Forecast, forecast
+from odeum.lab.study.forecast import Forecast, forecast, run_seconds
 from odeum.lab.study.judge import Decision, Seeds, judge, undecided
 from odeum.lab.study.matching import Folds, matched_model, matched_training, paces
 from odeum.lab.study.runs import Store, timed_together, without_places
 from odeum.lab.study.statistics import summarise
+from odeum.lab.study.tuning import SEED as TUNING_SEED
+from odeum.lab.study.tuning import Point, spell_point
 from odeum.lab.tasks import KINDS, Task, open_task
 from odeum.lab.train.distributed import ranks
 from odeum.lab.train.distributed.ranks import is_main
@@ -105,29 +107,38 @@ def compare(
             if job.overwrite:
                 clear(job.directory)
         study = job.settled()
-        if job.study.budget is None or sized.keys() <= (study.pace or {}).keys():  # lengths are known already
+        measured = study.match == "time" or study.budget is not None
+        if not study.tuning and (not measured or sized.keys() <= (study.pace or {}).keys()):  # lengths are known
             _refuse_others(seeded(job, sized, study))
         if is_main():
             seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
             size = f"{_several(len(sized), 'architecture')} × {seeds}"
             print(f"{size} on {job.study.data}, equal {job.study.match}; runs in {job.directory}", file=sys.stderr)
-        study, runs = prepare(job, study, sized)
-        _refuse_others(runs)
+        study, sized = prepare(job, study, sized)
+        _refuse_others(first_tuning_runs(job, study, sized) if study.tuning else seeded(job, sized, study))
         if is_main():
             study.write(job.directory)
             if before is not None:
-                before(_forecast(job, study, runs))
+                before(_forecast(job, study, sized))
         launch = stack.enter_context(launcher(job.on, job.jobs, study.threads or 1, job.directory))
         if not isinstance(launch, Inline):  # other processes build their own
             job.base.built.clear()
+        if study.tuning:
+            study, sized, failures = tune(job, study, sized, launch, watch)
+            if is_main():
+                study.write(job.directory)
+            if failures:
+                return failures
+        runs = seeded(job, sized, study)
+        _refuse_others(runs)
         return _train_all(job, study, runs, launch, watch, after_look)
 
 
 def foresee(job: Execution) -> Forecast:
     """The cost of a comparison on this machine, from a few measured steps; nothing is trained or written."""
     job = _where_names_are_known(job)
-    study, runs = prepare(job, job.settled(), sized_runs(job))
-    return _forecast(job, study, runs)
+    study, sized = prepare(job, job.settled(), sized_runs(job))
+    return _forecast(job, study, sized)
 
 
 def _refuse_others(runs: Mapping[Key, Job]) -> None:
@@ -152,10 +163,15 @@ def _where_names_are_known(job: Execution) -> Execution:
     return replace(job, jobs="1")
 
 
-def _forecast(job: Execution, study: Study, runs: Mapping[Key, Job]) -> Forecast:
+def _forecast(job: Execution, study: Study, sized: Mapping[str, Job]) -> Forecast:
     """The size of a cluster is unknown beforehand: its time is estimated as if the runs came one after the other."""
     at_once = 1 if job.on is not None and job.jobs == "auto" else jobs_for(job.jobs, study.threads or 1)
-    return forecast(runs, study.pace or {}, at_once, job.overwrite, job.seeds.auto)
+    pace = study.pace or {}
+    evaluation = forecast(seeded(job, sized, study), pace, at_once, job.overwrite, job.seeds.auto)
+    if study.tuning is None:
+        return evaluation
+    tuning = forecast(first_tuning_runs(job, study, sized), pace, at_once, job.overwrite)
+    return replace(evaluation, tuning=tuning, widened=study.tuning.tuning.cap * len(sized))
 
 
 def sized_runs(job: Execution) -> dict[str, Job]:
@@ -170,11 +186,85 @@ def sized_runs(job: Execution) -> dict[str, Job]:
     return out
 
 
-def prepare(job: Execution, study: Study, sized: Mapping[str, Job]) -> tuple[Study, dict[Key, Job]]:
-    """The study with the cost per step of its rows, and every run that may be needed; nothing is written yet."""
+def prepare(job: Execution, study: Study, sized: Mapping[str, Job]) -> tuple[Study, dict[str, Job]]:
+    """The study with the cost per step of its rows, and their runs with its threads; nothing is written yet."""
     sized = {label: replace(run, threads=study.threads) for label, run in sized.items()}
-    study = replace(study, pace=paces(study, sized))
-    return study, seeded(job, sized, study)
+    return replace(study, pace=paces(study, sized)), sized
+
+
+# tuning: runs of one seed of their own, before the seeds that decide
+
+
+def tuning_run(job: Execution, study: Study, sized: Mapping[str, Job], label: str, point: Point) -> Job:
+    """The run of a row with these settings, as long as the runs of its evaluation."""
+    assert study.tuning is not None
+    settings = study.tuning.tuning.settings
+    name = spell_point(settings, point)
+    run = with_settings(sized[label], dict(zip(settings, point, strict=True)))
+    training = matched_training(study, {**sized, label: run})[label]
+    directory = job.directory / TUNING / slug(label) / name / f"seed-{TUNING_SEED}"
+    run = replace(run, training=training, seed=TUNING_SEED, row=f"{label} {name}", directory=directory)
+    return run if job.folds is None else run.moved_to(job.folds.of(TUNING_SEED))
+
+
+def with_settings(run: Job, changes: Mapping[str, float]) -> Job:
+    """The run with other settings of its training or, such as dropout, of its model."""
+    names = {item.name for item in fields(run.training)}
+    training = replace(run.training, **{name: value for name, value in changes.items() if name in names})
+    model = replace(run.model, **{name: value for name, value in changes.items() if name not in names})
+    return replace(run, training=training, model=model)
+
+
+def first_tuning_runs(job: Execution, study: Study, sized: Mapping[str, Job]) -> dict[Key, Job]:
+    """The tuning runs before any widening, by row and number."""
+    points = study.tuning.tuning.points if study.tuning else ()
+    return {
+        (label, number): tuning_run(job, study, sized, label, point)
+        for number, point in enumerate(points)
+        for label in sized
+    }
+
+
+def tune(
+    job: Execution, study: Study, sized: Mapping[str, Job], launch: Launcher, watch: Watch
+) -> tuple[Study, dict[str, Job], list[str]]:
+    """Carry out the tuning runs. Returns the study with their values, the rows with the settings that they chose, and
+    the messages of failed runs.
+
+    What to try next follows from the values alone, so an interrupted tuning continues where it stopped.
+    """
+    results = study.tuning
+    assert results is not None
+    tuning, metric = results.tuning, study.metric
+    values: dict[str, dict[Point, float]] = {label: {} for label in sized}
+    while wanted := [
+        (label, point) for label in sized for point in tuning.missing(values[label], metric.higher_is_better)
+    ]:
+        runs = {
+            (f"{label} {spell_point(tuning.settings, point)}", TUNING_SEED): tuning_run(job, study, sized, label, point)
+            for label, point in wanted
+        }
+        events = carry_out(runs, launch, watch)
+        for (label, point), (key, event) in zip(wanted, events.items(), strict=True):
+            if event.kind not in ("done", "diverged"):
+                return study, dict(sized), complaint(f"tuning {key[0]}", event)
+            value = (event.content.get("valid") or {}).get(metric.name)
+            values[label][point] = math.nan if value is None else float(value)
+    chosen = {}
+    for label, run in sized.items():
+        cost = run_seconds(tuning_run(job, study, sized, label, tuning.points[0]), (study.pace or {})[label].seconds)
+        results = results.with_row(label, values[label], len(values[label]) * cost)
+        try:
+            choice = tuning.choose(values[label], metric.higher_is_better)
+        except OdeumError as error:
+            remedy = "" if label == study.baseline else f", or leave {label} out of --architectures"
+            raise OdeumError(f"{label}: {error}{remedy}") from None
+        chosen[label] = with_settings(run, choice.changes)
+        if is_main():
+            inside = "" if choice.resolved else "; unresolved: the best lies at the end of what was tried"
+            value = f"valid {metric.name} {choice.value:.4g}"
+            print(f"tuned {label}: {spell_point(tuning.settings, choice.point)} ({value}{inside})", file=sys.stderr)
+    return replace(study, tuning=results), chosen, []
 
 
 def seeded(job: Execution, sized: Mapping[str, Job], study: Study) -> dict[Key, Job]:

@@ -48,9 +48,30 @@ class Forecast:
     """whether decided rows will stop earlier"""
     busy: float = 1.0
     """slowdown by the current load of other processes"""
+    tuning: Forecast | None = None
+    """of the tuning runs before any widening, which come first"""
+    widened: int = 0
+    """tuning runs at most"""
 
     def lines(self) -> list[str]:
-        """Lines to print: the runs, their cost, and advice if it is high."""
+        """Lines to print: the runs, their cost, and advice if it is high; tuning and evaluation apart."""
+        if self.tuning is None:
+            return self._lines()
+        first, *rest = self.tuning._lines()
+        most = (
+            f" (up to {self.widened} runs where the best value lies at an end)"
+            if self.widened > self.tuning.total
+            else ""
+        )
+        evaluation, *advice = self._lines()
+        return [f"tuning: {first}{most}", f"evaluation: {evaluation}", *(advice or rest)]
+
+    @property
+    def total(self) -> int:
+        """All runs, finished or not."""
+        return self.runs + self.there
+
+    def _lines(self) -> list[str]:
         done = f" ({self.there} of them there already)" if self.there else ""
         total = f"{self.runs + self.there} run{'' if self.runs + self.there == 1 else 's'}{done}"
         if not self.runs:

@@ -57,10 +57,14 @@ def _matched(study: Study, runs: Mapping[str, Job], label: str) -> Training:
             return training
     if training.macs is not None:  # the reference's number of steps for so many MACs
         training = replace(training, macs=None, steps=max(1, round(training.macs / _macs_per_step(reference))))
-    if study.match != "macs":
+    if study.match not in ("macs", "time") or label == study.reference:
         return training
     steps = training.steps or round(training.epochs * run.task.steps_per_epoch(training.batch_size))
-    return replace(training, steps=max(1, round(steps * _macs_per_step(reference) / _macs_per_step(run))))
+    if study.match == "time":  # what the baseline's recipe takes
+        cost = pace[study.reference].seconds / pace[label].seconds
+    else:
+        cost = _macs_per_step(reference) / _macs_per_step(run)
+    return replace(training, steps=max(1, round(steps * cost)))
 
 
 def _macs_per_step(run: Job) -> float:

@@ -19,7 +19,7 @@ from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_tim
 from odeum.lab.study.runs import RunRecord
 from odeum.lab.study.sentences import differing, headline, notes, verdict_groups, warnings
 from odeum.lab.study.statistics import mean_ranks
-from odeum.lab.study.tables import claim_grid, cost_claim_grid, not_judged, paper_notes, row_grid, seeds
+from odeum.lab.study.tables import claim_grid, cost_claim_grid, not_judged, paper_notes, row_grid, seeds, tuning_grid
 from odeum.lab.train.rundir import RunDir, whole
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def comparison_page(findings: Findings, figures: Sequence[plots.Figure]) -> str:
         **_summary(findings),
         title=f"Which layer is worth it on {study.data}?",
         judged=f"{results.split} {study.metric.name}",
+        judged_valid=f"Validation {study.metric.name}{' (%)' if study.metric.share else ''}",
         every_run=_every_run(findings),
+        tuning=tuning_grid(findings),
         figures=figures,
         confusion=_confusion(findings),
         equations=[row for row in findings.rows if row.equation],

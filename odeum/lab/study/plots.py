@@ -21,6 +21,7 @@ from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.prose import Scale, count
 from odeum.lab.study.runs import Results, RunRecord
 from odeum.lab.study.statistics import summarise
+from odeum.lab.study.tuning import TuningResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,6 +118,12 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
         drawn = [curve for curve in curves if curve]
         title = f"Learning curves over {name}"
         out += _plot(styled, drawn, folder / f"curves-{name}", title, band, axis, label, lines)
+    if study.tuning is not None and study.tuning.tuning.grid:
+        factor, name = scale.factor, study.tuning.tuning.settings[0].replace("_", " ")
+        drawn = [curve for name in study.labels if (curve := _tuning_curve(study.tuning, name, factor))]
+        caption = "One run per point, on the validation part; diverged runs are left out."
+        title, way_of = f"Tuning: {metric} over {name}", f"valid {metric}{unit}{way}"
+        out += _plot(styled, drawn, folder / "tuning", title, caption, name, way_of, rates)
     bars = (
         "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side. The dotted line is "
         "the front: the best mean that each cost buys."
@@ -174,6 +181,12 @@ def _curve(results: Results, name: str, key: str, size: float, value: str, facto
     summaries = [s for ys in values if (s := summarise(factor * y for y in ys))]
     means, spreads = [s.mean for s in summaries], [s.spread for s in summaries]
     return Series(name, [x / size for x in grid], means, spreads, len(curves)) if grid else None
+
+
+def _tuning_curve(results: TuningResults, name: str, factor: float) -> Series | None:
+    values = {point[0]: x for point, x in sorted((results.values.get(name) or {}).items()) if abs(x) < float("inf")}
+    means = [factor * x for x in values.values()]
+    return Series(name, list(values), means, [None] * len(values), 1) if values else None
 
 
 def _measured(run: RunRecord, key: str, value: str) -> list[tuple[float, float]]:
@@ -257,6 +270,20 @@ def lines(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> N
     axes.margins(x=0.02)
     axes.autoscale_view()
     _cut(axes, edges if axes.get_yscale() == "linear" else later)
+    _name(axes, series, look)
+
+
+def rates(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> None:
+    """Values over a setting on a logarithmic axis."""
+    for item in series:
+        style = look[item.name]
+        axes.plot(item.x, item.mean, color=style.colour, linestyle=style.line, linewidth=1.8)
+        axes.plot(item.x, item.mean, **_marker(style))
+    ticks = sorted({x for item in series for x in item.x})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+    axes.minorticks_off()
+    _scale_axis(axes, "y", [x for item in series for x in item.mean])
     _name(axes, series, look)
 
 

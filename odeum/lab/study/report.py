@@ -13,7 +13,7 @@ from odeum.lab.study.grid import markdown
 from odeum.lab.study.page import comparison_page, overview_page, table_page
 from odeum.lab.study.runs import read
 from odeum.lab.study.sentences import headline, notes, warnings
-from odeum.lab.study.tables import paper_table, table
+from odeum.lab.study.tables import paper_table, table, tuning_grid
 from odeum.storage import make_directory, slug, write_bytes
 
 
@@ -50,7 +50,9 @@ def write(directory: str | Path, everything: bool = False) -> Report:
         answer.replace("`", ""),
         tuple(text.replace("`", "") for text in doubts if text not in printed),
     )
-    _write(report.markdown, f"{markdown(answer)}\n\n{table(findings.rows, 'md')}\n{remarks}")
+    tuning = tuning_grid(findings)
+    tuned = f"**Tuning**\n\n{tuning.markdown()}\n" if tuning else ""
+    _write(report.markdown, f"{markdown(answer)}\n\n{table(findings.rows, 'md')}\n{tuned}{remarks}")
     _write(report.csv, table(findings.rows, "csv"))
     _write(report.page, comparison_page(findings, figures))
     return report

@@ -25,6 +25,7 @@ from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import Summary, summarise
+from odeum.lab.study.tuning import read_tuning
 from odeum.lab.train.rundir import RESULT, RUN, RunDir, cut_off, number, whole
 from odeum.lab.train.spec import RunSpec
 
@@ -203,6 +204,7 @@ def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, A
         command=str(plan["command"]) if plan.get("command") else None,
         overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
         pace=read_paces(plan["pace"]) if "pace" in plan else None,
+        tuning=read_tuning(plan.get("tuning")),
     )
 
 

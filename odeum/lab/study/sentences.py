@@ -11,6 +11,7 @@ from odeum.lab.study.judge import BETTER, VERDICTS, WORSE, Seeds
 from odeum.lab.study.metric import METRICS
 from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
 from odeum.lab.study.statistics import ERROR, far_runs
+from odeum.lab.study.tuning import SEED
 from odeum.lab.train.settings import MAY_CHANGE
 
 NOTICEABLE = 0.03
@@ -232,7 +233,7 @@ def notes(findings: Findings) -> list[str]:
             f"(Nadeau and Bengio: the variance of a mean has {study.overlap:.2f} beside 1/n)."
         )
     out.append(f"± is the sample standard deviation over seeds: {luck}. It does not cover {rest}.")
-    out.append("One recipe was used for all and tuned for none; another recipe may change the order.")
+    out += _tuned(findings)
     out += _times(findings)
     if known := next((row.beside["majority_accuracy"] for row in rows if "majority_accuracy" in row.beside), None):
         out.append(
@@ -241,6 +242,29 @@ def notes(findings: Findings) -> list[str]:
     if rows and rows[0].split == "valid":
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
     return [*out, *hidden_note(findings)]
+
+
+def _tuned(findings: Findings) -> list[str]:
+    """How the settings of each row were chosen, and what that means for the intervals."""
+    results = findings.study.tuning
+    if results is None:
+        return ["One recipe was used for all and tuned for none; another recipe may change the order."]
+    tuning, study = results.tuning, findings.study
+    settings = " and ".join(name.replace("_", " ") for name in tuning.settings)
+    widened = f" (up to {tuning.cap} where the best value lay at an end)" if tuning.cap > tuning.runs else ""
+    out = [
+        f"The {settings} of each architecture was chosen by {tuning.runs} tuning runs{widened} with seed {SEED}, which "
+        f"no evaluation uses, by the {study.metric.name} on the validation part, at the length of the evaluation. "
+        f"Tuning cost {duration(math.fsum(results.seconds.values()))} in all.",
+        "The intervals are conditional on the chosen settings: they do not cover the luck of the tuning.",
+    ]
+    choices = {label: results.choice(label, study.metric.higher_is_better) for label in study.labels}
+    if unresolved := [label for label, choice in choices.items() if choice and not choice.resolved]:
+        out.append(
+            f"The optimum of {listing(unresolved)} is unresolved: the best value lies at the end of what was tried, "
+            "so another value may be better."
+        )
+    return out
 
 
 def cut_note(rows: Sequence[Row]) -> list[str]:
@@ -322,7 +346,8 @@ def warnings(findings: Findings) -> list[str]:
         if len(values) > len({seed for seed, _ in values}):
             out.append(f"The runs do not all have the same {what}, so they are not one experiment.")
     for key, value in differing([info.get("training") for info in runs]).items():
-        if key in study.factors or (key in DIFFERS_BY_MATCH and study.match in ("time", "macs")):
+        tuned = study.tuning.tuning.settings if study.tuning else ()
+        if key in (*study.factors, *tuned) or (key in DIFFERS_BY_MATCH and study.match in ("time", "macs")):
             continue
         out.append(f"The recipe was not the same in all runs: {key} is {' or '.join(value)}.")
     return out

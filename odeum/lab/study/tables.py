@@ -11,7 +11,8 @@ from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.grid import FORMATS, Column, Grid, markdown, to_csv
 from odeum.lab.study.judge import ClaimResult, CostResult
 from odeum.lab.study.metric import metric_named
-from odeum.lab.study.prose import NONE, Scale, count, memory, step_time, verdict
+from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_time, verdict
+from odeum.lab.study.tuning import Choice, Tuning, spell_point
 from odeum.lab.terminal import to_json
 
 # a comparison
@@ -59,6 +60,59 @@ def comparison_grid(rows: Sequence[Row]) -> Grid:
             Column("steps", [NONE if row.steps is None else f"{row.steps:.0f}" for row in rows]),
         ]
     )
+
+
+def tuning_grid(findings: Findings) -> Grid | None:
+    """One line per row: the curve over the tuned setting, the choice, its sensitivity, its cost; none without tuning.
+
+    Of several settings, whose points are no curve, only the chosen one is shown.
+    """
+    study = findings.study
+    results = study.tuning
+    if results is None or not results.values:
+        return None
+    tuning, higher = results.tuning, study.metric.higher_is_better
+    labels = [label for label in study.labels if label in results.values]
+    choices = [results.choice(label, higher) for label in labels]
+    points = sorted({point for label in labels for point in results.values[label]}) if tuning.grid else []
+    factor = 100.0 if study.metric.share else 1.0
+
+    def value(x: float | None) -> str:
+        return NONE if x is None else "diverged" if not math.isfinite(x) else f"{factor * x:.4g}"
+
+    def change(choice: Choice | None, side: int) -> str:
+        x = choice.sensitivity()[side] if choice else None
+        return NONE if x is None else "diverged" if not math.isfinite(x) else f"{factor * x:+.2g}".replace("-", "−")
+
+    sides = [Column(f"at {word} the best", [change(choice, side) for choice in choices])
+             for side, word in enumerate(("half", "twice"))]  # fmt: skip
+    return Grid(
+        [
+            Column("architecture", labels, words=True),
+            *(
+                Column(f"{point[0]:g}", [value(results.values[label].get(point)) for label in labels])
+                for point in points
+            ),
+            Column("chosen", [spell_point(tuning.settings, c.point) if c else "none" for c in choices], words=True),
+            Column("optimum", [_optimum(tuning, choice) for choice in choices], words=True),
+            *(
+                []
+                if points
+                else [Column(f"valid {study.metric.name}", [value(c.value if c else None) for c in choices])]
+            ),
+            *(sides if points else []),
+            Column("runs", [str(len(results.values[label])) for label in labels]),
+            Column("cost", [duration(results.seconds.get(label)) for label in labels]),
+        ]
+    )
+
+
+def _optimum(tuning: Tuning, choice: Choice | None) -> str:
+    if choice is None:
+        return "diverged everywhere"
+    if not tuning.grid:
+        return f"best of {tuning.runs} points"
+    return "resolved" if choice.resolved else "unresolved"
 
 
 def _compared(rows: Sequence[Row], scale: Scale) -> list[Column]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from odeum.errors import OdeumError
+from odeum.lab.study.judge import MOST_SEEDS
 
 FACTOR = 2.0
 """from one rate of the grid to the next"""
@@ -27,6 +29,9 @@ FEWEST = 3
 """runs per architecture: two rates have no inside"""
 TUNABLE = ("learning_rate", "weight_decay", "warmup", "dropout")
 """settings of the training or the model that a scale applies to"""
+
+SEED = MOST_SEEDS
+"""of every tuning run; the seeds of an evaluation are all below it"""
 
 Point = tuple[float, ...]
 """one value per tuned setting"""
@@ -159,3 +164,55 @@ def parse_settings(text: str, known: Sequence[str] = TUNABLE) -> tuple[str, ...]
     if not names or len({*names}) < len(names):
         raise OdeumError(f"--tune-over '{text}' must name each setting once, such as learning_rate,weight_decay")
     return names
+
+
+def spell_point(settings: Sequence[str], point: Point) -> str:
+    """learning_rate=0.004, or learning_rate=0.004,weight_decay=0.1."""
+    return ",".join(f"{name}={value:g}" for name, value in zip(settings, point, strict=True))
+
+
+@dataclass(frozen=True)
+class TuningResults:
+    """What a study tunes and the values of its tuning runs, as comparison.json records them."""
+
+    tuning: Tuning
+    values: Mapping[str, Mapping[Point, float]] = field(default_factory=dict)
+    """on the validation part, by row and point; not finite for a run that diverged"""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """measured cost of the tuning runs by row"""
+
+    def choice(self, row: str, higher_is_better: bool) -> Choice | None:
+        """What the tuning of a row found (None: it has no tuning runs, or all of them diverged)."""
+        values = self.values.get(row) or {}
+        if not any(math.isfinite(value) for value in values.values()):
+            return None
+        return self.tuning.choose(values, higher_is_better)
+
+    def with_row(self, row: str, values: Mapping[Point, float], seconds: float) -> TuningResults:
+        return replace(self, values={**self.values, row: dict(values)}, seconds={**self.seconds, row: seconds})
+
+    def record(self) -> dict[str, Any]:
+        """For comparison.json; the value of a diverged run is null."""
+        rows = {}
+        for row, values in self.values.items():
+            points = [[list(point), x if math.isfinite(x) else None] for point, x in sorted(values.items())]
+            rows[row] = {"values": points, "seconds": self.seconds.get(row, 0.0)}
+        tuning = self.tuning
+        plan = {"settings": list(tuning.settings), "defaults": list(tuning.defaults), "runs": tuning.runs}
+        return {**plan, "seed": SEED, "rows": rows}
+
+
+def read_tuning(written: Any) -> TuningResults | None:
+    """The inverse of `record`; None if there is none or it is damaged."""
+    try:
+        tuning = Tuning(tuple(map(str, written["settings"])), tuple(map(float, written["defaults"])), written["runs"])
+        values = {
+            str(row): {tuple(map(float, point)): math.nan if x is None else float(x) for point, x in each["values"]}
+            for row, each in written["rows"].items()
+        }
+        seconds = {str(row): float(each["seconds"]) for row, each in written["rows"].items()}
+    except (OdeumError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    if any(len(point) != len(tuning.settings) for points in values.values() for point in points):
+        return None
+    return TuningResults(tuning, values, seconds)
