@@ -43,6 +43,11 @@ yurii                                    bei      bei      -        -
 dense                                    bei      bei      -        -
 hyper                                    besi     besi     -        -
 hyper:method=euler                       besi     besi     -        -
+hyper:mixing=identity                    besi     besi     -        -
+two-lanes                                besi     besi     -        -
+residual-scalars                         besi     besi     -        -
+lagged-attention                         beswi    beswi    -        -
+lagged-attention:method=euler            beswi    beswi    -        -
 mhc                                      besi     besi     -        -
 attention-residuals                      besi     besi     -        -
 pcformer                                 bei      bei      -        -

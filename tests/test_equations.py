@@ -180,6 +180,67 @@ def test_dynamic_hyper_connections(n: int) -> None:
     agree(model, x, h.mean(-2))
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_identity_hyper_connections(dynamic: bool) -> None:
+    """H ← H + Bᵀ f(A_mᵀ H): the streams are read and written, and never mixed."""
+    n = 3
+    model, x = made(f"hyper:streams={n},mixing=identity,dynamic={dynamic}"), state()
+    h = x.unsqueeze(-2).expand(2, 6, n, 8)
+    for f, part in sublayers(model):
+        read, write = part.read.view(n, 1), part.write.view(1, n)
+        if dynamic:
+            w_m, w_b = part.map.split((1, 1), dim=1)
+            read = read + part.scale[0] * torch.tanh(rms(h) * part.gain @ w_m)
+            write = write + part.scale[1] * torch.tanh(rms(h) * part.gain @ w_b).mT
+        h = h + write.mT @ f((read.mT @ h).squeeze(-2)).unsqueeze(-2)
+    agree(model, x, h.mean(-2))
+
+
+def test_two_lanes() -> None:
+    model, x = made("two-lanes"), state()
+    lanes = [x, x]
+    for i, (f, part) in enumerate(sublayers(model)):
+        out = f(lanes[i % 2])
+        lanes = [part.keep * lane + weight * out for lane, weight in zip(lanes, part.write, strict=True)]
+    agree(model, x, (lanes[0] + lanes[1]) / 2)
+
+
+@pytest.mark.parametrize("method", ["lie-trotter", "euler", "rk4"])
+def test_residual_scalars(method: str) -> None:
+    model, x = made(f"residual-scalars:method={method}"), state()
+    y = x
+    for flow, t in model.timed():
+        scalars = flow.solver.method
+        y = (1 + 0.01 * scalars.stream) * y + scalars.input * x
+        g, f = ((lambda z, term=term, t=t: term(t, z, Context())) for term in flow.field.terms)
+        if method == "lie-trotter":
+            y = y + g(y)
+            y = y + f(y)
+        elif method == "euler":
+            y = y + g(y) + f(y)
+        else:
+            y, _ = start(4, lambda z, g=g, f=f: g(z) + f(z), y)
+    agree(model, x, y)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("last", [1, 2, 5])
+def test_lagged_attention(last: int, together: bool) -> None:
+    """The attentions of the last layers read what the first of these layers reads; at depth 5, as here."""
+    model, x = made(f"lagged-attention:last={last}" + ",method=euler" * together), state()
+    y, early = x, x
+    for layer, (flow, t) in enumerate(model.timed()):
+        early = y if layer <= SHAPE.depth - last else early
+        g, f = flow.field.terms
+        moved = y + g(t, early, Context())
+        y = moved + f(t, y if together else moved, Context())
+    agree(model, x, y)
+    if last == 1:
+        plain = stack("parallel" if together else "sequential", SHAPE)
+        plain.load_state_dict(model.state_dict())
+        torch.testing.assert_close(plain(x), model(x), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("mixing", ["sinkhorn", "permutations"])
 def test_manifold_hyper_connections(mixing: str) -> None:
     model, x, n = made(f"mhc:streams=3,mixing={mixing}"), state(), 3

@@ -31,7 +31,7 @@ WIDE: dict[str, Any] = {"width": 64, "heads": 4, "depth": 6}  # m_N = 4, m_L = 3
 VISION = Vision(image_size=8, patch_size=4, channels=1, classes=3, **WIDE)
 WITHOUT_RULE = (
     *("sandwich", "ode-transformer", "pcformer", "continuous", "transevolve"),
-    *("yurii", "dense", "attention-residuals"),
+    *("yurii", "dense", "attention-residuals", "residual-scalars", "lagged-attention", "two-lanes"),
 )
 WITH_RULE = [
     name

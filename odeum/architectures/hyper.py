@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from odeum import register
 from odeum.architectures.layered import Layered
@@ -25,6 +25,8 @@ class Hyper(Layered):
     """number of streams; one is the plain stream with learned gains"""
     dynamic: bool = True
     """whether the coefficients also depend on the streams"""
+    mixing: Literal["learned", "identity"] = "learned"
+    """identity: streams are read and written, but not mixed"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import per_term
@@ -32,6 +34,7 @@ class Hyper(Layered):
 
         def sublayer(index: int) -> Method:
             shape = place.shape
-            return HyperConnections(shape.width, self.streams, index, dynamic=self.dynamic, eps=shape.norm_eps)
+            mixes = self.mixing == "learned"
+            return HyperConnections(shape.width, self.streams, index, self.dynamic, shape.norm_eps, mixes=mixes)
 
         return per_term("hyper", self.method, sublayer, place)

@@ -97,6 +97,9 @@ REFUSED: dict[str, tuple[Refused, ...]] = {
         ),
     ),
     "dense": (Refused("history", "dense averages states itself", "use a method without history such as euler"),),
+    "residual scalars": (
+        Refused("history", "they scale the state that it uses again", "use a method without history such as euler"),
+    ),
     "coupling": (
         Refused("history", "it makes one-step methods reversible", "use a method without history such as euler or rk4"),
     ),

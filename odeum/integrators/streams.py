@@ -40,8 +40,11 @@ class Streams(Method):
         why = f"{self.history} adds to {self.count} streams, and a norm after the step would stand in none"
         refuse_projections(field, why)
 
-    def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """c [n], A [n, n] from the second stream index to the first, and b [n], with or without z's leading sizes."""
+    def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """c [n], A [n, n] from the second stream index to the first, and b [n], with or without z's leading sizes.
+
+        A may be None: the identity.
+        """
         raise TypeError(f"{type(self).__name__} must define coefficients(z)")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
@@ -51,21 +54,25 @@ class Streams(Method):
         context = within_step(field, context, repeats=False)
         with _full_precision(x):
             wide = x.float() if x.dtype.itemsize < 4 else x
-            read, mix, write = (c.to(wide.dtype) for c in self.coefficients(wide))
-            if dt != 1.0:
-                eye = torch.eye(self.count, dtype=mix.dtype, device=mix.device)
-                mix = eye + dt * (mix - eye)
+            read, mix, write = self.coefficients(wide)
+            read, write = read.to(wide.dtype), write.to(wide.dtype)
             here = (read.unsqueeze(-2) @ wide).squeeze(-2).to(x.dtype)
-            kept = mix @ wide
+            kept = wide if mix is None else self._mixed(mix.to(wide.dtype), dt, wide)
         f = field(t, here, within_evaluation(field, context))
         return (kept + dt * write.unsqueeze(-1) * f.unsqueeze(-2)).to(x.dtype)
+
+    def _mixed(self, mix: Tensor, dt: float, z: Tensor) -> Tensor:
+        if dt != 1.0:
+            eye = torch.eye(self.count, dtype=mix.dtype, device=mix.device)
+            mix = eye + dt * (mix - eye)
+        return mix @ z
 
     def finish(self, x: Tensor, context: Context) -> Tensor:
         return x.mean(-2)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         part = share_of_step(share)
-        mixed = f"(1 + {part}(A − 1)) z" if part else "A z"
+        mixed = "z" if getattr(self, "mix", self) is None else f"(1 + {part}(A − 1)) z" if part else "A z"
         return [f"z ← {mixed} + {part}b {field.formula('c · z')}, z = {self.count} streams that begin as x"]
 
 
@@ -73,35 +80,61 @@ class HyperConnections(Streams):
     """Free coefficients: static ones and, if `dynamic`, a small part that is read off each stream.
 
     At the start stream `index` mod n is read, all are written to and none is mixed: the plain layer. What depends on
-    the streams, s tanh(N(z) W), starts at zero.
+    the streams, s tanh(N(z) W), starts at zero. Without `mixes`, A stays the identity (identity hyper-connections).
     """
 
     history = "hyper"
 
-    def __init__(self, width: int, count: int, index: int, dynamic: bool = True, eps: float = 1e-5) -> None:
+    def __init__(
+        self, width: int, count: int, index: int, dynamic: bool = True, eps: float = 1e-5, *, mixes: bool = True
+    ) -> None:
         super().__init__(count)
         self.read = nn.Parameter(torch.eye(count)[index % count].clone())
         self.write = nn.Parameter(torch.ones(count))
-        self.mix = nn.Parameter(torch.eye(count).flatten())  # a vector, as no map of features: it does not decay
+        # a vector, as no map of features: it does not decay
+        self.mix = nn.Parameter(torch.eye(count).flatten()) if mixes else None
         self.dynamic = dynamic
         if dynamic:
             self.eps = eps
             self.gain = nn.Parameter(torch.ones(width))
-            self.map = nn.Parameter(torch.zeros(width, count + 2))
+            self.map = nn.Parameter(torch.zeros(width, 2 + count * mixes))
             self.scale = nn.Parameter(torch.full((2,), 0.01))
 
-    def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        mix = self.mix.view(self.count, self.count)
+    def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        mix = None if self.mix is None else self.mix.view(self.count, self.count)
         if not self.dynamic:
             return self.read, mix, self.write
         normed = nn.functional.rms_norm(z, self.gain.shape, self.gain.to(z.dtype), self.eps)
         moved = torch.tanh(normed @ self.map.to(z.dtype))
-        read, write, rest = moved.split((1, 1, self.count), dim=-1)
-        return (
-            self.read + self.scale[0] * read.squeeze(-1),
-            mix + self.scale[0] * rest.mT,
-            self.write + self.scale[1] * write.squeeze(-1),
-        )
+        read, write, rest = moved.split((1, 1, moved.shape[-1] - 2), dim=-1)
+        if mix is not None:
+            mix = mix + self.scale[0] * rest.mT
+        return self.read + self.scale[0] * read.squeeze(-1), mix, self.write + self.scale[1] * write.squeeze(-1)
+
+
+class Lanes(Streams):
+    """Two streams: attention reads the first, the feed-forward the second, both are kept as λ z and written to.
+
+    With λ = 1 and b = (1, 1), the start, the lanes stay equal: the plain layer.
+    """
+
+    history = "two-lanes"
+
+    def __init__(self, lane: int) -> None:
+        super().__init__(2)
+        self.lane = int(lane)
+        """the stream that is read"""
+        self.keep = nn.Parameter(torch.ones(()))
+        self.write = nn.Parameter(torch.ones(2))
+
+    def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        eye = torch.eye(2, dtype=z.dtype, device=z.device)
+        return eye[self.lane], self.keep * eye, self.write
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        part = share_of_step(share)
+        kept = f"(1 + {part}(λ − 1)) z" if part else "λ z"
+        return [f"z ← {kept} + {part}b {field.formula(f'z{self.lane + 1}')}, z = 2 lanes that begin as x"]
 
 
 class ManifoldHyperConnections(Streams):

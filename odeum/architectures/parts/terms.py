@@ -10,6 +10,7 @@ from torch import nn
 from odeum.architectures.parts.norms import place_norms
 from odeum.errors import OdeumError
 from odeum.fields import CrossAttention, FeedForward, Field, Increment, SelfAttention
+from odeum.fields.algebra import Wrapper
 from odeum.integrators import LieTrotter
 from odeum.models.pretrained import details
 from odeum.models.settings import Shape
@@ -61,6 +62,23 @@ def make_field(name: str, shape: Shape) -> Field:
 def attentions(shape: Shape, cross: bool, name: str = "attention") -> list[Field]:
     """Returns self-attention and, in a decoder, cross-attention."""
     return [make_field(name, shape), *([cross_attention(shape)] if cross else [])]
+
+
+def innermost(term: Field) -> Field:
+    """Returns the field inside all wrappers: norms, factors, stochastic depth."""
+    while isinstance(term, Wrapper):
+        term = term.field
+    return term
+
+
+def is_feed_forward(term: Field) -> bool:
+    """Whether a term acts on each position alone, as the feed-forward does."""
+    return getattr(innermost(term), "symbol", None) == FeedForward.symbol
+
+
+def is_self_attention(term: Field) -> bool:
+    """Whether a term lets positions act on each other: neither the feed-forward nor cross-attention."""
+    return not is_feed_forward(term) and not isinstance(innermost(term), CrossAttention)
 
 
 def terms(shape: Shape, cross: bool = False, norm: str = "pre") -> tuple[Field, ...]:

@@ -81,6 +81,10 @@ def transferred(architecture: Architecture, settings: Any, training: Training) -
     return _shortened(architecture, length, settings), settings
 
 
+UNMEASURED = ("residual-scalars", "lagged-attention", "two-lanes", "depth-memory", "mudd")
+"""histories of methods whose updates over depth were not measured"""
+
+
 def _shortened(architecture: Architecture, length: float, shape: Shape) -> Architecture:
     """The architecture with layers `length` times as long."""
     remedy = "use --train.parametrization standard"
@@ -99,6 +103,8 @@ def _shortened(architecture: Architecture, length: float, shape: Shape) -> Archi
             f"no transfer rule: the state of {label(architecture)} is a mean of earlier layers and no sum of steps; "
             f"{remedy}"
         )
+    if any(getattr(part, "history", None) in UNMEASURED for part in stack.modules()):
+        raise OdeumError(f"no transfer rule: updates of {label(architecture)} over depth were not measured; {remedy}")
     return shortened
 
 

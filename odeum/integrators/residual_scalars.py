@@ -1,0 +1,51 @@
+"""Residual scalars: before each layer x ← λ x + μ x₀, with x₀ the input of the stack (nanochat, modded-nanogpt)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from odeum.fields.base import Context, Field
+from odeum.integrators import capabilities
+from odeum.integrators.base import Method, remembered, share_of_step
+
+
+class ResidualScalars(Method):
+    """x ← λ x + μ x₀, then a step of any method without history; λ = 1 and μ = 0 at the start: the plain layer.
+
+    A step of length dt moves by dt ((λ − 1) x + μ x₀), so that finer steps have a limit. λ is 1 + `rate` · s with s
+    learned: under Adam, whose updates have a fixed size, λ then learns `rate` times as fast as the other weights.
+    """
+
+    order = None
+    history = "residual-scalars"
+
+    def __init__(self, inner: Method, rate: float) -> None:
+        super().__init__()
+        capabilities.check("residual scalars", inner)
+        self.inner = inner
+        self.rate = rate
+        self.stream = nn.Parameter(torch.zeros(()))
+        """s in λ = 1 + rate · s"""
+        self.input = nn.Parameter(torch.zeros(()))
+        """μ"""
+
+    def check(self, field: Field) -> None:
+        self.inner.check(field)
+
+    def begin(self, x: Tensor, context: Context) -> Tensor:
+        remembered(context, "residual-scalars").state = x
+        return x
+
+    def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        start = remembered(context, "residual-scalars").state
+        x = (1.0 + dt * self.rate * self.stream).to(x.dtype) * x + (dt * self.input).to(x.dtype) * start
+        return self.inner.step(field, t, dt, x, context)
+
+    def equation(self, field: Field, turns: int = 1) -> str:
+        return f"dx/dt = (λ − 1) x + μ x₀ + {field.formula('x')}"
+
+    def scheme(self, field: Field, share: float = 1.0) -> list[str]:
+        part = share_of_step(share)
+        scaled = f"x + {part}((λ − 1) x + μ x₀)" if part else "λ x + μ x₀"
+        return [f"x ← {scaled}", *self.inner.scheme(field, share)]
