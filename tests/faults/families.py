@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from corpus.tokenizer_bombs import BOMBS
 from safetensors.numpy import load_file
-from test_tokenizer_files import BOMBS
 
 from faults.child import KILLED, Child, Ending, Operations, call, count_operations
 from odeum.kernels.adamw import AdamW

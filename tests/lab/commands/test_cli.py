@@ -61,7 +61,7 @@ def test_help_does_not_import_torch(helped: list[tuple[int, str, bool]], number:
 
 @pytest.mark.parametrize(
     ("independent", "millions"),
-    # all six without the command line in tests/test_architectures.py
+    # all six without the command line in tests/architectures/test_architectures.py
     [pytest.param(*row, marks=() if row[0] in (12, 1) else pytest.mark.slow) for row in TABLE_1.items()],
 )
 def test_parameters_of_zhong_table_1(capsys: pytest.CaptureFixture[str], independent: int, millions: float) -> None:

@@ -224,7 +224,7 @@ def test_updates_do_not_depend_on_depth_where_there_is_a_rule(architecture: str)
 
 
 def test_the_page_says_what_was_measured() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[3]
     spec = importlib.util.spec_from_file_location("transfer_benchmark", root / "benchmarks" / "transfer.py")
     assert spec is not None and spec.loader is not None
     benchmark = importlib.util.module_from_spec(spec)

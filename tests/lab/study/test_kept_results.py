@@ -16,7 +16,7 @@ from odeum.lab.study.tables import table
 from odeum.lab.train.provenance import changed_arithmetic, versions
 from odeum.storage import read_json
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 KEPT = list(dict.fromkeys(re.findall(r"table by\s+`odeum report results/([\w-]+)`", PAGE)))
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from corpus.realistic import SETS, RealisticSet
 
 from odeum.errors import OdeumError
 from odeum.lab.tasks import open_task
 
-PAGE = Path(__file__).parent.parent / "docs" / "data.md"
+PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 BEGIN, END = "<!-- realistic data sets: begin -->\n", "<!-- realistic data sets: end -->"
 
 

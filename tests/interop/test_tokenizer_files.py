@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import json
 import resource
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from corpus.tokenizer_bombs import BOMBS, token
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from odeum.errors import OdeumError
@@ -20,70 +18,6 @@ from odeum.tokenizer_files import library_errors, read_tokenizer
 from odeum.tokens import Bpe, load_tokens
 
 PLAIN = json.loads(Tokenizer(models.BPE(vocab={chr(97 + i): i for i in range(26)}, merges=[])).to_str())
-
-
-def replace(content: str, **pattern: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": pattern, "content": content}
-
-
-def split(pattern: str) -> dict[str, Any]:
-    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-
-
-def table(*texts: bytes) -> dict[str, Any]:
-    raw = (4).to_bytes(4, "little") + bytes(4) + b"\0".join(texts)
-    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(raw).decode()}
-
-
-def sequence(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "Sequence", "normalizers": list(parts)}
-
-
-def nested(depth: int) -> dict[str, Any]:
-    return sequence(nested(depth - 1)) if depth else {"type": "Lowercase"}
-
-
-def token(number: Any) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": number, "content": "zz", "special": True, **flags}
-
-
-Change = Callable[[dict[str, Any]], object]
-BOMBS: dict[str, tuple[Change, str]] = {
-    "replacements": (lambda c: c.update(normalizer=sequence(*[replace("a" * 10, String="a")] * 9)), "times longer"),
-    "regex replacements": (lambda c: c.update(normalizer=sequence(*[replace("ab", Regex=".")] * 30)), "times longer"),
-    "many parts": (lambda c: c.update(normalizer=sequence(*[{"type": "Lowercase"}] * 300)), "over 200"),
-    "deep parts": (lambda c: c.update(normalizer=nested(50)), "nested too deeply"),
-    "long text": (lambda c: c.update(normalizer={"type": "Prepend", "prepend": "a" * 10**6}), "1,000,000 characters"),
-    "slow split": (lambda c: c.update(pre_tokenizer=split("(a+)+$")), "retry-limit|seconds"),
-    "slow replacement": (lambda c: c.update(normalizer=replace("", Regex="(x+x+)+y")), "retry-limit|seconds"),
-    "long pattern": (lambda c: c.update(pre_tokenizer=split("(" * 9000 + ")" * 9000)), "18,000 characters"),
-    "no pattern": (lambda c: c.update(pre_tokenizer=split("(")), "unmatched parenthesis"),
-    "cut table": (lambda c: c.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "cut short"),
-    "no table": (lambda c: c.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "?"}), "no base64"),
-    "growing table": (lambda c: c.update(normalizer=table(b"x" * 1000)), "over 256 bytes"),
-    "huge id": (lambda c: c["model"]["vocab"].update(a=2**32 - 1), "is no id"),
-    "text as id": (lambda c: c["model"]["vocab"].update(a="1"), "is no id"),
-    "huge added id": (lambda c: c.update(added_tokens=[token(2**32 - 1)]), "is no id"),
-    "added nothing": (lambda c: c.update(added_tokens=[3]), "no list of tokens"),
-    "no vocabulary": (lambda c: c["model"].update(vocab=3), "no vocabulary"),
-    "no model": (lambda c: c.update(model=[]), "no model"),
-    "long words": (
-        lambda c: c.update(model={"type": "WordPiece", "vocab": {"a": 0}, "max_input_chars_per_word": 10**15}),
-        "words of any length",
-    ),
-    "template": (
-        lambda c: c.update(
-            post_processor={
-                "type": "TemplateProcessing",
-                "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 10**5,
-                "pair": [],
-                "special_tokens": {},
-            }
-        ),
-        "repeats a text",
-    ),
-}
 
 
 @pytest.mark.parametrize("name", BOMBS)

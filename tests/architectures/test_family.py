@@ -15,7 +15,7 @@ from odeum.models.settings import find_preset
 from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/family.md").read_text()
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.-]+)` \| (.+?) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)}
 

@@ -15,7 +15,7 @@ from odeum.errors import OdeumError
 from odeum.lab.study.ladder import Rung, detectable_change, fit, gains, local_slope, trends
 from odeum.lab.study.statistics import differences, t_quantile
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 NOISE = (-1e-4, 0.0, 1e-4)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from full_disk import files_up_to
 from safetensors.torch import load_file
-from test_training import files_up_to
 
 from odeum.errors import OdeumError
 from odeum.models.tensors import TensorFile, write_tensors

@@ -244,7 +244,7 @@ def test_mistakes_are_sentences() -> None:
 
 def test_the_page_of_results_is_what_the_kept_files_say() -> None:
     """docs/results.md and its picture are written by script/results; nothing in them is by hand."""
-    docs = Path(__file__).parent.parent / "docs"
+    docs = Path(__file__).parents[3] / "docs"
     readme = (docs.parent / "README.md").read_text(encoding="utf-8")
     results = all_results(Store(results_home()))
     page = (docs / "results.md").read_text(encoding="utf-8")
@@ -290,7 +290,7 @@ def test_a_page_of_its_own(tmp_path: Path) -> None:
 
 def test_the_kept_results_are_those_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the command is given, and a run names the commit of the library."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[3]
     monkeypatch.chdir(tmp_path)
     assert results_home() == root / "results" / "tables"
     assert checkout() == root

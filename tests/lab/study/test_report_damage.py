@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from full_disk import files_up_to
 from synthetic_runs import digits, findings, write_plan, write_run
 from test_report import compared
-from test_training import files_up_to
 
 from odeum.errors import Notice, OdeumError
 from odeum.lab.study import report

@@ -268,5 +268,5 @@ def test_code_that_fails_when_it_is_used_is_a_sentence(tmp_path: Path, capsys: p
 
 
 def test_the_documented_entry_point_group_is_the_one_that_is_read() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
     assert f'[project.entry-points."{GROUP}"]' in page

@@ -119,7 +119,7 @@ def test_one_seed_in_one_process_builds_and_describes_once_a_run(
 def test_a_report_and_a_papers_table_are_read_once_and_go_through_one_judge_and_one_renderer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Path(__file__).parent.parent / "results" / "digits"
+    kept = Path(__file__).parents[3] / "results" / "digits"
     calls: list[str] = []
 
     def count(owner: Any, name: str) -> None:

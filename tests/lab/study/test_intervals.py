@@ -15,7 +15,7 @@ import pytest
 from odeum.lab.study.statistics import Difference, all_pairs, differences, resolution, to_baseline
 
 stats = pytest.importorskip("scipy.stats")
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def load_benchmark() -> ModuleType:

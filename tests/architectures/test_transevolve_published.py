@@ -13,7 +13,7 @@ from odeum.errors import OdeumError
 from odeum.fields.transevolve.rotation import fold
 from odeum.interop.transevolve import load
 
-SHARED = Path(os.environ.get("ODEUM_SHARED", Path(__file__).parents[2] / "shared"))
+SHARED = Path(os.environ.get("ODEUM_SHARED", Path(__file__).parents[3] / "shared"))
 FIXTURES = sorted((SHARED / "fixtures").glob("transevolve_*.npz"))
 TIME = 64  # width of the depth vector a head in the published code, where it must equal width / heads
 

@@ -40,7 +40,7 @@ def torchrun(*words: str) -> list[str]:
 
 def launch(jobs: list[dict[str, Any]]) -> str:
     """Small runs, one after another, in two processes; what they say."""
-    script = str(Path(__file__).parent / "small_runs.py")
+    script = str(Path(__file__).parents[2] / "small_runs.py")
     done = subprocess.run(torchrun(script, json.dumps(jobs)), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -216,7 +216,7 @@ def test_a_mistake_is_said_once(tmp_path: Path) -> None:
     done = subprocess.run(torchrun("-m", "odeum", *words), capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert done.stderr.count("odeum: ") == 1
-    assert 'File "' + str(Path(__file__).parent.parent / "odeum") not in done.stderr  # none of ours in a traceback
+    assert 'File "' + str(Path(__file__).parents[3] / "odeum") not in done.stderr  # none of ours in a traceback
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ except OdeumError as error:
 def test_a_process_that_stops_around_a_save_is_given_up_in_time(tmp_path: Path, place: str) -> None:
     """A paused process, or a machine that hangs: the others say so in 25 seconds; torchrun kills it after 30 more."""
     script = tmp_path / "freezes.py"
-    script.write_text(FREEZES.format(tests=str(Path(__file__).parent)))
+    script.write_text(FREEZES.format(tests=str(Path(__file__).parents[2])))
     begin = time.monotonic()
     words = torchrun(str(script), str(tmp_path / "run"), place)
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)

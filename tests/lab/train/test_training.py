@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from full_disk import files_up_to
 from safetensors.torch import load_file
 from small_runs import digits, job, lines, losses, run, states
 
@@ -54,7 +52,7 @@ def assert_same_end(path: Path, whole: Path) -> None:
 
 def test_kill_9_and_the_same_command_again(tmp_path: Path, whole: Path) -> None:
     words = {"out": str(tmp_path), "stop": 21, "by": signal.SIGKILL, **RICH}
-    script = Path(__file__).parent / "small_runs.py"
+    script = Path(__file__).parents[2] / "small_runs.py"
     done = subprocess.run([sys.executable, str(script), json.dumps([words])], timeout=120)
     assert done.returncode == -signal.SIGKILL
     assert states(tmp_path) == [8, 16]
@@ -75,19 +73,6 @@ def test_control_c_again_and_again(tmp_path: Path, whole: Path) -> None:
     assert 0 < result["step_seconds"] <= result["seconds"]
     assert result["seconds"] == pytest.approx(sum(t for t in [result["step_seconds"]] * 40), rel=3)
     assert run(tmp_path, **RICH) == result  # done is done
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """A disk that is full for files larger than this."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_full_disk_leaves_the_last_state(tmp_path: Path, whole: Path) -> None:

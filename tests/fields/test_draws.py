@@ -426,7 +426,7 @@ def test_models_of_transformers_begin_with_the_weights_of_build() -> None:
 
 
 def test_the_page_says_what_was_measured() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     spec = importlib.util.spec_from_file_location("pairing_benchmark", root / "benchmarks" / "pairing.py")
     assert spec is not None and spec.loader is not None
     benchmark = importlib.util.module_from_spec(spec)

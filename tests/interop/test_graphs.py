@@ -145,7 +145,7 @@ def test_eight_bit_weights_answer_alike(tmp_path: Path, capsys: pytest.CaptureFi
     small = ["--model.width", "32", "--model.depth", "1", "--train.steps", "60"]
     assert main(["train", "digits", "--architecture", "parallel", *small, "--out", run]) == 0
     assert main(["export", run, str(out), "--to", "onnx"]) == 0
-    example = Path(__file__).parent.parent / "examples" / "int8.py"
+    example = Path(__file__).parents[2] / "examples" / "int8.py"
     spec = importlib.util.spec_from_file_location("int8", example)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -90,7 +90,7 @@ def test_rates_fall_with_depth_and_positions_do_not_decay() -> None:
 
 
 def test_a_training_loop_learns() -> None:
-    path = Path(__file__).parent.parent / "examples" / "timm_loop.py"
+    path = Path(__file__).parents[2] / "examples" / "timm_loop.py"
     spec = importlib.util.spec_from_file_location("timm_loop", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
