@@ -154,7 +154,6 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", "--train.nothing", "0.1"], "unknown option --train.nothing; see `odeum train --help`"),
         (["compare", "digits", "--architectures", "sequential,paralel"], "did you mean 'parallel'"),
         (["compare", "digits", "--match", "luck"], "known: steps, time, macs, params"),
-        (["compare", "digits", "--match", "time"], "--budget"),
         (["compare", "digits", "--seeds", "0"], "at least one seed"),
         (
             ["compare", "digits", "--baseline", "rk4", "--architectures", "sequential"],
