@@ -9,6 +9,7 @@ of their own. Nothing of the model is changed, and states are kept only for as m
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect as signatures
 import math
 from collections.abc import Callable, Generator, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from odeum.errors import OdeumError
 from odeum.fields.attention import SelfAttention, merge_masks, rotate, split_heads
@@ -32,11 +34,13 @@ MOST_ENTROPY = 1 << 22
 """attention weights that are computed at once for an entropy"""
 LENS_CHUNK = 1 << 22
 """logits that are computed at once for the lens"""
+MOST_LENS = 1 << 26
+"""logits that the lens may compute per layer: about 1,300 positions of GPT-2's vocabulary"""
 
 
 @dataclass(frozen=True)
 class LayerMeasures:
-    """What one layer did; means over the tokens that are not padding."""
+    """Measures of one layer, each a mean over the tokens that are not padding. x is the state before, x′ after it."""
 
     layer: int
     """in the order in which layers act; a layer that acts again is there again"""
@@ -58,6 +62,10 @@ class LayerMeasures:
     """share of the positions where the lens after this layer gives the final answer (None: the model has no lens)"""
     streams: tuple[float, ...] = ()
     """‖stream‖ / √width of each residual stream, where there are several"""
+    curvature: float | None = None
+    """turn in radians per relative length of path, mean of this and the previous displacement (None: first layer)"""
+    stream_displacements: tuple[float, ...] = ()
+    """‖x′ − x‖ / ‖x‖ of each residual stream, where there are several"""
 
 
 @dataclass(frozen=True)
@@ -71,40 +79,39 @@ class BranchMeasures:
     ratio: float
     """‖branch‖ / ‖stream‖"""
     displacement: float | None
-    """‖x′ − x‖ / ‖x‖ from the input of this term to that of the next, where terms act one after the other"""
+    """‖x′ − x‖ / ‖x‖ from the input of this term to that of the next (None: terms do not act one after the other)"""
     entropy: float | None = None
     """of the attention weights in nats, mean over heads and queries (None: no softmax attention)"""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` measured."""
+    """The result of `inspect`."""
 
     layers: tuple[LayerMeasures, ...]
     branches: tuple[BranchMeasures, ...]
     lens: np.ndarray | None
-    """most likely class or token after each layer: [layers + 1, batch, positions], or [layers + 1, batch]"""
+    """most likely class or token after each layer: [layers + 1, rows, positions], or [layers + 1, rows]; the rows are
+    the first sequences of the batch, as many as `MOST_LENS` allows"""
     answer: np.ndarray | None
-    """the same of the whole model"""
+    """the same of the whole model, without the first axis"""
     states: np.ndarray
-    """[layers + 1, batch, positions, width] of the first sequences, before the first layer and after each"""
+    """[layers + 1, keep, positions, width] of the first sequences, before the first layer and after each"""
     notes: tuple[str, ...] = field(default=())
 
     def particles(self, sequence: int = 0) -> np.ndarray:
         """The tokens of one sequence in two dimensions, [layers + 1, positions, 2]: PCA, fixed over the whole path."""
         if not 0 <= sequence < self.states.shape[1]:
             raise OdeumError(f"sequence {sequence} was not kept; there are 0 to {self.states.shape[1] - 1}")
-        path = self.states[:, sequence].astype(np.float64)
-        flat = path.reshape(-1, path.shape[-1])
-        centre = flat.mean(0)
-        _, _, axes = np.linalg.svd(flat - centre, full_matrices=False)
-        axes = axes[:2] * np.sign(axes[:2].sum(1, keepdims=True) + 1e-12)  # the same picture on every machine
-        return (path - centre) @ axes.T
+        return plane(self.states[:, sequence])[0]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
         return {
-            "layers": [vars(layer) | {"streams": list(layer.streams)} for layer in self.layers],
+            "layers": [
+                vars(layer) | {"streams": list(layer.streams), "stream_displacements": list(layer.stream_displacements)}
+                for layer in self.layers
+            ],
             "branches": [vars(branch) for branch in self.branches],
             "lens": None if self.lens is None else self.lens.tolist(),
             "answer": None if self.answer is None else self.answer.tolist(),
@@ -112,89 +119,266 @@ class Inspection:
         }
 
 
-@dataclass
-class _Record:
-    """What the hooks saw, in the order in which it happened."""
+def plane(*paths: np.ndarray) -> list[np.ndarray]:
+    """Paths [states, tokens, width] in the plane of the two main directions of all their points together."""
+    points = [path.reshape(-1, path.shape[-1]).astype(np.float64) for path in paths]
+    every = np.concatenate(points)
+    centre = every.mean(0)
+    if len(every) <= every.shape[1]:
+        axes = np.linalg.svd(every - centre, full_matrices=False)[2][:2]
+    else:
+        axes = np.linalg.eigh((every - centre).T @ (every - centre))[1][:, ::-1][:, :2].T
+    axes = axes * np.sign(axes.sum(1, keepdims=True) + 1e-12)  # the same picture on every machine
+    flat = [(part - centre) @ axes.T for part in points]
+    return [part.reshape(*path.shape[:2], -1) for part, path in zip(flat, paths, strict=True)]
 
-    flows: list[tuple[Flow, float, Tensor, Tensor, Tensor, Context]] = field(default_factory=list)
-    """flow, time, state before, after, after as streams, context"""
-    terms: list[tuple[int, str, float, Tensor, Tensor]] = field(default_factory=list)
-    """number of the layer, name, time, input, branch"""
-    entropies: dict[int, float] = field(default_factory=dict)
-    """by the number of the term"""
 
-
-def inspect(model: nn.Module, batch: Mapping[str, Any] | Tensor, *, keep: int = 1) -> Inspection:
+def inspect(
+    model: nn.Module, batch: Mapping[str, Any] | Tensor, *, keep: int = 1, seen: Tensor | None = None
+) -> Inspection:
     """Measure one forward pass.
 
+    Measures are taken while the pass runs, so that only a few states are in memory at a time.
+
     Arguments: a model of Odeum (or an `odeum.Encoder`); its inputs, as a mapping of arguments or one tensor; the
-    number of sequences of which all states are kept. Of a translation model the decoder is inspected.
+    number of sequences of which all states are kept; the positions to measure, [batch, length] (default: those that
+    the attention mask does not hide). Of a translation model the decoder is inspected.
     """
     inputs = dict(batch) if isinstance(batch, Mapping) else {_first_argument(model): batch}
     stack = inspected_stack(model)
     if any(module.training for module in model.modules()):
         raise OdeumError("the model is in training mode, where dropout would be measured too; call model.eval() first")
-    with torch.no_grad(), _watched(stack) as record:
+    watch = _Watch(model, stack, keep, seen)
+    with torch.no_grad(), _hooks(stack, watch):
         output = model(**inputs)
-    if not record.flows:
+    if not watch.layers:
         raise OdeumError(f"{type(model).__name__} ran no layer of its stack; it cannot be inspected")
-    return _measured(model, stack, record, output, keep)
+    return watch.result(output)
 
 
 def inspected_stack(model: nn.Module) -> Stack:
-    """The stack whose states are looked at: the decoder of a translation model, else the model's own."""
+    """The stack whose states are measured: the decoder of a translation model, else the model's own."""
     for name in ("decoder", "stack", "encoder"):
-        if isinstance(found := getattr(model, name, None), Stack):
-            return found
-    found = next((module for module in model.modules() if isinstance(module, Stack)), None)
-    if found is None:
-        raise OdeumError(f"{type(model).__name__} has no stack of layers to inspect")
-    return found
+        if isinstance(stack := getattr(model, name, None), Stack):
+            return stack
+    for module in model.modules():
+        if isinstance(module, Stack):
+            return module
+    raise OdeumError(f"{type(model).__name__} has no stack of layers to inspect")
 
 
 def _first_argument(model: nn.Module) -> str:
     return next(iter(signatures.signature(model.forward).parameters))
 
 
-@contextlib.contextmanager
-def _watched(stack: Stack) -> Generator[_Record]:
-    """Forward hooks on the layers of a stack, their terms and their attentions, for as long as the block lasts."""
-    record, handles = _Record(), []
+class _Calls:
+    """Receives what the hooks see; this one keeps each layer's input."""
 
-    def after_flow(flow: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
-        x: Tensor = arguments[0]
-        context: Context = arguments[1] if len(arguments) > 1 and arguments[1] is not None else Context()
-        time = arguments[2] if len(arguments) > 2 else None
-        before = x if x.dim() < 4 else x.mean(-2)
-        record.flows.append(
-            (flow, flow.t0 if time is None else time, before, finished(out, flow, context), out, context)
+    def __init__(self) -> None:
+        self.calls: list[tuple[Flow, float, Tensor, Context]] = []
+
+    def flow(self, flow: Flow, time: float, x: Tensor, out: Tensor, context: Context) -> None:
+        """After a layer."""
+        self.calls.append((flow, time, x, context))
+
+
+class _Watch:
+    """Measures layers and terms as they run. Holds the last state, the last displacement and the last term's input."""
+
+    def __init__(self, model: nn.Module, stack: Stack, keep: int, seen: Tensor | None) -> None:
+        self.model, self.stack, self.keep, self.seen = model, stack, keep, seen
+        self.layers: list[LayerMeasures] = []
+        self.branches: list[BranchMeasures] = []
+        self.states: list[Tensor] = []
+        self.lens: list[Tensor] = []
+        self.lens_rows: int | None = None
+        self.lens_size = 1
+        """logits of one sequence"""
+        self.reader = _reader(model)
+        self.state: Tensor | None = None
+        self.step: Tensor | None = None
+        self.length: Tensor | None = None
+        """‖x′ − x‖ / ‖x‖ of each token in the layer before"""
+        self.entropy: float | None = None
+        self.measured = torch.ones(0)
+        """positions that the last layer was measured at"""
+        self.waiting: Tensor | None = None
+        """input of the last term, whose displacement is not known yet"""
+
+    def attention(self, module: SelfAttention, x: Tensor, context: Context) -> None:
+        """After an attention, before its term ends."""
+        self.entropy = attention_entropy(module, x, context, self._seen(x, context))
+
+    def term(self, name: str, time: float, x: Tensor, out: Tensor, context: Context) -> None:
+        """After one evaluation of a term."""
+        seen = self._seen(x, context)
+        stream, branch = (part.mean(-2) if part.dim() == 4 else part for part in (x, out))
+        self._moved_to(stream, seen)
+        ratio = float((_norm(branch[seen]) / _norm(stream[seen])).mean())
+        self.branches.append(BranchMeasures(len(self.layers), name, time, ratio, None, self.entropy))
+        self.waiting, self.entropy = stream, None
+
+    def _moved_to(self, x: Tensor, seen: Tensor) -> None:
+        """Complete the measures of the last term of this layer: the state has become x."""
+        if self.waiting is None or self.waiting.shape != x.shape or torch.equal(self.waiting, x):
+            return
+        before = self.waiting[seen].float()
+        moved = float((_norm(x[seen].float() - before) / _norm(before)).mean())
+        self.branches[-1] = dataclasses.replace(self.branches[-1], displacement=moved)
+
+    def flow(self, flow: Flow, time: float, x: Tensor, out: Tensor, context: Context) -> None:
+        """After a layer."""
+        seen = self.measured = self._seen(x, context)
+        if self.state is None:
+            self._keep(x if x.dim() < 4 else x.mean(-2), flow, context)
+        assert self.state is not None
+        after = finished(out, flow, context)
+        self._moved_to(after, seen)
+        self.waiting = None
+        if not _splits(flow):  # the terms of this layer were evaluated beside each other, or in stages
+            here = len(self.layers)
+            self.branches = [dataclasses.replace(b, displacement=None) if b.layer == here else b for b in self.branches]
+        self.layers.append(self._measured(self.state[seen].float(), after[seen].float(), time, x, out, after, seen))
+        self._keep(after, flow, context)
+
+    def _measured(
+        self, x: Tensor, y: Tensor, time: float, before: Tensor, out: Tensor, after: Tensor, seen: Tensor
+    ) -> LayerMeasures:
+        step, width = y - x, math.sqrt(x.shape[-1])
+        length = _norm(step) / _norm(x)
+        turn = curvature = None
+        if self.step is not None and self.length is not None and self.step.shape == step.shape:
+            angle = nn.functional.cosine_similarity(step, self.step, dim=-1).clamp(-1, 1).acos()
+            turn = float(angle.rad2deg().mean())
+            curvature = float((angle / ((length + self.length) / 2).clamp_min(1e-12)).mean())
+        self.step, self.length = step, length
+        streams: tuple[float, ...] = ()
+        stream_displacements: tuple[float, ...] = ()
+        if out.dim() == 4:
+            ends = out[seen].float()
+            streams = tuple((_norm(ends).mean(0) / width).tolist())
+            if before.shape == out.shape:
+                starts = before[seen].float()
+                stream_displacements = tuple((_norm(ends - starts) / _norm(starts)).mean(0).tolist())
+        return LayerMeasures(
+            layer=len(self.layers),
+            time=float(time),
+            displacement=float(length.mean()),
+            cosine=float(nn.functional.cosine_similarity(x, y, dim=-1).mean()),
+            turn=turn,
+            norm=float(_norm(y).mean()) / width,
+            effective_rank=effective_rank(y[:MOST_TOKENS]),
+            alikeness=_alikeness(after, seen),
+            streams=streams,
+            curvature=curvature,
+            stream_displacements=stream_displacements,
         )
 
-    def term_hook(name: str) -> Callable[..., None]:
-        def after_term(term: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
-            t, x, _ = arguments
-            record.terms.append((len(record.flows), name, float(t), x, out))
+    def _keep(self, state: Tensor, flow: Flow, context: Context) -> None:
+        """The state for the next layer; of some sequences also its copy and its lens."""
+        self.state = state
+        self.states.append(state[: self.keep].float().cpu())
+        if self.reader is None:
+            return
+        normed = _last_norm(self.stack, flow)
+        if self.lens_rows is None:
+            first = self.reader(normed(state[:1]), _rows(context, slice(0, 1), state.shape[0]))
+            self.lens_size = first.numel()
+            most = 0 if first.shape[-1] == 1 else max(1, MOST_LENS // self.lens_size)
+            self.lens_rows = min(state.shape[0], most)
+        answers = []
+        chunk = max(1, LENS_CHUNK // self.lens_size)
+        for begin in range(0, self.lens_rows, chunk):
+            rows = slice(begin, min(begin + chunk, self.lens_rows))
+            answers.append(self.reader(normed(state[rows]), _rows(context, rows, state.shape[0])).argmax(-1))
+        if answers:
+            self.lens.append(torch.cat(answers))
 
-        return after_term
+    def _seen(self, x: Tensor, context: Context) -> Tensor:
+        """[batch, length]: positions that are measured."""
+        return _seen(x, context) if self.seen is None else self.seen.to(x.device)
 
-    def after_attention(module: SelfAttention, arguments: tuple[Any, ...], out: Tensor) -> None:
-        _, x, context = arguments
-        record.entropies[len(record.terms)] = attention_entropy(module, x, context)
+    def result(self, output: Any) -> Inspection:
+        """After the pass; `output` is what the model returned."""
+        logits, notes = getattr(output, "logits", None), []
+        lens = answer = None
+        layers = self.layers
+        if logits is None or self.reader is None or logits.dim() < 2:
+            notes.append("the model has no logits, so there is no logit lens")
+        elif logits.shape[-1] == 1:
+            notes.append("the model predicts a number, so there is no logit lens")
+        else:
+            rows = self.lens[0].shape[0]
+            lens, answer = torch.stack(self.lens), logits[:rows].argmax(-1)
+            if rows < logits.shape[0]:
+                notes.append(f"the logit lens reads {rows} of the {logits.shape[0]} sequences")
+            seen = self.measured[:rows] if lens.dim() == 3 else torch.ones_like(answer, dtype=torch.bool)
+            shares = [float((here == answer)[seen].float().mean()) for here in lens[1:]]
+            layers = [dataclasses.replace(layer, agreement=share) for layer, share in zip(layers, shares, strict=True)]
+        return Inspection(
+            tuple(layers),
+            tuple(self.branches),
+            None if lens is None else lens.cpu().numpy(),
+            None if answer is None else answer.cpu().numpy(),
+            torch.stack(self.states).numpy(),
+            tuple(notes),
+        )
+
+
+def _norm(x: Tensor) -> Tensor:
+    """Length of each vector, at least a number that can be divided by."""
+    return x.float().norm(dim=-1).clamp_min(1e-12)
+
+
+def _splits(flow: Flow) -> bool:
+    """Whether the terms of a layer act one after the other."""
+    solver: Any = flow.solver
+    while isinstance(solver, GradientSolver):
+        solver = solver.solver
+    return bool(getattr(getattr(solver, "method", None), "splitting", False))
+
+
+@contextlib.contextmanager
+def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
+    """Forward hooks on the layers of a stack, their terms and their attentions, for as long as the block lasts."""
+    handles = []
+
+    def after_flow(flow: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
+        context: Context = arguments[1] if len(arguments) > 1 and arguments[1] is not None else Context()
+        time = arguments[2] if len(arguments) > 2 else None
+        watch.flow(flow, flow.t0 if time is None else time, arguments[0], out, context)
 
     try:
         for flow in stack.modules():
             if not isinstance(flow, Flow):
                 continue
             handles.append(flow.register_forward_hook(after_flow))
+            if isinstance(watch, _Calls):
+                continue
             for name, term in named_terms(flow.field):
-                handles.append(term.register_forward_hook(term_hook(name)))
+                handles.append(term.register_forward_hook(_after_term(watch, name)))
             for module in flow.field.modules():
                 if isinstance(module, SelfAttention):
-                    handles.append(module.register_forward_hook(after_attention))
-        yield record
+                    handles.append(module.register_forward_hook(_after_attention(watch)))
+        yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _after_term(watch: _Watch, name: str) -> Callable[..., None]:
+    def hook(term: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
+        time, x, context = arguments
+        watch.term(name, float(time), x, out, context)
+
+    return hook
+
+
+def _after_attention(watch: _Watch) -> Callable[..., None]:
+    def hook(module: SelfAttention, arguments: tuple[Any, ...], out: Tensor) -> None:
+        watch.attention(module, arguments[1], arguments[2])
+
+    return hook
 
 
 def named_terms(whole: Field) -> list[tuple[str, Field]]:
@@ -206,8 +390,11 @@ def named_terms(whole: Field) -> list[tuple[str, Field]]:
     return [(names.get(id(term), term.role or f"term {place}"), term) for place, term in enumerate(terms)]
 
 
-def attention_entropy(module: SelfAttention, x: Tensor, context: Context) -> float:
-    """Mean entropy of softmax(q k) over heads and queries, some heads at a time."""
+def attention_entropy(module: SelfAttention, x: Tensor, context: Context, queries: Tensor | None = None) -> float:
+    """Mean entropy of softmax(q k) over heads and queries, some sequences at a time.
+
+    `queries`, [batch, length], are the positions to average over (default: all).
+    """
     source = context.own
     q, k, _ = (
         split_heads(part, count)
@@ -233,50 +420,10 @@ def attention_entropy(module: SelfAttention, x: Tensor, context: Context) -> flo
         logs = scores.log_softmax(-1)
         entropy = -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0.0)).sum(-1)
         seen = entropy.isfinite()  # a query that sees nothing has no entropy
+        if queries is not None:
+            seen &= queries[begin : begin + rows, None]
         total, count = total + float(entropy[seen].sum()), count + int(seen.sum())
     return total / max(count, 1)
-
-
-def _measured(model: nn.Module, stack: Stack, record: _Record, output: Any, keep: int) -> Inspection:
-    flows = record.flows
-    context = flows[0][5]
-    states = [flows[0][2], *(after for _, _, _, after, _, _ in flows)]
-    seen = _seen(states[0], context)
-    answer, lens, notes = _lenses(model, stack, [flow for flow, *_ in flows], states, output, context)
-    layers: list[LayerMeasures] = []
-    before_step: Tensor | None = None
-    for place, (_, time, _, _, streams, _) in enumerate(flows):
-        x, y = states[place][seen].float(), states[place + 1][seen].float()
-        step = y - x
-        turn = None
-        if before_step is not None:
-            cosine = nn.functional.cosine_similarity(step, before_step, dim=-1).clamp(-1, 1)
-            turn = float(cosine.acos().rad2deg().mean())
-        before_step = step
-        width = math.sqrt(x.shape[-1])
-        several = streams.dim() == 4
-        layers.append(
-            LayerMeasures(
-                layer=place,
-                time=float(time),
-                displacement=float((step.norm(dim=-1) / x.norm(dim=-1).clamp_min(1e-12)).mean()),
-                cosine=float(nn.functional.cosine_similarity(x, y, dim=-1).mean()),
-                turn=turn,
-                norm=float(y.norm(dim=-1).mean()) / width,
-                effective_rank=effective_rank(y[:MOST_TOKENS]),
-                alikeness=_alikeness(states[place + 1], seen),
-                agreement=None
-                if lens is None or answer is None
-                else float((lens[place + 1] == answer)[..., :].float().mean()),
-                streams=tuple((streams.float().norm(dim=-1).mean((0, 1)) / width).tolist()) if several else (),
-            )
-        )
-    branches = _branches(record, states, seen)
-    kept = torch.stack([state[:keep].float() for state in states]).cpu().numpy()
-    shown = None if lens is None else torch.stack(lens).cpu().numpy()
-    return Inspection(
-        tuple(layers), branches, shown, None if answer is None else answer.cpu().numpy(), kept, tuple(notes)
-    )
 
 
 def _seen(x: Tensor, context: Context) -> Tensor:
@@ -308,42 +455,6 @@ def _alikeness(states: Tensor, seen: Tensor) -> float:
     return float((pairs / (count * (count - 1)).clamp_min(1))[several].mean())
 
 
-def _branches(record: _Record, states: list[Tensor], seen: Tensor) -> tuple[BranchMeasures, ...]:
-    out = []
-    terms = record.terms
-    for number, (layer, name, time, x, branch) in enumerate(terms):
-        stream = x.mean(-2) if x.dim() == 4 else x
-        part = branch.mean(-2) if branch.dim() == 4 else branch
-        length = stream[seen].float().norm(dim=-1).clamp_min(1e-12)
-        following = terms[number + 1] if number + 1 < len(terms) else None
-        after = None
-        if following is not None and following[0] == layer and following[1] != name:
-            after = following[3]
-        elif following is None or following[0] != layer:
-            after = states[layer + 1]
-        moved = None
-        if after is not None and after.shape == stream.shape and not torch.equal(after, stream):
-            moved = float(((after - stream)[seen].float().norm(dim=-1) / length).mean())
-        ratio = float((part[seen].float().norm(dim=-1) / length).mean())
-        out.append(BranchMeasures(layer, name, time, ratio, moved, record.entropies.get(number)))
-    return tuple(out)
-
-
-def _lenses(
-    model: nn.Module, stack: Stack, flows: list[Flow], states: list[Tensor], output: Any, context: Context
-) -> tuple[Tensor | None, list[Tensor] | None, list[str]]:
-    """The final answer, and the answer after each layer."""
-    logits = getattr(output, "logits", None)
-    read = _reader(model)
-    if logits is None or read is None or logits.dim() < 2:
-        return None, None, ["the model has no logits to read off, so there is no lens"]
-    if logits.shape[-1] == 1:
-        return None, None, ["the model predicts a number, so there is no lens"]
-    norms = [_last_norm(stack, flow) for flow in (flows[0], *flows)]
-    lens = [_chunked(read, norm(x), context, logits.shape[-1]) for x, norm in zip(states, norms, strict=True)]
-    return logits.argmax(-1), lens, []
-
-
 def _last_norm(stack: Stack, flow: Flow) -> nn.Module:
     """The norm that a state after this layer would pass if depth ended there: its block's, or the stack's."""
     for block in stack.flows:
@@ -364,30 +475,27 @@ def _reader(model: nn.Module) -> Callable[[Tensor, Context], Tensor] | None:
     return (lambda x, _: of_embedding(x)) if callable(of_embedding) else None
 
 
-def _chunked(read: Callable[[Tensor, Context], Tensor], x: Tensor, context: Context, classes: int) -> Tensor:
-    """The most likely answers, a few sequences at a time, so that no matrix of all logits is kept."""
-    rows = max(1, LENS_CHUNK // max(x.shape[1] * classes, 1))
-    parts = []
-    for begin in range(0, x.shape[0], rows):
-        here, mask = x[begin : begin + rows], context.own.mask
-        if mask is not None and mask.shape[0] == x.shape[0]:
-            mask = mask[begin : begin + rows]
-        parts.append(read(here, context._replace(own=context.own._replace(mask=mask))).argmax(-1))
-    return torch.cat(parts)
+def _rows(context: Context, rows: slice, batch: int) -> Context:
+    """The context of some sequences of a batch, as far as a head reads it: its mask."""
+    mask = context.own.mask
+    if mask is None or mask.shape[0] != batch:
+        return context
+    return context._replace(own=context.own._replace(mask=mask[rows]))
 
 
 def _layer_calls(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> list[tuple[Flow, float, Tensor, Context]]:
     """Every layer as it acts on this input: flow, time, state before it, context; methods with memory are refused."""
     inputs = dict(batch) if isinstance(batch, Mapping) else {_first_argument(model): batch}
-    with torch.no_grad(), _watched(inspected_stack(model)) as record:
+    watch = _Calls()
+    with torch.no_grad(), _hooks(inspected_stack(model), watch):
         model(**inputs)
-    for flow, *_ in record.flows:
+    for flow, *_ in watch.calls:
         if flow.remembering is not None:
             raise OdeumError(
                 f"{flow.remembering.history} hands a state from layer to layer, so a layer is no map of x alone; this "
                 "measure is for methods without memory"
             )
-    return [(flow, time, before, context) for flow, time, before, _, _, context in record.flows]
+    return watch.calls
 
 
 def lyapunov(model: nn.Module, batch: Mapping[str, Any] | Tensor, count: int = 4, *, seed: int = 0) -> np.ndarray:
@@ -410,9 +518,11 @@ def lyapunov(model: nn.Module, batch: Mapping[str, Any] | Tensor, count: int = 4
         def layer(value: Tensor, flow: Flow = flow, here: Context = here, start: float = start) -> Tensor:
             return flow(value, here, start)
 
-        columns = [
-            torch.func.jvp(layer, (state,), (basis[:, i].view_as(state),))[1].detach().flatten() for i in range(count)
-        ]
+        with sdpa_kernel(SDPBackend.MATH):  # the fused attention of CPUs has no forward derivative
+            columns = [
+                torch.func.jvp(layer, (state,), (basis[:, i].view_as(state),))[1].detach().flatten()
+                for i in range(count)
+            ]
         q, r = torch.linalg.qr(torch.stack(columns, 1).double())
         growth += r.diagonal().abs().clamp_min(1e-300).log()
         basis, time = q.to(x.dtype), time + abs(flow.duration)

@@ -24,6 +24,7 @@ VERBS = {
     "train": ("odeum.lab.commands.train", "train one model"),
     "evaluate": ("odeum.lab.commands.evaluate", "evaluate a run, also with another solver or number of steps"),
     "predict": ("odeum.lab.commands.predict", "classes, generated text or translations from a run"),
+    "inspect": ("odeum.lab.commands.inspect", "what tokens do on their way through the layers of a run"),
     "table": (
         "odeum.lab.commands.table",
         "a table of the papers beside ours: verdicts from kept results, or train what is missing",

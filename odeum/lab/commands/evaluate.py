@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
 
     directories = list(dict.fromkeys(given["run"]))
     runs = [load(directory) for directory in directories]
-    _refuse_other_data(runs)
+    refuse_other_data(runs)
     changed = any(value is not None for value in changes.values())
     measured: list[Measured] = []
     for directory, trained in zip(directories, runs, strict=True):
@@ -77,10 +77,10 @@ def _measure(directory: str, run: Run, split: str) -> Measured:
 
     values, evidence = run.examine(split)
     repeats = mean_repeats(run.model)
-    return Measured(directory, _solver_of(run), values if repeats is None else values | {"repeats": repeats}, evidence)
+    return Measured(directory, solver_of(run), values if repeats is None else values | {"repeats": repeats}, evidence)
 
 
-def _refuse_other_data(runs: list[Run]) -> None:
+def refuse_other_data(runs: list[Run]) -> None:
     """Models of other data do not stand in one table."""
     marks = [RunDir(run.directory).run().get("fingerprint") for run in runs]
     for run, mark in zip(runs, marks, strict=True):
@@ -91,7 +91,7 @@ def _refuse_other_data(runs: list[Run]) -> None:
             )
 
 
-def _solver_of(run: Run) -> str:
+def solver_of(run: Run) -> str:
     """How the model steps, as its first layer does: every layer has the same solver."""
     from odeum.flow import Flow
     from odeum.looping import Looped

@@ -60,7 +60,7 @@ def run(argv: list[str]) -> int:
     model = load(given["run"]).solve_by(**{name: given.get(name) for name in SOLVING})
     kind = KINDS[model.task.kind]
     options = _options(kind, given)
-    inputs = _inputs(model, kind, given)
+    inputs = given_inputs("predict", model, kind, given)
     target = open_answers(model.task, form, out, bool(given.get("overwrite")), names)
     counted = Tally(answers_are_seen(out), len(inputs) if isinstance(inputs, Sized) else None)
     streams = kind.target == "next token" and out is None and form == "text"
@@ -130,16 +130,16 @@ def _options(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _inputs(model: Run, kind: Kind, given: dict[str, Any]) -> Iterable[PredictInput]:
+def given_inputs(verb: str, model: Run, kind: Kind, given: dict[str, Any]) -> Iterable[PredictInput]:
     """Images, rows of tables, lines of plain text, whole texts, or lines of standard input; a list if it is finite."""
     files, column = list(given.get("inputs") or []), given.get("column")
     texts, whole = given.get("text") or [], given.get("text_file") or []
     if kind.input == "image":
         if not files or texts or whole:
-            raise OdeumError("this run knows pictures; give image files, such as `odeum predict RUN picture.png`")
+            raise OdeumError(f"this run knows pictures; give image files, such as `odeum {verb} RUN picture.png`")
         return _with_lines(files, lambda some: image_inputs(some, column))
     if column is not None and not files:
-        raise OdeumError("--column is for tables; give one, such as `odeum predict RUN rows.csv --column NAME`")
+        raise OdeumError(f"--column is for tables; give one, such as `odeum {verb} RUN rows.csv --column NAME`")
     if texts or whole:
         return [*map(PredictInput, texts), *map(whole_file, whole)]
     return _with_lines(files or ["-"], lambda some: text_inputs(some, model.task.columns, column))

@@ -193,6 +193,22 @@ class Task(ABC):
         """New inputs as batches for the model, in order."""
         raise OdeumError(f"a {self.kind} task does not say how new inputs become batches of its model")
 
+    def sample(self, count: int, split: str = "test") -> Batch:
+        """Up to `count` examples of a held-out part as one batch of the model's arguments, without labels."""
+        raise OdeumError(f"a {self.kind} task does not say how a sample of its data becomes a batch; give an input")
+
+    def asked(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
+        """New inputs as one batch of the model's arguments, in order."""
+        batches = list(self.questions(inputs))
+        if not batches:
+            raise OdeumError("there is no input; give one at least")
+        return joined(batches)
+
+    def token_names(self, ids: Iterable[int]) -> list[str]:
+        """Each token as people read it."""
+        tokens: Any = getattr(self, "tokens", None)
+        return [str(i) if tokens is None else (tokens.decode([i]).strip() or tokens.token(i)) for i in ids]
+
     def read_off(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
         """Outputs of the model for new inputs, batch by batch."""
         with evaluating(model) as place:
@@ -279,6 +295,22 @@ def evaluating(model: nn.Module, device: Any = None) -> Generator[torch.device |
     first = next(model.parameters(), None)
     with Evaluation(model), torch.no_grad():
         yield torch.device(device) if device is not None else first.device if first is not None else None
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Batches as one; texts are padded on the right to the longest, and their masks with 0."""
+    longest = {key: max(batch[key].shape[1] for batch in batches) for key in batches[0]}
+    return {
+        key: torch.cat(
+            [
+                batch[key]
+                if batch[key].dim() != 2
+                else nn.functional.pad(batch[key], (0, longest[key] - batch[key].shape[1]))
+                for batch in batches
+            ]
+        )
+        for key in batches[0]
+    }
 
 
 def move(batch: Batch, device: torch.device | None) -> Batch:

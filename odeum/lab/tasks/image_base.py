@@ -107,6 +107,11 @@ class PictureTask(Task):
             for x, y in zip(images.split(IMAGES_AT_ONCE), labels.split(IMAGES_AT_ONCE), strict=True):
                 yield model(self.normalised(x).to(place)).logits.float(), y.to(place)
 
+    def sample(self, count: int, split: str = "test") -> Batch:
+        self.require_data(split)
+        images, labels = self.parts[split]
+        return {"images": self.normalised(images[mixed(len(labels), count)])}
+
     def prepare(self, item: Any) -> Tensor:
         """An image file, or an image of Pillow, NumPy or torch, as bytes of the training size."""
         return image_input(item, len(self.mean), self.size, self.options.fit)

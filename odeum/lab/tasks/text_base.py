@@ -78,6 +78,11 @@ class TextTask(Task):
                 target = batch.pop("labels")
                 yield model(**batch).logits.float(), target
 
+    def sample(self, count: int, split: str = "test") -> Batch:
+        self.require_data(split)
+        batch = self._batch(self.parts[split], mixed(len(self.parts[split][0]), count))
+        return {key: value for key, value in batch.items() if key != "labels"}
+
     def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
         ids = encode_texts(inputs, self.tokens, self.length)
         for rows in torch.arange(len(ids)).split(32):

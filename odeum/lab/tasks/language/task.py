@@ -16,7 +16,7 @@ from odeum.errors import OdeumError
 from odeum.lab.data import corpora
 from odeum.lab.data.splits import refuse_fold
 from odeum.lab.data.understanding import Origins, sample, shortened
-from odeum.lab.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, move, perplexity
+from odeum.lab.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, joined, move, perplexity
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, SHORTEST_WINDOW, Data
 from odeum.lab.tasks.language import LanguageData
@@ -35,6 +35,7 @@ RECIPES: dict[str, Training] = {
 ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
 WINDOWS_AT_ONCE = 16  # windows of an evaluation at once
+SAMPLE_LENGTH = 128  # tokens of a window that is looked at
 
 How = tuple[int, Choice, int, bool]  # new tokens, how each is drawn, the seed, with a cache
 
@@ -185,6 +186,22 @@ class LanguageTask(Task):
         words_per_token = self.words[split] / len(self.streams[split])
         scores = {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
         return scores, Evidence(torch.cat(each)) if each else None
+
+    def sample(self, count: int, split: str = "test") -> Batch:
+        """Windows of at most 128 tokens, spread evenly over a part."""
+        self.require_data(split)
+        stream = self.streams[split].long()
+        length = min(self.length, SAMPLE_LENGTH, len(stream))
+        begins = torch.linspace(0, len(stream) - length, min(count, max(1, len(stream) // length))).long()
+        return {"input_ids": stream[begins[:, None] + torch.arange(length)]}
+
+    def asked(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
+        """Texts padded on the right, with a mask where lengths differ."""
+        batches = [b | {"attention_mask": torch.ones_like(b["input_ids"])} for b in self.questions(inputs)]
+        if not batches:
+            raise OdeumError("there is no input; give one at least")
+        batch = joined(batches)
+        return batch if not bool(batch["attention_mask"].all()) else {"input_ids": batch["input_ids"]}
 
     def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
         """One text per batch, without padding."""

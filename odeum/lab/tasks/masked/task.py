@@ -183,6 +183,29 @@ class MaskedTask(Task):
         scores = {"loss": mean, "perplexity": perplexity(mean), "accuracy": right / count}
         return scores, Evidence((losses / counts)[counts > 0])
 
+    def sample(self, count: int, split: str = "test") -> Batch:
+        """Lines with every seventh token hidden."""
+        self.require_data(split)
+        _, batch = next(self.folds(split, count), (None, None))
+        if batch is None:
+            raise OdeumError(f"the {split} part of '{self.name}' holds no token that could be hidden; give an input")
+        return {key: value[:count] for key, value in batch.items() if key != "labels"}
+
+    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+        """One batch of lines, in which the text of the mask token hides a token."""
+        rows = Ragged(map(self._encoded, inputs))
+        if len(rows):
+            ids, mask = rows.padded(torch.arange(len(rows)), self.special.pad)
+            yield {"input_ids": ids, "attention_mask": mask}
+
+    def _encoded(self, line: str) -> list[int]:
+        """Token ids of a line with its mask tokens, between the tokens of both ends."""
+        pieces = line.split(self.mask_name) if self.mask_name else [line]
+        ids = self.tokens.encode(pieces[0])
+        for piece in pieces[1:]:
+            ids += [self.special.mask, *self.tokens.encode(piece)]
+        return self.framed(ids)[: self.length]
+
     @property
     def mask_name(self) -> str:
         """The text of the mask token."""
@@ -193,13 +216,9 @@ class MaskedTask(Task):
         answers = []
         with evaluating(model) as place:
             for line in inputs:
-                pieces = line.split(self.mask_name)
-                if len(pieces) < 2:
+                if self.mask_name not in line:
                     raise OdeumError(f"'{line[:60]}' hides no token: write {self.mask_name} in its place")
-                ids = self.tokens.encode(pieces[0])
-                for piece in pieces[1:]:
-                    ids += [self.special.mask, *self.tokens.encode(piece)]
-                x = torch.tensor([self.framed(ids)[: self.length]], device=place)
+                x = torch.tensor([self._encoded(line)], device=place)
                 chances = model(x).logits[0, x[0] == self.special.mask].float().softmax(-1).topk(top)
                 answers.append(
                     [

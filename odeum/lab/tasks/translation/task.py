@@ -202,6 +202,20 @@ class TranslationTask(Task):
         self.note(f"BLEU is sacreBLEU's, {self.bleu_signature}")
         return scores
 
+    def sample(self, count: int, split: str = "test") -> Batch:
+        self.require_data(split)
+        part = self.parts[split]
+        batch = self._batch(part, torch.arange(min(count, len(part[0]))))
+        return {key: value for key, value in batch.items() if key != "labels"}
+
+    def asked(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
+        """Source texts, and for the decoder the translations that the model itself makes of them."""
+        if not (lines := [line for line in inputs if line.strip()]):
+            raise OdeumError("there is no text to translate; give one at least")
+        part = self._numbered(lines, self.predict(model, lines), whole=False)
+        batch = self._batch(part, torch.arange(len(lines)))
+        return {key: value for key, value in batch.items() if key != "labels"}
+
     def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
         ids = Ragged([*row, END] for row in self.tokens.encode_all((line.strip() for line in inputs), self.length - 1))
         for rows in torch.arange(len(ids)).split(32):
