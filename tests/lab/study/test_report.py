@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import csv
+import html.parser
+import io
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import files_up_to
 from synthetic_runs import digits, findings, page_of, write_plan, write_run
 
-from odeum.errors import OdeumError
+from odeum.errors import Notice, OdeumError
 from odeum.lab.cli import main
 from odeum.lab.study import report
 from odeum.lab.study.findings import Row
 from odeum.lab.study.pace import Pace
+from odeum.lab.study.prose import Scale, count, duration
 from odeum.lab.study.sentences import headline, notes, warnings
+from odeum.lab.study.statistics import mean_ranks
 from odeum.lab.study.tables import table
 
 BASE = (0.90, 0.92, 0.91)
@@ -387,3 +396,305 @@ def test_data_that_every_architecture_solves_is_too_easy(tmp_path: Path) -> None
     told = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "Every architecture reaches 100 %: the data is too easy to tell them apart." in told
     assert "Train for longer" not in told
+
+
+# What is torn, hostile or of nobody: named and left out of a report, and never its end.
+
+
+BROKEN = ["", '{"task": "dig', "[1, 2]", "\x00\x00", '{"step": NaN}']
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_run_is_unfinished_not_fatal(tmp_path: Path, text: str) -> None:
+    digits(tmp_path)
+    (tmp_path / "rk4" / "seed-1" / "run.json").write_text(text)
+    (tmp_path / "macaron" / "seed-1" / "result.json").write_text(text)
+    (tmp_path / "parallel" / "seed-1" / "metrics.jsonl").write_text(text)
+    rows = {row.architecture: row for row in findings(tmp_path).rows}
+    assert rows["macaron"].seeds == (0, 2) and rows["macaron"].unfinished == ("seed 1: at step 500",)
+    assert rows["parallel"].seeds == (0, 1, 2)
+    if text != '{"step": NaN}':
+        assert rows["rk4"].seeds == (0, 2) and rows["rk4"].unfinished == ("seed 1: its run.json is missing or broken",)
+
+
+def test_a_report_is_written_of_runs_broken_in_every_way(tmp_path: Path) -> None:
+    digits(tmp_path)
+    names = ("rk4", "macaron", "parallel", "sequential", "transevolve-full-1")
+    for architecture, text in zip(names, BROKEN, strict=True):
+        for seed, name in enumerate(("run.json", "result.json", "metrics.jsonl")):
+            (tmp_path / architecture / f"seed-{seed}" / name).write_text(text)
+    with pytest.warns(Notice, match="it is left out"):
+        made = report.write(tmp_path)
+    assert len(made.plots) == 5 and all(name in made.markdown.read_text() for name in names[:4])
+
+
+def test_torn_lines_are_skipped_and_a_step_measured_twice_counts_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "sequential", 0, 0.9)
+    (folder / "metrics.jsonl").write_bytes(
+        b'{"step": 1, "split": "valid", "accuracy": 0.1}\n{"step": 2, "spl'
+        b'\n{"step": 1, "split": "valid", "accuracy": 0.2}\n{"step": 2, "split": "valid", "accuracy": 0.3}\n{"st\xc3'
+    )
+    curve = findings(tmp_path).results.runs[0].curve
+    assert [(r["step"], r["accuracy"]) for r in curve] == [(1, 0.2), (2, 0.3)]
+
+
+def test_nothing_finished_and_nothing_started(tmp_path: Path) -> None:
+    write_run(tmp_path, "sequential", 0, 0.9, finished=False)
+    write_plan(tmp_path, ["sequential", "rk4"])
+    made = report.write(tmp_path)
+    assert made.headline == "No run on digits has finished yet, so nothing can be said."
+    assert "rk4</strong> has no run yet" in made.page.read_text()
+
+
+@pytest.mark.parametrize(
+    "damage", [{"margin": "x"}, {"seeds": "often"}, {"looked": "x"}, {"judge": 3}, {"overlap": []}]
+)
+def test_a_damaged_plan_falls_back_to_the_defaults(tmp_path: Path, damage: dict) -> None:
+    _, rows = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05), **damage)
+    assert rows[1].verdict == "better by more than the margin" and rows[1].margin == 0.01
+
+
+def test_a_damaged_result_is_named_and_left_out(tmp_path: Path) -> None:
+    digits(tmp_path)
+    damaged = {
+        "rk4/seed-0": '{"a":' * 200_000 + "1" + "}" * 200_000,
+        "rk4/seed-1": "[]",
+        "macaron/seed-0": "\x00",
+        "parallel/seed-2": '{"test": 1',
+    }
+    for name, content in damaged.items():
+        (tmp_path / name / "result.json").write_text(content)
+    with pytest.warns(Notice) as told:
+        report.write(tmp_path)
+    assert len(told) == len(damaged)
+    for name in damaged:
+        pattern = rf"{name}/result\.json' is damaged.*it is left out"
+        assert any(re.search(pattern, str(warning.message)) for warning in told)
+
+
+def test_a_disk_that_takes_no_report_is_a_sentence(tmp_path: Path) -> None:
+    digits(tmp_path)
+    for size in (0, 3000):
+        with files_up_to(size), pytest.raises(OdeumError, match="cannot write"):
+            report.write(tmp_path)
+
+
+def test_numbers_that_no_sum_holds(tmp_path: Path) -> None:
+    digits(tmp_path)
+    for path in tmp_path.glob("rk4/*/result.json"):
+        result = json.loads(path.read_text())
+        result["test"]["accuracy"], result["steps"] = 1e308, 10**400
+        path.write_text(json.dumps(result))
+    report.write(tmp_path)
+
+
+def left_out(folder: Path) -> list[str]:
+    """What is said in the terminal, after it was found on the page and below the table too."""
+    with pytest.warns(Notice) as seen:
+        made = report.write(folder)
+    sentences = [str(warning.message) for warning in seen]
+    for sentence in sentences:
+        name = sentence.split("'")[1]
+        assert name in made.page.read_text() and name in made.markdown.read_text()
+    return sentences
+
+
+def test_a_run_that_cannot_be_used_does_not_vanish(tmp_path: Path) -> None:
+    folder = digits(tmp_path)
+    spoiled = {
+        "rk4/seed-0": (lambda r: r["test"].update(accuracy="high"), "has no number as test accuracy ('high')"),
+        "macaron/seed-0": (lambda r: r["test"].update(accuracy=None), "has no number as test accuracy (None)"),
+        "macaron/seed-1": (lambda r: r["test"].pop("accuracy"), "has no number as test accuracy ('nothing')"),
+        "parallel/seed-0": (lambda r: (r.pop("test"), r.pop("valid")), "has numbers of no part of the data"),
+    }
+    for name, (spoil, _) in spoiled.items():
+        path = folder / name / "result.json"
+        result = json.loads(path.read_text())
+        spoil(result)
+        path.write_text(json.dumps(result))
+    sentences = left_out(folder)
+    assert len(sentences) == len(spoiled)
+    for name, (_, complaint) in spoiled.items():
+        assert any(name in sentence and complaint in sentence for sentence in sentences)
+    found = findings(folder)
+    assert found.results.split == "test"  # where all others are judged
+    assert [len(found.results.finished(name)) for name in ("sequential", "rk4", "macaron", "parallel")] == [3, 2, 1, 2]
+
+
+def test_a_result_of_nobody_and_two_of_one_are_named(tmp_path: Path) -> None:
+    folder = digits(tmp_path)
+    (folder / "macaron" / "seed-0" / "run.json").unlink()
+    shutil.copytree(folder / "rk4" / "seed-0", folder / "rk4" / "seed-0-copy")
+    sentences = left_out(folder)
+    assert len(sentences) == 2
+    assert any("has a result and no run.json" in sentence for sentence in sentences)
+    assert any("are both rk4 with seed 0; one counts" in sentence for sentence in sentences)
+
+
+def test_tables_hold_no_formulas_and_no_markup(tmp_path: Path) -> None:
+    evil = ["=HYPERLINK(1)", "+1", "-1", "@x", "<img src=x>", "a|b", "![x](http://x)", "\x1b[2J", "two\nlines"]
+    for seed in range(2):
+        write_run(tmp_path, "sequential", seed, 0.9)
+        for number, name in enumerate(evil):
+            write_run(tmp_path, f"evil-{number}", seed, 0.9, info={"architecture": name})
+    write_plan(tmp_path, ["sequential", *evil], data="".join(evil))
+    made = report.write(tmp_path)
+    cells = [row[0] for row in csv.reader(made.csv.read_text().splitlines())]
+    assert not any(cell[:1] in ("=", "+", "-", "@", "\t") for cell in cells)
+    text = made.markdown.read_text()
+    assert "<img" not in text and "](http" not in text and "\x1b" not in text
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 3 + len(evil) and len({line.replace("\\|", "").count("|") for line in lines}) == 1
+
+
+# Several comparisons in one report: a table each, and an order over all of them.
+
+
+def test_ties_share_a_rank_and_only_shared_rows_count() -> None:
+    tables = [{"a": 0.9, "b": 0.9, "c": 0.5}, {"a": 30.0, "b": 20.0, "d": 1.0, "c": 40.0}]
+    assert mean_ranks(tables, [True, False]) == {"b": 1.25, "a": 1.75, "c": 3.0}
+    assert mean_ranks([{"a": 1.0}, {"b": 1.0}], [True, True]) == {}
+
+
+def test_two_comparisons_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        write_plan(tmp_path / place, ["sequential", "parallel"])
+        for name, score in (("sequential", 0.8), ("parallel", 0.9)):
+            write_run(tmp_path / place, name, 0, score)
+    words = ["report", str(tmp_path / "one"), str(tmp_path / "two")]
+    assert main(words) == 0
+    shown, told = capsys.readouterr()
+    assert "1.00  parallel\n  2.00  sequential" in shown and shown.count("architecture") >= 2
+    page = tmp_path / "overview.html"
+    assert f"all of them on one page: {page}" in told
+    text = page.read_text()
+    assert 'href="one/report.html"' in text and 'href="two/report.html"' in text
+    assert "<strong>parallel</strong> has the best mean rank" in text and text.count('<table class="results">') == 2
+    assert main([*words, "--format", "csv"]) == 2
+    assert main([*words[:2], "--out", "page.html"]) == 2
+    assert "--out is the page of several comparisons" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_folder_may_be_named_and_one_architecture_is_no_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, other in (("one", "rk4"), ("two", "macaron")):
+        for name in ("sequential", other):
+            write_run(tmp_path / place, name, 0, 0.9)
+    words = ["report", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(tmp_path / "all")]
+    assert main(words) == 0
+    assert "no two architectures are in all 2 comparisons" in capsys.readouterr().out
+    assert "there is no order over all of them" in (tmp_path / "all" / "overview.html").read_text()
+
+
+# The page and the tables that a comparison leaves: whole, self-contained, the same each time.
+
+
+def test_an_equation_is_shown_with_its_scheme(tmp_path: Path) -> None:
+    info = {"equation": "dx/dt = G(x) + F(x)", "scheme": ["k1 = G(x); x ← x + dt k1"]}
+    write_run(tmp_path, "sequential", 0, 0.9, info=info)
+    assert findings(tmp_path).rows[0].equation == "dx/dt = G(x) + F(x)\nk1 = G(x)\nx ← x + dt k1"
+
+
+def test_csv_and_json_hold_the_same_unscaled_numbers(tmp_path: Path) -> None:
+    rows = findings(digits(tmp_path)).rows
+    objects = json.loads(table(rows, "json"))
+    lines = list(csv.DictReader(io.StringIO(table(rows, "csv"))))
+    assert len(lines) == 5 and list(lines[0]) == list(objects[0])
+    assert float(lines[2]["test_mean"]) == objects[2]["test_mean"] == pytest.approx(0.961)
+    assert lines[0]["difference"] == "" and objects[0]["difference"] is None
+
+
+def test_markdown_and_text(tmp_path: Path) -> None:
+    rows = findings(digits(tmp_path)).rows
+    lines = table(rows, "md").splitlines()
+    assert len(lines) == 7 and len({line.count("|") for line in lines}) == 1
+    assert "+1.7 [+1.3, +2.2]" in lines[5] and "| better by more than 1 point |" in lines[5]
+    for width in (80, 120, 200):
+        text = table(rows, "text", width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "better by more than 1 point" in text and "transevolve:full-1" in text
+    with pytest.raises(OdeumError, match="unknown format 'markdown'"):
+        table(rows, "markdown")
+
+
+class Tags(html.parser.HTMLParser):
+    """Every tag must be closed, every id unique, and no reference may leave the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "wbr", "br"):
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._look(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.outside += [
+            v or "" for n, v in attrs if n in ("src", "href", "xlink:href") and not (v or "").startswith("#")
+        ]
+
+
+def test_the_page_needs_no_torch_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
+    """Written by a process that only reports, and again by this one, which has done other things before."""
+    digits(tmp_path)
+    write = f"from odeum.lab.study import report\nreport.write({str(tmp_path)!r})"
+    code = f"import sys\n{write}\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    made = report.write(tmp_path)
+    assert made.page.read_bytes() == text.encode()
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == [] and len(tags.ids) == len(set(tags.ids)) and tags.outside == []
+    assert "<script" not in text and "@import" not in text and not re.search(r"url\((?!#)", text)
+    assert "prefers-color-scheme: dark" in text and text.count('role="img"') == 5
+    for words in (
+        "macaron</strong> is worth it",
+        "x ← x + softmax(A + b(t)) V",
+        "odeum compare digits",
+        "torch 2.13.0",
+    ):
+        assert words in text
+    for path in (made.markdown, made.csv, *made.plots):
+        assert path.stat().st_size > 0
+
+
+def test_what_users_write_cannot_become_markup(tmp_path: Path) -> None:
+    evil = "<script>alert('$x$')</script>&\"`b`"
+    info = {"architecture": evil, "equation": evil, "device": evil, "training": {evil: evil}, "git": evil}
+    for seed in range(2):
+        write_run(tmp_path, "evil", seed, 0.9 + seed / 50, info=info)
+        write_run(tmp_path, "sequential", seed, 0.9)
+    write_plan(tmp_path, ["sequential", evil], data=evil, command=evil)
+    text = report.write(tmp_path).page.read_text(encoding="utf-8")
+    assert "<script" not in text and "&lt;script&gt;" in text
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+
+
+def test_numbers_as_people_read_them(tmp_path: Path) -> None:
+    assert [count(x) for x in (None, 6, 999, 5_544_100, 999_700, 864e9)] == [
+        "–",
+        "6",
+        "999",
+        "5.54 M",
+        "1.00 M",
+        "864 G",
+    ]
+    assert [duration(x) for x in (0.0168, 35.5, 600, 36000)] == ["16.8 ms", "35.5 s", "10 min", "10 h"]
+    scale = Scale(100.0, 1, " %", " points")
+    assert scale.number(-0.0004, signed=True) == "0.0" and scale.number(-0.012, signed=True) == "−1.2"
