@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose, notice
 from odeum.lab.commands.options import Parser, known_architectures, model_names
+from odeum.lab.commands.report import show_ladder
 from odeum.lab.commands.request import (
     DRY_RUN,
     TRACK,
@@ -23,11 +24,19 @@ from odeum.lab.commands.request import (
 from odeum.lab.study.design import NO_BASELINE, Factor, Study, cells, check_study, rows_of
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
+from odeum.lab.study.sizes import Size, check_ladder, folder_of, parse_sizes, scaled_training, write_ladder
 from odeum.lab.study.tuning import Tuning, TuningResults, parse_settings
 from odeum.lab.train.distributed.ranks import complain, is_main, leave
 from odeum.registry.names import ARCHITECTURES, Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
 
+if TYPE_CHECKING:
+    from odeum.lab.study.execute import Execution
+    from odeum.lab.train.settings import Training
+    from odeum.models.settings import Model
+
+RELATIVE_SPREAD = 0.1
+"""supposed standard deviation of a difference, over the baseline's slope, for the detectable trend of a dry run"""
 DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
 
 
@@ -86,6 +95,12 @@ def run(argv: list[str]) -> int:
         help="settings that --tune varies, such as learning_rate,weight_decay (none: learning_rate)",
     )
     parser.add_argument(
+        "--sizes",
+        type=int | str,
+        default=None,
+        help="repeat at several sizes: a number, or 64x4,96x6,128x8 (width x depth) (none: one size)",
+    )
+    parser.add_argument(
         "--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: epochs)"
     )
     parser.add_argument(
@@ -118,7 +133,8 @@ def run(argv: list[str]) -> int:
     baseline = given.get("baseline")
     baseline = baseline if baseline in (None, NO_BASELINE) else known_architectures(baseline)
     first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
-    match = given.get("match") or ("time" if given.get("train", {}).get("budget") else "steps")
+    equal_time = given.get("train", {}).get("budget") or given.get("sizes")
+    match = given.get("match") or ("time" if equal_time else "steps")
 
     from odeum.lab.commands.board import Board
     from odeum.lab.study.execute import Execution, compare, foresee
@@ -133,63 +149,140 @@ def run(argv: list[str]) -> int:
         raise OdeumError(f"--tune-over {given['tune_over']} needs a number of tuning runs, such as --tune 3")
     task, model, training = open_request(request)
     tuning = _tuning(given, model, training)
+    if given.get("sizes") is not None:
+        check_ladder(given.get("match"), baseline != NO_BASELINE, training)
+        parse_sizes(str(given["sizes"]), model)
     if given.get("print_config"):
         chosen = {"architectures": ",".join(names), "baseline": baseline, "match": match}
         chosen |= {"seeds": given.get("seeds", 3), "margin": given.get("margin"), "judge": given.get("judge")}
-        chosen |= {"tune": given.get("tune"), "tune_over": given.get("tune_over")}
+        chosen |= {"tune": given.get("tune"), "tune_over": given.get("tune_over"), "sizes": given.get("sizes")}
         print_config(request, task, model, training, chosen)
         return 0
-    directory = out_directory(given.get("out"), Path("runs") / f"compare-{folder_name(task, model, training)}")
+    folder = f"compare-{folder_name(task, model, training)}{'-sizes' if given.get('sizes') is not None else ''}"
+    directory = out_directory(given.get("out"), Path("runs") / folder)
     metric = metric_named(task.metric, task.higher_is_better)
-    base = Job.on(
-        task, model, next(iter(architectures.values())), training, command=command_line(), plugins=named_plugins()
-    )
     factors = [Factor.architecture(list(architectures.values()))]
-    rows = rows_of(cells(base, factors))
-    reference = rows[0].label if first is None else spell(first)
-    if reference not in (labels := [row.label for row in rows]):
-        raise OdeumError(f"the baseline '{reference}' must be one of the architectures: {', '.join(labels)}")
-    study = Study(
-        data=task.name,
-        rows=rows,
-        metric=metric,
-        margin=metric.margin,
-        seeds=seeds,
-        baseline=None if baseline == NO_BASELINE else reference,
-        match=match,
-        budget=training.budget,
-        command=command_line(),
-        vary=given.get("vary", "seed"),
-        tuning=tuning,
-    )
-    job = Execution(
-        study,
-        base,
-        factors,
-        directory,
-        judge=given.get("judge"),
-        margin=given.get("margin"),
-        jobs=str(given.get("jobs", "auto")),
-        on=given.get("on"),
-        overwrite=given.get("overwrite", False),
-    )
+
+    def execution(model: Model, training: Training, directory: Path) -> Execution:
+        any_of_them = next(iter(architectures.values()))
+        base = Job.on(task, model, any_of_them, training, command=command_line(), plugins=named_plugins())
+        rows = rows_of(cells(base, factors))
+        reference = rows[0].label if first is None else spell(first)
+        if reference not in (labels := [row.label for row in rows]):
+            raise OdeumError(f"the baseline '{reference}' must be one of the architectures: {', '.join(labels)}")
+        study = Study(
+            data=task.name,
+            rows=rows,
+            metric=metric,
+            margin=metric.margin,
+            seeds=seeds,
+            baseline=None if baseline == NO_BASELINE else reference,
+            match=match,
+            budget=training.budget,
+            command=command_line(),
+            vary=given.get("vary", "seed"),
+            tuning=tuning,
+        )
+        return Execution(
+            study,
+            base,
+            factors,
+            directory,
+            judge=given.get("judge"),
+            margin=given.get("margin"),
+            jobs=str(given.get("jobs", "auto")),
+            on=given.get("on"),
+            overwrite=given.get("overwrite", False),
+        )
+
+    job = execution(model, training, directory)
+    ladder = _ladder(str(given["sizes"]), job, execution) if given.get("sizes") is not None else {}
     if given.get("dry_run"):
         refuse_processes()
-        tell_before(task, foresee(job))
+        if ladder:
+            tell_ladder(ladder)
+        else:
+            tell_before(task, foresee(job))
         return 0
     quiet = bool(given.get("quiet")) or not is_main()
+    failures: list[str] = []
+    if ladder and is_main():
+        write_ladder(directory, list(ladder), task.name, command_line())
     try:
-        with Board(metric.name, metric.share, quiet=quiet) as board:
-            failures = compare(
-                job,
-                board,
-                after_look=None if quiet else lambda: _show(directory),
-                before=None if quiet else lambda cost: tell_before(task, cost),
-            )
+        for each in [*ladder.values()] or [job]:
+            with Board(metric.name, metric.share, quiet=quiet) as board:
+                failures = compare(
+                    each,
+                    board,
+                    after_look=None if quiet else lambda each=each: _show(each.directory),
+                    before=None if quiet else lambda cost: tell_before(task, cost),
+                )
+            if failures:
+                break
     except Interrupted as stop:
         complain(stop)
         return leave(stop.code)
-    return _report(directory, form, failures) if is_main() else 0
+    if not is_main():
+        return 0
+    if not ladder:
+        return _report(directory, form, failures)
+    show_ladder(directory, form)
+    for failure in failures:
+        print(f"odeum: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _ladder(
+    text: str, whole: Execution, execution: Callable[[Model, Training, Path], Execution]
+) -> dict[Size, Execution]:
+    """The comparison of each size, from small to large."""
+    from odeum.models.description import describe
+
+    base = whole.base
+    reference = cells(base, whole.factors)[whole.study.reference].architecture
+    steps = base.training.steps or round(base.training.epochs * base.task.steps_per_epoch(base.training.batch_size))
+
+    def parameters(model: Model) -> int:
+        return describe(reference, model, detail=False)["parameters"]
+
+    out, all_of_it = {}, parameters(base.model)
+    for size in parse_sizes(text, base.model):
+        model = size.of(base.model)
+        training = scaled_training(base.training, steps, parameters(model) / all_of_it)
+        out[size] = execution(model, training, folder_of(whole.directory, size))
+    return out
+
+
+def tell_ladder(ladder: Mapping[Size, Execution]) -> None:
+    """The cost of each size, and the trend that would be detectable."""
+    import math
+
+    from odeum.lab.study.execute import foresee
+    from odeum.lab.study.ladder import detectable_change
+    from odeum.lab.train.progress import clock_time
+
+    whole, costs = 0.0, []
+    for size, job in ladder.items():
+        cost = foresee(job)
+        per_epoch = job.base.task.steps_per_epoch(job.base.training.batch_size)
+        steps = job.base.training.steps or 0
+        whole += cost.seconds + (cost.tuning.seconds if cost.tuning else 0.0)
+        costs.append(cost.baseline)
+        about = f"size {size}: {steps} steps of the baseline, {steps / per_epoch:.3g} epochs"
+        print(about, *(f"  {line}" for line in cost.lines()), sep="\n", file=sys.stderr)
+    print(f"all sizes: about {clock_time(whole)}", file=sys.stderr)
+    seeds, rows = next((job.seeds.limit, len(job.study.rows) - 1) for job in ladder.values())
+    logs = [math.log(cost) for cost in costs]
+    change = detectable_change(RELATIVE_SPREAD, [1.0] * len(logs), logs, seeds, rows) if min(costs) > 0 else None
+    if change is None:
+        print("trend: one seed per size shows no trend; use --seeds 3 or more", file=sys.stderr)
+    else:
+        print(
+            f"trend: a gain that changes by a factor of {math.exp(change):.2f} over the ladder would be shown in four "
+            f"of five cases, if a difference varies between seeds by {RELATIVE_SPREAD:g} of what the baseline gains "
+            "per e-fold of cost",
+            file=sys.stderr,
+        )
 
 
 def _tuning(given: Mapping[str, Any], model: Any, training: Any) -> TuningResults | None:

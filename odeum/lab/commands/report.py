@@ -28,6 +28,14 @@ def run(argv: list[str]) -> int:
     if len(directories) > 1 and form in ("csv", "json"):
         raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
 
+    from odeum.lab.study.sizes import LADDER
+
+    ladders = [directory for directory in directories if (Path(directory) / LADDER).exists()]
+    if ladders:
+        if len(directories) > 1:
+            raise OdeumError(f"'{ladders[0]}' is a ladder of sizes; report it alone")
+        return show_ladder(ladders[0], form)
+
     from odeum.lab.study.page import overall_ranks
     from odeum.lab.study.report import write, write_overview
     from odeum.lab.study.sentences import cut_note, hidden_note
@@ -49,6 +57,16 @@ def run(argv: list[str]) -> int:
         parents = [Path(directory).resolve().parent for directory in directories]
         page = _page(given["out"]) if given.get("out") else Path(os.path.commonpath(parents)) / "overview.html"
         print(f"all of them on one page: {write_overview(compared, page)}", file=sys.stderr)
+    return 0
+
+
+def show_ladder(directory: str | Path, form: str) -> int:
+    """Write the report of a ladder of sizes and print its table."""
+    from odeum.lab.study.ladder_report import headline, ladder_table, write
+
+    ladder, page = write(directory)
+    print(ladder_table(ladder, form))
+    print(f"{headline(ladder).replace('`', '')}\nreport: {page}", file=sys.stderr)
     return 0
 
 

@@ -167,7 +167,10 @@ def _forecast(job: Execution, study: Study, sized: Mapping[str, Job]) -> Forecas
     """The size of a cluster is unknown beforehand: its time is estimated as if the runs came one after the other."""
     at_once = 1 if job.on is not None and job.jobs == "auto" else jobs_for(job.jobs, study.threads or 1)
     pace = study.pace or {}
-    evaluation = forecast(seeded(job, sized, study), pace, at_once, job.overwrite, job.seeds.auto)
+    runs = seeded(job, sized, study)
+    evaluation = forecast(runs, pace, at_once, job.overwrite, job.seeds.auto)
+    base = run_seconds(runs[study.reference, 0], pace[study.reference].seconds)
+    evaluation = replace(evaluation, baseline=base)
     if study.tuning is None:
         return evaluation
     tuning = forecast(first_tuning_runs(job, study, sized), pace, at_once, job.overwrite)

@@ -52,6 +52,8 @@ class Forecast:
     """of the tuning runs before any widening, which come first"""
     widened: int = 0
     """tuning runs at most"""
+    baseline: float = 0.0
+    """seconds of training of one run of the baseline"""
 
     def lines(self) -> list[str]:
         """Lines to print: the runs, their cost, and advice if it is high; tuning and evaluation apart."""

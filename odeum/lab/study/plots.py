@@ -117,13 +117,13 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
         curves = [_curve(results, label, key, size, value, factor) for label in study.labels]
         drawn = [curve for curve in curves if curve]
         title = f"Learning curves over {name}"
-        out += _plot(styled, drawn, folder / f"curves-{name}", title, band, axis, label, lines)
+        out += plot(styled, drawn, folder / f"curves-{name}", title, band, axis, label, lines)
     if study.tuning is not None and study.tuning.tuning.grid:
         factor, name = scale.factor, study.tuning.tuning.settings[0].replace("_", " ")
         drawn = [curve for name in study.labels if (curve := _tuning_curve(study.tuning, name, factor))]
         caption = "One run per point, on the validation part; diverged runs are left out."
         title, way_of = f"Tuning: {metric} over {name}", f"valid {metric}{unit}{way}"
-        out += _plot(styled, drawn, folder / "tuning", title, caption, name, way_of, rates)
+        out += plot(styled, drawn, folder / "tuning", title, caption, name, way_of, rates)
     bars = (
         "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side. The dotted line is "
         "the front: the best mean that each cost buys."
@@ -137,7 +137,7 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
     ):
         drawn = [point for row in rows if (point := _point(row, cost(row), scale.factor))]
         title = f"Quality against {name}"
-        out += _plot(styled, drawn, folder / f"quality-{name}", title, bars, axis, label, with_front)
+        out += plot(styled, drawn, folder / f"quality-{name}", title, bars, axis, label, with_front)
     return out
 
 
@@ -210,7 +210,7 @@ def _point(row: Row, cost: float | None, factor: float) -> Series | None:
     return Series(row.architecture, [float(cost)], [factor * row.score.mean], [spread], row.score.n)
 
 
-def _plot(
+def plot(
     styled: dict[str, PlotStyle],
     series: list[Series],
     path: Path,
@@ -284,6 +284,31 @@ def rates(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> N
     axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
     axes.minorticks_off()
     _scale_axis(axes, "y", [x for item in series for x in item.mean])
+    _name(axes, series, look)
+
+
+def intervals(
+    axes: Axes,
+    series: Sequence[Series],
+    look: dict[str, PlotStyle],
+    ends: dict[str, list[tuple[float | None, float | None]]],
+    ticks: Sequence[tuple[float, str]],
+) -> None:
+    """Points with intervals on logarithmic axes around the line at 1, side by side; ticks are (place, text)."""
+    axes.axhline(1.0, color=INK, linewidth=1.0, alpha=0.6)
+    for i, item in enumerate(series):
+        style = look[item.name]
+        aside = 1.04 ** (i - (len(series) - 1) / 2)
+        places = [aside * x for x in item.x]
+        axes.plot(places, item.mean, color=style.colour, linestyle=style.line, linewidth=1.2, alpha=0.7)
+        axes.plot(places, item.mean, **_marker(style))
+        for x, (low, high) in zip(places, ends[item.name], strict=True):
+            if low is not None and high is not None:
+                axes.plot([x, x], [low, high], color=style.colour, linewidth=1.8)
+    axes.set_xscale("log")
+    axes.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
+    axes.minorticks_off()
+    axes.margins(x=0.08)
     _name(axes, series, look)
 
 

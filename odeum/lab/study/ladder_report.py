@@ -1,0 +1,354 @@
+"""The report of a ladder: gains and trends over its sizes as one table, one picture and one page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odeum.errors import OdeumError
+from odeum.lab.study import plots, report
+from odeum.lab.study.findings import Findings, Row
+from odeum.lab.study.grid import Column, Grid, markdown, to_csv
+from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
+from odeum.lab.study.page import render
+from odeum.lab.study.prose import NONE, Scale, count, duration, listing, verdict
+from odeum.lab.study.sentences import warnings
+from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
+from odeum.lab.terminal import to_json
+from odeum.storage import read_json, write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The findings at each size, the gains and the trends."""
+
+    directory: Path
+    data: str
+    sizes: tuple[str, ...]
+    """sizes that have runs, from small to large"""
+    missing: tuple[str, ...]
+    findings: tuple[Findings, ...]
+    gains: Mapping[tuple[str, int], Gain]
+    """by architecture and number of the size"""
+    trends: Mapping[str, Trend]
+    problem: str | None = None
+    """why there are no gains"""
+
+    @property
+    def baseline(self) -> str:
+        return self.findings[-1].study.reference
+
+    @property
+    def labels(self) -> list[str]:
+        """The architectures beside the baseline."""
+        return [label for label in self.findings[-1].study.labels if label != self.baseline]
+
+    def row(self, label: str, place: int) -> Row | None:
+        return next((row for row in self.findings[place].rows if row.architecture == label), None)
+
+
+def ladder_metric(findings: Findings) -> str:
+    """Gains of a perplexity are those of the loss, its logarithm, whose curve over cost is the simpler one."""
+    name = findings.study.metric.name
+    return "loss" if name == "perplexity" else name
+
+
+def read_ladder(directory: str | Path) -> Ladder:
+    """Write the report of each size and read its findings; no model is loaded."""
+    root = Path(directory)
+    names = ladder_sizes(root)
+    here = [name for name in names if any(folder_of(root, name).glob("*/seed-*"))]
+    if not here:
+        raise OdeumError(f"'{root}' holds a ladder without runs; the command in {root / LADDER} trains it")
+    compared = tuple(report.write(folder_of(root, name)).findings for name in here)
+    missing = tuple(name for name in names if name not in here)
+    data = str(read_json(root / LADDER).get("data") or compared[0].study.data)
+    known: Mapping[tuple[str, int], Gain] = {}
+    words: Mapping[str, Trend] = {}
+    problem = None
+    try:
+        rungs = [_rung(name, each) for name, each in zip(here, compared, strict=True)]
+        baseline, higher = compared[-1].study.reference, compared[-1].study.metric.higher_is_better
+        known, words = gains(rungs, baseline, higher), trends(rungs, baseline, higher)
+    except OdeumError as error:
+        problem = str(error)
+    return Ladder(root, data, tuple(here), missing, compared, known, words, problem)
+
+
+def _rung(name: str, findings: Findings) -> Rung:
+    base = findings.row(findings.study.reference)
+    if not base.seconds:
+        raise OdeumError(f"the baseline has no finished run at size {name}")
+    scores = {label: row for label, row in findings.results.scores(ladder_metric(findings)).items() if row}
+    macs = {row.architecture: row.training_macs for row in findings.rows if row.training_macs}
+    return Rung(name, base.seconds, scores, macs)
+
+
+# words and numbers
+
+
+def gain_text(gain: Gain | None, compute: bool = False) -> str:
+    """1.12× [1.05, 1.20], or undecided."""
+    if gain is None or gain.log is None:
+        return "undecided"
+    shift = gain.compute if compute else 0.0
+    middle = f"{math.exp(gain.log + shift):.2f}×"
+    if gain.low is None or gain.high is None:
+        return f"undecided ({middle})"
+    return f"{middle} [{math.exp(gain.low + shift):.2f}, {math.exp(gain.high + shift):.2f}]"
+
+
+def trend_text(trend: Trend | None) -> str:
+    """holds: ×1.02 [0.97, 1.08]."""
+    if trend is None:
+        return "undecided"
+    if trend.change is None or trend.low is None or trend.high is None:
+        return trend.word
+    return f"{trend.word}: ×{math.exp(trend.change):.2f} [{math.exp(trend.low):.2f}, {math.exp(trend.high):.2f}]"
+
+
+def headline(ladder: Ladder) -> str:
+    """The decision at the largest size, and how the gain changes with size."""
+    last, base = len(ladder.sizes) - 1, ladder.baseline
+    largest = ladder.sizes[last]
+    if ladder.problem or ladder.missing:
+        why = f"sizes are missing ({', '.join(ladder.missing)})" if ladder.missing else ladder.problem
+        return f"No gains on {ladder.data} yet: {why}."
+    faster: list[tuple[float, str]] = []
+    slower, unsure = [], []
+    for label in ladder.labels:
+        gain = ladder.gains.get((label, last))
+        if gain is None or gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
+            unsure.append(label)
+        elif gain.low > 0:
+            faster.append((gain.log or 0.0, label))
+        else:
+            slower.append(label)
+    behind = f" {listing(slower)} {'needs' if len(slower) == 1 else 'need'} more time than it." if slower else ""
+    still = f" Undecided: {listing(unsure)}." if unsure else ""
+    if faster:
+        _, best = max(faster)
+        word = ladder.trends[best].word if best in ladder.trends else "undecided"
+        with_size = (
+            "whether its gain changes with size is undecided" if word == "undecided" else f"its gain {word} with size"
+        )
+        others = [name for _, name in faster if name != best]
+        also = f" {listing(others)} also {'needs' if len(others) == 1 else 'need'} less time." if others else ""
+        return (
+            f"Use `{best}` on {ladder.data}: at {largest} the baseline `{base}` needs "
+            f"{gain_text(ladder.gains[best, last])} its time for the same {ladder_metric(ladder.findings[last])}; "
+            f"{with_size}.{also}{still}"
+        )
+    if slower and not unsure:
+        return f"Keep `{base}` on {ladder.data}: at {largest}{behind or ' nothing else is worth its cost.'}"
+    return f"Undecided on {ladder.data} between `{base}` and {listing(unsure)} at {largest}.{behind}"
+
+
+def ladder_grid(ladder: Ladder) -> Grid:
+    """One line per architecture and size."""
+    lines = []
+    for label in ladder.labels:
+        for place, size in enumerate(ladder.sizes):
+            row = ladder.row(label, place)
+            if row is None:
+                continue
+            scale = Scale.of(ladder.findings[place].rows)
+            gain = ladder.gains.get((label, place))
+            last = place == len(ladder.sizes) - 1
+            lines.append(
+                [
+                    label,
+                    size,
+                    scale.summary(row.score),
+                    scale.difference(row),
+                    verdict(row),
+                    gain_text(gain),
+                    gain_text(gain, compute=True),
+                    trend_text(ladder.trends.get(label)) if last else "",
+                ]
+            )
+    study = ladder.findings[-1].study
+    heads = ("architecture", "size", f"{ladder.findings[-1].results.split} {study.metric.name}")
+    more = (f"difference to {ladder.baseline}", "verdict", "gain in time", "gain in compute", "trend with size")
+    return Grid.of((*heads, *more), lines, (0, 1, 4, 7))
+
+
+def sizes_grid(ladder: Ladder) -> Grid:
+    """One line per size: what a run of the baseline is."""
+    bases = [each.row(each.study.reference) for each in ladder.findings]
+    scores = [Scale.of(each.rows).summary(row.score) for each, row in zip(ladder.findings, bases, strict=True)]
+    return Grid(
+        [
+            Column("size", ladder.sizes, words=True),
+            Column("parameters", [count(row.parameters) for row in bases]),
+            Column("steps", [NONE if row.steps is None else f"{row.steps:.0f}" for row in bases]),
+            Column("epochs", [_epochs(each) for each in ladder.findings]),
+            Column("time of a run", [duration(row.seconds) for row in bases]),
+            Column("training MACs", [count(row.training_macs) for row in bases]),
+            Column(f"{ladder.baseline}: {bases[-1].metric}", scores),
+            Column("seeds", [str(len(row.seeds)) for row in bases]),
+        ]
+    )
+
+
+def _epochs(findings: Findings) -> str:
+    """Passes over the training data of a run of the baseline, from the last line of its curve."""
+    runs = findings.results.finished(findings.study.reference)
+    epochs = [
+        float(e) for run in runs for record in run.curve[-1:] if isinstance(e := record.get("epoch"), int | float)
+    ]
+    return f"{max(epochs):.3g}" if epochs else NONE
+
+
+def records(ladder: Ladder) -> list[dict[str, Any]]:
+    """Plain values for csv and json: one per architecture and size."""
+    out = []
+    for label in ladder.labels:
+        trend = ladder.trends.get(label)
+        for place, size in enumerate(ladder.sizes):
+            row, gain = ladder.row(label, place), ladder.gains.get((label, place))
+            if row is None:
+                continue
+            flat = row.as_dict()
+            keys = ("difference", "difference_low", "difference_high", "margin", "verdict", "seeds", "training_macs")
+            out.append(
+                {
+                    "architecture": label,
+                    "size": size,
+                    **{key: flat[key] for key in keys},
+                    "log_gain": gain.log if gain else None,
+                    "log_gain_low": gain.low if gain else None,
+                    "log_gain_high": gain.high if gain else None,
+                    "log_compute_ratio": gain.compute if gain else None,
+                    "problem": (gain.problem if gain else ladder.problem) or "",
+                    "trend": trend.word if trend else "undecided",
+                    "trend_change": trend.change if trend else None,
+                    "trend_low": trend.low if trend else None,
+                    "trend_high": trend.high if trend else None,
+                }
+            )
+    return out
+
+
+def ladder_table(ladder: Ladder, form: str = "text") -> str:
+    if form == "json":
+        return to_json(records(ladder), indent=2) + "\n"
+    if form == "csv":
+        return to_csv(records(ladder))
+    grids = (ladder_grid(ladder), sizes_grid(ladder))
+    return "\n".join(grid.markdown() if form == "md" else grid.text() for grid in grids)
+
+
+def notes(ladder: Ladder) -> list[str]:
+    """How to read gains and trends, and what they do not say."""
+    margin = f"×{math.exp(TREND_MARGIN):.2f}"
+    out = [
+        f"The gain in time is the factor of time that the baseline `{ladder.baseline}` would need more to reach the "
+        "architecture's value, from the local slope of its own curve over the logarithm of cost; the gain in compute "
+        "counts MACs instead of seconds. Intervals are Fieller's, at 95 % for all architectures of one size together.",
+        "The trend is the factor by which the gain changes from the smallest to the largest size: it grows or shrinks "
+        f"if its interval leaves out 1, holds if the interval lies between 1/{margin[1:]} and {margin[1:]}, and is "
+        "undecided otherwise or where a gain is undecided.",
+        "Each size trains for the same number of examples per parameter of the baseline. On a small data set the "
+        "epochs grow with the size, so size and repetition are confounded.",
+        "The trend describes these sizes; it does not predict larger ones.",
+    ]
+    problems = {
+        f"{label} at {ladder.sizes[place]}: {gain.problem}"
+        for (label, place), gain in ladder.gains.items()
+        if gain.problem
+    }
+    return [*out, *(f"Undecided gain of {text}." for text in sorted(problems))]
+
+
+# picture and page
+
+
+def draw(ladder: Ladder, folder: Path) -> list[plots.Figure]:
+    """The gain at each size with its interval, and from five sizes on the baseline's curve with a fit."""
+    styled = plots.styles(ladder.findings[-1])
+    costs = [each.row(each.study.reference).seconds or 0.0 for each in ladder.findings]
+    series, ends, look = [], {}, {}
+    for label in ladder.labels:
+        known = [(place, gain) for place in range(len(ladder.sizes))
+                 if (gain := ladder.gains.get((label, place))) and gain.log is not None]  # fmt: skip
+        if not known:
+            continue
+        name = f"{label}: {ladder.trends[label].word}"
+        look[name] = styled[label]
+        means = [math.exp(gain.log or 0.0) for _, gain in known]
+        series.append(plots.Series(name, [costs[place] for place, _ in known], means, [None] * len(known), 1))
+        ends[name] = [(None, None) if g.low is None or g.high is None else (math.exp(g.low), math.exp(g.high))
+                      for _, g in known]  # fmt: skip
+
+    def paint(axes: Axes, drawn: Sequence[plots.Series], look: dict[str, plots.PlotStyle]) -> None:
+        plots.intervals(axes, drawn, look, ends, list(zip(costs, ladder.sizes, strict=True)))
+
+    caption = (
+        "The time that the baseline would need for the same value, over the time used; bars are 95 % intervals, "
+        "a point without a bar is undecided. Beside each name stands how the gain changes with size."
+    )
+    axis = "size (placed by the time of a run of the baseline)"
+    out = plots.plot(look, series, folder / "gain", "Gain in time at each size", caption, axis, "gain in time", paint)
+    if len(costs) >= FIT_FROM and all(costs):
+        out += _fitted(ladder, costs, styled, folder)
+    return out
+
+
+def _fitted(
+    ladder: Ladder, costs: Sequence[float], styled: dict[str, plots.PlotStyle], folder: Path
+) -> list[plots.Figure]:
+    """The baseline's mean over cost, and the fitted curve dashed up to four times beyond the largest size."""
+    name = ladder_metric(ladder.findings[-1])
+    summaries = [each.results.summary(ladder.baseline, each.results.split, name) for each in ladder.findings]
+    means = [summary.mean for summary in summaries if summary]
+    higher = ladder.findings[-1].study.metric.higher_is_better
+    curve = fit(costs, [-x if higher else x for x in means]) if len(means) == len(costs) else None
+    if curve is None:
+        return []
+    xs = [costs[0] * (4 * costs[-1] / costs[0]) ** (i / 40) for i in range(41)]
+    fitted = [(-1 if higher else 1) * curve(x) for x in xs]
+
+    def paint(axes: Axes, drawn: Sequence[plots.Series], look: dict[str, plots.PlotStyle]) -> None:
+        axes.plot(xs, fitted, color=plots.INK, linestyle=(0, (4, 2)), linewidth=1.2)
+        plots.points(axes, drawn, look, higher_is_better=higher)
+
+    spreads = [summary.spread for summary in summaries if summary]
+    series = [plots.Series(ladder.baseline, list(costs), means, spreads, 1)]
+    caption = "Dashed: E + A·C^−α through the means, drawn up to four times beyond the largest size. Not a result."
+    title = f"{ladder.baseline}: {name} over cost"
+    return plots.plot(styled, series, folder / "curve", title, caption, "seconds of a run", name, paint)
+
+
+def write(directory: str | Path) -> tuple[Ladder, Path]:
+    """Write report.html, ladder.md, ladder.csv and plots/ of a ladder, and the report of each size."""
+    ladder = read_ladder(directory)
+    root = ladder.directory
+    figures = draw(ladder, root / "plots") if not ladder.problem else []
+    doubts = [
+        f"{size}: {text}" for size, each in zip(ladder.sizes, ladder.findings, strict=True) for text in warnings(each)
+    ]
+    remarks = "".join(f"- {markdown(text)}\n" for text in [*doubts, *notes(ladder)])
+    answer = headline(ladder)
+    write_bytes(root / "ladder.md", f"{markdown(answer)}\n\n{ladder_table(ladder, 'md')}\n{remarks}".encode())
+    write_bytes(root / "ladder.csv", ladder_table(ladder, "csv").encode())
+    page = render(
+        "ladder.html",
+        title=f"Which layer is worth it on {ladder.data}, and does it stay so with size?",
+        headline=answer,
+        warnings=doubts,
+        figures=figures,
+        results=ladder_grid(ladder),
+        sizes=sizes_grid(ladder),
+        links=[(size, f"{folder_of(Path(), size).as_posix()}/report.html") for size in ladder.sizes],
+        notes=notes(ladder),
+        command=ladder.findings[-1].study.command,
+    )
+    write_bytes(root / "report.html", page.encode(errors="replace"))
+    return ladder, root / "report.html"
