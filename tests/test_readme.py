@@ -29,7 +29,22 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
+
+
+def test_the_reading_path_is_as_long_as_the_pages_say() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| (\d+) \|", page, re.MULTILINE)
+    lines = {name: len((ROOT / "odeum" / name).read_text().splitlines()) for name, _ in rows}
+    assert len(rows) == 9
+    for name, count in rows:
+        assert abs(lines[name] - int(count)) <= max(10, 0.15 * lines[name]), f"{name} has {lines[name]} lines"
+    readme = (ROOT / "README.md").read_text()
+    (total,) = re.findall(r"about ([\d,]+) lines", readme)
+    assert f"about {total} lines" in page and abs(sum(lines.values()) - int(total.replace(",", ""))) < 150
+    path = [name.removesuffix(".py") for name, _ in rows]
+    (sentence,) = re.findall(r"^`tableaux` → .*?: about", readme, re.MULTILINE | re.DOTALL)
+    assert re.findall(r"`([\w/]+)`", sentence) == path
 
 
 def test_links_lead_somewhere() -> None:
