@@ -1,4 +1,8 @@
-"""Attention residuals: each sublayer reads a softmax-weighted mean of what the sublayers before it added."""
+"""Attention residuals: each sublayer reads a softmax-weighted mean of what the sublayers before it added.
+
+The queries start at zero, which is the plain stack under norms without eps. The gain of the keys is omitted, because
+it is a factor of the query.
+"""
 
 from __future__ import annotations
 

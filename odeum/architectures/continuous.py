@@ -1,4 +1,7 @@
-"""A neural ODE: one set of weights, integrated over the whole depth by an adaptive solver."""
+"""A neural ODE: one set of weights, integrated over the whole depth by an adaptive solver.
+
+Decoding recomputes the whole prefix, because adaptive steps depend on the data. Prefer fixed steps for language.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Hyper-connections: several residual streams instead of one."""
+"""Hyper-connections: several residual streams instead of one.
+
+Coefficients are per term (`method=lie-trotter`) or per layer (`euler`). The mean of the streams goes to the final
+norm, where the paper takes the sum: this is equal under a norm without eps, and makes the start the plain stack for
+any eps. Only maps of features have weight decay.
+"""
 
 from __future__ import annotations
 

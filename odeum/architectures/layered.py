@@ -1,4 +1,14 @@
-"""Rows of transformer layers: attention and feed-forward under a splitting or a Runge–Kutta method."""
+"""Rows of transformer layers: attention and feed-forward under a splitting or a Runge–Kutta method.
+
+- Zhong et al. 2022, Figure 2 was not available to us. Table 1's parameter column needs two norms per layer, so (a) is
+  taken to be separate pre-norms, the default. (b) and (c) are inferred: one shared pre-norm (`norm=shared`) and one
+  norm after the sum (`norm=post-sum`). `norm=branch`, a norm on each branch's output, is offered too.
+
+- `rk4` is the classical tableau, `rk4-38` the 3/8 rule (torchdiffeq's rk4). The paper does not say which it used.
+
+- Macaron halves the width of each feed-forward, as its published code does, so that parameters and MACs equal those of
+  the sequential layer. `strang` gives the half steps to the feed-forward.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Looped depth: a prelude, a core whose layers act several times, and a coda."""
+"""Looped depth: a prelude, a core whose layers act several times, and a coda.
+
+The depth of a looped stack is the number of its layers with weights: prelude, core, coda. The loop starts at s = 0, so
+one repeat is the plain stack, except for `stable`, which scales. Random repeats are 1 + Poisson, drawn per batch, and
+costs are those of the mean; with truncated gradients (`through`) three forwards per training step are an upper bound.
+A decoding cache runs all repeats, so an exit saves nothing there. Ouro's norm inside the loop is not offered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Manifold-constrained hyper-connections: streams are mixed by doubly stochastic matrices."""
+"""Manifold-constrained hyper-connections: streams are mixed by doubly stochastic matrices.
+
+Initial values, not all of which the paper gives: c = 1/n (bias −ln(n−1)), b = 1, A near the identity (off-diagonal
+logits −5), α = 0.01, φ with standard deviation 1e-4. With φ = 0 all streams would stay equal. Sinkhorn ends with the
+columns, so the mean of the new streams is exact; rows deviate from one by more the larger the logits are
+(`iterations`). `mixing=permutations` is exact: a softmax over all orders of at most five streams (mHC-lite, arXiv
+2601.05732). Steps longer than 1 are refused, because I + dt (A − I) is then not doubly stochastic.
+"""
 
 from __future__ import annotations
 

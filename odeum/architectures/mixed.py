@@ -1,4 +1,8 @@
-"""Mixed stacks: layers of several architectures in a row."""
+"""Mixed stacks: layers of several architectures in a row.
+
+A mixed stack is as deep as the model. Time and stochastic depth continue through the parts; the state of a multistep
+method ends with its part; the final norm is that of the last part.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""ODE Transformer: a Runge–Kutta step of whole layers; its stages may be mixed by learned gates."""
+"""ODE Transformer: a Runge–Kutta step of whole layers; its stages may be mixed by learned gates.
+
+The gate is one linear map per layer from all stages to one weight per stage (softmax with the last logit fixed); for
+two stages `g` and `1 − g`. `learned` coefficients start at 1 as in the paper, so the scheme has no order until
+trained.
+"""
 
 from __future__ import annotations
 

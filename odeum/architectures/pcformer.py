@@ -1,4 +1,9 @@
-"""PCformer: a Runge–Kutta step of whole layers predicts, a learned average of all states so far corrects."""
+"""PCformer: a Runge–Kutta step of whole layers predicts, a learned average of all states so far corrects.
+
+As in the published code, α starts at ½ and both averages have equal weights, so the start is not the plain stack.
+Fields are increments, where the published code has the identity inside too. There is one α per layer, and each layer
+has its own norms of prediction and correction. The corrected evaluation is at the end of the step.
+"""
 
 from __future__ import annotations
 

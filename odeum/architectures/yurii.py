@@ -1,4 +1,9 @@
-"""YuriiFormer: Nesterov's accelerated gradient method, one step per sublayer."""
+"""YuriiFormer: Nesterov's accelerated gradient method, one step per sublayer.
+
+The velocity starts at zero, where the paper learns a second embedding, so the first sublayer has no coefficients. μ, β
+and γ start at ½, ½ and ln 2, as in a public port; the authors' initial values are not known to us. Under the norm only
+β/γ matters and no step is small, so there is one step per layer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""G: how particles act on each other."""
+"""G: how particles act on each other.
+
+Boolean masks hide, floating masks are added to the scores and may have a gradient. The values of a mask are never
+inspected, so a compiled, exported or vmapped model behaves the same. A query that sees nothing gets zeros.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Dropout masks: one draw a step, so that every stage of a Runge–Kutta step evaluates the same field."""
+"""Dropout masks: one draw a step, so that every stage of a Runge–Kutta step evaluates the same field.
+
+Dropout acts on the outputs of attention and feed-forward and on the embedding, as fairseq's `dropout` does. There is
+none on attention weights, because the fused kernel cannot replay a mask.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Adams's predictor–corrector: a step predicted from the past, then repeated with the field at its end."""
+"""Adams's predictor–corrector: a step predicted from the past, then repeated with the field at its end.
+
+The predictor is Adams–Bashforth of one order less: order 3 or 4 for two evaluations. Order 2 would be Heun.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 Backpropagation through the steps is the default and exact. `Checkpointed` is exact too and recomputes each
 evaluation instead of keeping it. `Adjoint` solves backwards in time with constant memory; its gradient is that of
 the continuous problem, so it agrees with backpropagation only as far as both solves are accurate.
+
+`Checkpointed` and `Adjoint` evaluate the field again with the weights and the precision of the forward pass, also
+under `functional_call`, and refuse weights that were changed in place. The adjoint supports first derivatives by
+`backward` only, and refuses a tensor that a field reads besides its weights and its context. torch's fused attention
+has no second derivative: use `sdpa_kernel(SDPBackend.MATH)` for it.
 """
 
 from __future__ import annotations

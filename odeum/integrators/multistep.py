@@ -1,4 +1,9 @@
-"""Linear multistep methods: a step uses the field, or the state, at earlier steps or layers."""
+"""Linear multistep methods: a step uses the field, or the state, at earlier steps or layers.
+
+The leapfrog's own formula for uneven steps loses an order when lengths alternate (measured), so a step of another
+length is an Adams–Bashforth step. A cached pass keeps history for new positions only: past positions act through the
+cache.
+"""
 
 from __future__ import annotations
 

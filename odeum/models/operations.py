@@ -1,4 +1,8 @@
-"""Floating point operations of a pass, counted as it runs, on the meta device too."""
+"""Floating point operations of a pass, counted as it runs, on the meta device too.
+
+MACs are those of one example of full length; a training step counts three forwards. For shorter texts this is an upper
+bound, equal for all architectures.
+"""
 
 from __future__ import annotations
 
