@@ -178,9 +178,9 @@ def growth(method: Method, rate: complex) -> float:
     field = Sum(Rate(rate / 2), feedforward=Rate(rate / 2))
     columns = []
     for column in torch.eye(4, dtype=torch.float64):
-        carry = Carry(method.restored(column[2:].view(1, 1, 2)))
+        carry = Carry(method.history_from_tensor(column[2:].view(1, 1, 2)))
         x = method.step(field, 0.0, 1.0, column[:2].view(1, 1, 2), Context(carry=carry))
-        kept = method.kept(carry.state)
+        kept = method.history_tensor(carry.state)
         assert kept is not None
         columns.append(torch.cat((x.flatten(), kept.flatten())))
     return torch.linalg.eigvals(torch.stack(columns, 1)).abs().max().item()

@@ -6,19 +6,19 @@ import difflib
 import warnings
 from collections.abc import Iterable
 
-_given: dict[str, str] = {}
+_display_names: dict[str, str] = {}
 """what a user named, by the place where its content lies unpacked"""
 
 
-def call(place: object, name: object) -> None:
+def set_display_name(place: object, name: object) -> None:
     """From now on sentences say `name` for what lies at `place`, a file or a folder that a user never saw."""
-    _given[str(place)] = as_given(str(name))
+    _display_names[str(place)] = with_display_names(str(name))
 
 
-def as_given(sentence: str) -> str:
+def with_display_names(sentence: str) -> str:
     """A sentence, or a path, with the names that a user knows."""
-    for place in sorted(_given, key=len, reverse=True):  # a file before the folder that it lies in
-        sentence = sentence.replace(place, _given[place])
+    for place in sorted(_display_names, key=len, reverse=True):  # a file before the folder that it lies in
+        sentence = sentence.replace(place, _display_names[place])
     return sentence
 
 
@@ -26,7 +26,7 @@ class OdeumError(ValueError):
     """Says, in one sentence, which value is wrong, where, and what would be right."""
 
     def __init__(self, *sentence: object) -> None:
-        super().__init__(*(as_given(part) if isinstance(part, str) else part for part in sentence))
+        super().__init__(*(with_display_names(part) if isinstance(part, str) else part for part in sentence))
 
 
 class Notice(UserWarning):
@@ -34,7 +34,7 @@ class Notice(UserWarning):
 
 
 def notice(sentence: str) -> None:
-    warnings.warn(as_given(sentence), Notice, stacklevel=3)
+    warnings.warn(with_display_names(sentence), Notice, stacklevel=3)
 
 
 class Diverged(OdeumError):

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from odeum.errors import OdeumError
-from odeum.fields.base import Carry, Context, Field, knows_past
+from odeum.fields.base import Carry, Context, Field, supports_cache
 from odeum.fields.roles import find
 from odeum.integrators import capabilities
 from odeum.integrators.base import Method, Solver
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
-from odeum.integrators.reversing import Reversible, solve_reversibly, wants_reversing
+from odeum.integrators.reversing import Reversible, solve_reversibly, uses_reversible_gradient
 from odeum.integrators.splitting import Splitting
 
 
@@ -53,27 +53,27 @@ class Flow(nn.Module):
         return self.t1 - self.t0
 
     @property
-    def remembering(self) -> Method | None:
+    def stateful_method(self) -> Method | None:
         """The method that keeps a history from layer to layer, if it does."""
-        return self.solver.remembering
+        return self.solver.stateful_method
 
     def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
-        return self.under(self.field, x, context or Context(), self.t0 if t0 is None else t0)
+        return self.integrate(self.field, x, context or Context(), self.t0 if t0 is None else t0)
 
-    def under(self, field: Field, x: Tensor, context: Context, start: float) -> Tensor:
+    def integrate(self, field: Field, x: Tensor, context: Context, start: float) -> Tensor:
         """The state at `start` + duration under this field: its own, or one that computes the same in another way."""
         solver, end = self.solver, start + self.duration
         for source in (context.own, context.other):
             if source.cache is not None:
-                if not source.cache.length and not knows_past(self.field):
+                if not source.cache.length and not supports_cache(self.field):
                     raise OdeumError(
                         f"{self.field.formula('x')} does not say that new positions alone give what the whole sequence "
                         "gives; decode without a cache, or let the field say so (cached = True)"
                     )
                 source.cache.enter(solver)
-        method = solver.remembering
+        method = solver.stateful_method
         alone = context.carry is None or (context.carry.opens and context.carry.closes)
-        if alone and wants_reversing(solver, x, context):
+        if alone and uses_reversible_gradient(solver, x, context):
             return solve_reversibly([(self, start)], x, context)
         if method is None:
             return solver(field, start, end, x, context if context.carry is None else context._replace(carry=None))
@@ -84,7 +84,7 @@ class Flow(nn.Module):
             x = method.begin(x, context)
         x = solver(field, start, end, x, context)
         if sharded(self) and not given.closes:
-            x, own.state = _together(x, own.state)
+            x, own.state = _join(x, own.state)
         given.handed = own.state
         return method.finish(x, context) if given.closes else x
 
@@ -97,17 +97,17 @@ def sharded(layer: nn.Module) -> bool:
     return hasattr(type(layer), "set_reshard_after_backward")
 
 
-def _together(x: Tensor, state: Any) -> tuple[Tensor, Any]:
+def _join(x: Tensor, state: Any) -> tuple[Tensor, Any]:
     """Let gradients of the state pass where those of x do, before which FSDP gathers the weights of the layer."""
     leaves, spec = pytree.tree_flatten(state)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    x, *tensors = _Together.apply(x, *(leaves[i] for i in places))
+    x, *tensors = _JointIdentity.apply(x, *(leaves[i] for i in places))
     for i, tensor in zip(places, tensors, strict=True):
         leaves[i] = tensor
     return x, pytree.tree_unflatten(leaves, spec)
 
 
-class _Together(torch.autograd.Function):
+class _JointIdentity(torch.autograd.Function):
     """The identity of several tensors as one node: hooks on one output run before a gradient of any passes."""
 
     @staticmethod
@@ -160,10 +160,10 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         row: list[tuple[Any, float]] = []  # layers that the gradient runs back through as one
-        kept = self._histories_kept()
+        kept = self._irreversible_histories()
         for flow, time, here in self._carrying(context or Context()):
             solver = getattr(flow, "solver", None)
-            if wants_reversing(solver, x, here) and flow.remembering.history not in kept:
+            if uses_reversible_gradient(solver, x, here) and flow.stateful_method.history not in kept:
                 row.append((flow, time))
                 if here.carry is not None and here.carry.closes:
                     x, row = solve_reversibly(row, x, here), []
@@ -179,13 +179,13 @@ class Stack(nn.Module):
             _refuse_detached_state(flow, x, out, context.carry)
         return out
 
-    def _histories_kept(self) -> set[str | None]:
+    def _irreversible_histories(self) -> set[str | None]:
         """Histories that layers share of which one at least cannot be run back."""
         flows: list[Any] = list(self.flows)
         return {
-            flow.remembering.history
+            flow.stateful_method.history
             for flow in flows
-            if getattr(flow, "remembering", None) is not None and not isinstance(flow.solver, Reversible)
+            if getattr(flow, "stateful_method", None) is not None and not isinstance(flow.solver, Reversible)
         }
 
     def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
@@ -200,7 +200,7 @@ class Stack(nn.Module):
     ) -> Iterator[tuple[Any, float, Context]]:
         """The flows as they act, when each begins, and the context with what the layer before hands on."""
         # A block is no flow: it has a stack, and so a history, of its own.
-        methods = [getattr(flow, "remembering", None) for flow, _ in self.timed(schedule)]
+        methods = [getattr(flow, "stateful_method", None) for flow, _ in self.timed(schedule)]
         names = [None, *(method and method.history for method in methods), None]
         state: Any = None
         for i, (flow, time) in enumerate(self.timed(schedule), 1):
@@ -277,7 +277,7 @@ def finished(x: Tensor, flow: Any, context: Context) -> Tensor:
     carry = context.carry
     if carry is None or carry.closes:
         return x
-    return flow.remembering.finish(x, context._replace(carry=Carry(carry.handed)))
+    return flow.stateful_method.finish(x, context._replace(carry=Carry(carry.handed)))
 
 
 def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) -> None:

@@ -28,9 +28,9 @@ from odeum.flow import Flow, Stack, finished
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
 
-MOST_TOKENS = 4096
+MAX_TOKENS = 4096
 """tokens of which measures over pairs of tokens are taken"""
-MOST_ENTROPY = 1 << 22
+MAX_ENTROPY_WEIGHTS = 1 << 22
 """attention weights that are computed at once for an entropy"""
 LENS_CHUNK = 1 << 22
 """logits that are computed at once for the lens"""
@@ -267,7 +267,7 @@ class _Watch:
             cosine=float(nn.functional.cosine_similarity(x, y, dim=-1).mean()),
             turn=turn,
             norm=float(_norm(y).mean()) / width,
-            effective_rank=effective_rank(y[:MOST_TOKENS]),
+            effective_rank=effective_rank(y[:MAX_TOKENS]),
             alikeness=_alikeness(after, seen),
             streams=streams,
             curvature=curvature,
@@ -411,7 +411,7 @@ def attention_entropy(module: SelfAttention, x: Tensor, context: Context, querie
         order = torch.ones(length, k.shape[-2], dtype=torch.bool, device=x.device).tril(k.shape[-2] - length)
         mask = merge_masks(order, mask)
     total, count = 0.0, 0
-    rows = max(1, MOST_ENTROPY // max(q.shape[1] * length * k.shape[-2], 1))
+    rows = max(1, MAX_ENTROPY_WEIGHTS // max(q.shape[1] * length * k.shape[-2], 1))
     for begin in range(0, q.shape[0], rows):
         scores = q[begin : begin + rows] @ k[begin : begin + rows].transpose(-1, -2) / math.sqrt(q.shape[-1])
         if mask is not None:
@@ -468,7 +468,7 @@ def _reader(model: nn.Module) -> Callable[[Tensor, Context], Tensor] | None:
     """From normed states to logits."""
     if callable(logits := getattr(model, "logits", None)):
         return lambda x, _: logits(x)
-    if callable(read := getattr(model, "read_off", None)):
+    if callable(read := getattr(model, "apply_head", None)):
         takes_context = len(signatures.signature(read).parameters) > 1
         return (lambda x, context: read(x, context)) if takes_context else (lambda x, _: read(x))
     of_embedding = getattr(getattr(model, "embedding", None), "logits", None)
@@ -490,10 +490,10 @@ def _layer_calls(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> list[tu
     with torch.no_grad(), _hooks(inspected_stack(model), watch):
         model(**inputs)
     for flow, *_ in watch.calls:
-        if flow.remembering is not None:
+        if flow.stateful_method is not None:
             raise OdeumError(
-                f"{flow.remembering.history} hands a state from layer to layer, so a layer is no map of x alone; this "
-                "measure is for methods without memory"
+                f"{flow.stateful_method.history} passes a state from layer to layer, so a layer is not a function of x "
+                "alone; use a method without history"
             )
     return watch.calls
 

@@ -139,7 +139,7 @@ class Looped(Stack):
     def check(self) -> None:
         if self.injection.reads_prelude or self.exit:
             for flow in self.flows:
-                if (method := getattr(flow, "remembering", None)) is not None:
+                if (method := getattr(flow, "stateful_method", None)) is not None:
                     capabilities.check("an injection or an exit", method)
 
     def repeat(self, repeats: int) -> None:

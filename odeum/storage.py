@@ -49,10 +49,10 @@ def out_directory(given: str | None, default: Path) -> Path:
 
 def make_directory(path: Path) -> None:
     """A directory to write into, with those above it, without what killed writers left in it."""
-    place = place_of(path)
+    place = current_path(path)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        sweep_abandoned(place)
+        remove_abandoned_parts(place)
     except (FileExistsError, NotADirectoryError):
         there = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
         what = "a link to nowhere" if there.is_symlink() and not there.exists() else "a file"
@@ -78,8 +78,8 @@ def new_directory(given: str | Path) -> Generator[Path]:
     make_directory(target)
     part = _part_name(target)
     try:
-        with alone_in(target) as held:
-            sweep_abandoned(target.parent)
+        with lock_directory(target) as held:
+            remove_abandoned_parts(target.parent)
             part.mkdir()
             with _locked(part):
                 yield part
@@ -99,7 +99,7 @@ def new_directory(given: str | Path) -> Generator[Path]:
 # directories that this process holds
 
 
-class HeldDirectory:
+class OpenDirectory:
     """A directory that this process writes to through its descriptor, whatever becomes of its name."""
 
     def __init__(self, path: Path) -> None:
@@ -142,10 +142,10 @@ class Moved(OdeumError):
     """A directory was moved, removed or replaced while it was written to."""
 
 
-_held: list[HeldDirectory] = []
+_held: list[OpenDirectory] = []
 
 
-def holder(path: Path) -> HeldDirectory | None:
+def find_open_directory(path: Path) -> OpenDirectory | None:
     """The innermost held directory that a path lies in."""
     if not _held:
         return None
@@ -154,12 +154,12 @@ def holder(path: Path) -> HeldDirectory | None:
     return max(inside, key=lambda held: len(held.path.parts), default=None)
 
 
-def place_of(path: Path) -> Path:
+def current_path(path: Path) -> Path:
     """The path to use for a file operation: through the descriptor where this process holds the directory.
 
     Raises `OdeumError` if that directory was moved, removed or replaced.
     """
-    held = holder(path)
+    held = find_open_directory(path)
     if held is None:
         return path
     held.check()
@@ -167,9 +167,9 @@ def place_of(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def held_directory(directory: Path) -> Generator[HeldDirectory]:
+def open_directory(directory: Path) -> Generator[OpenDirectory]:
     """Hold a directory without locking it, as the other processes of a run do."""
-    held = HeldDirectory(directory)
+    held = OpenDirectory(directory)
     _held.append(held)
     try:
         yield held
@@ -179,9 +179,9 @@ def held_directory(directory: Path) -> Generator[HeldDirectory]:
 
 
 @contextlib.contextmanager
-def alone_in(directory: Path) -> Generator[HeldDirectory]:
+def lock_directory(directory: Path) -> Generator[OpenDirectory]:
     """Hold and lock a directory: a second process is refused. On file systems without locks none is."""
-    with held_directory(directory) as held:
+    with open_directory(directory) as held:
         try:
             import fcntl
 
@@ -195,14 +195,14 @@ def alone_in(directory: Path) -> Generator[HeldDirectory]:
         yield held
 
 
-def sweep(directory: Path) -> None:
+def remove_parts(directory: Path) -> None:
     """Remove what a killed writer left half done; only for whoever is alone in the directory."""
-    for path in place_of(directory).glob(f".*{PART_SUFFIX}"):
+    for path in current_path(directory).glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
-def sweep_abandoned(directory: Path) -> None:
+def remove_abandoned_parts(directory: Path) -> None:
     """Remove files and directories whose writer was killed: no process here has its number, and it has no lock."""
     for path in directory.glob(f".*{PART_SUFFIX}"):
         match = re.fullmatch(rf"\.(\d+)-[0-9a-f]{{8}}{re.escape(PART_SUFFIX)}", path.name)
@@ -255,9 +255,9 @@ def _locked(path: Path, must: bool = False) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Generator[IO[bytes]]:
+def atomic_write(path: Path) -> Generator[IO[bytes]]:
     """A file that takes its name when all of it is on the disk; its writer's name for it is nobody else's."""
-    target = place_of(path)
+    target = current_path(path)
     part = _part_name(target)
     try:
         with contextlib.ExitStack() as lock:
@@ -266,7 +266,7 @@ def writing(path: Path) -> Generator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            place_of(path)  # writing may have taken long
+            current_path(path)  # writing may have taken long
             os.replace(part, target)
         sync(target.parent)
     except BaseException as error:
@@ -280,13 +280,13 @@ def writing(path: Path) -> Generator[IO[bytes]]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Whole or not at all: a reader, or a power cut, never sees half a file."""
-    with writing(path) as file:
+    with atomic_write(path) as file:
         file.write(content)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a sealed object; in the directory of a run it carries the run's id."""
-    text = json.dumps({**content, **run_mark(path), "checksum": UNSEALED}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({**content, **run_id_entry(path), "checksum": UNSEALED}, indent=1, ensure_ascii=False) + "\n"
     # Bytes of a file's name that are no UTF-8 become what JSON escapes them as.
     write_sealed(path, text.encode(errors="backslashreplace"))
 
@@ -295,7 +295,7 @@ def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = (
     """Write `head`, whose last zeros are the checksum's place, and `body`; then put the checksum of it all there."""
     place = head.rindex(UNSEALED.encode())
     taken = _hash(head)
-    with writing(path) as file:
+    with atomic_write(path) as file:
         file.write(head)
         for part in body:
             taken.update(part)
@@ -304,15 +304,15 @@ def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = (
         file.write(taken.hexdigest().encode())
 
 
-def run_mark(path: Path) -> dict[str, str]:
+def run_id_entry(path: Path) -> dict[str, str]:
     """The entry by which a file of a run names its run; empty outside of a run that this process writes."""
-    held = holder(path)
+    held = find_open_directory(path)
     return {} if held is None or held.run_id is None else {"run_id": held.run_id}
 
 
 def begin_run(directory: Path) -> None:
     """From now on what this process writes into a directory that it holds is of a new run."""
-    held = holder(directory)
+    held = find_open_directory(directory)
     assert held is not None
     held.bind(secrets.token_hex(8))
 
@@ -330,7 +330,7 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
     A line that a killed writer left unfinished stays behind as a damaged line, and the next one begins after it.
     """
     try:
-        with open(place_of(path), "ab+") as file:
+        with open(current_path(path), "ab+") as file:
             with contextlib.suppress(ImportError, OSError):  # a system, or a file system, without locks
                 import fcntl
 
@@ -371,7 +371,7 @@ def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = ()
 
     Files of other libraries have no checksum; those with the id of a run have one.
     """
-    held = holder(path)
+    held = find_open_directory(path)
     if held is not None and held.bound and run_id != held.run_id:
         raise Damaged(f"'{path}' {_of_another(run_id)} than run.json beside it")
     if seal is None and run_id is None:
@@ -424,7 +424,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | Damaged]]:
 
 
 def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
-    if not os.path.lexists(place_of(path)):
+    if not os.path.lexists(current_path(path)):
         raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}")
     raw = read_bytes(path)
     return raw, _object(path, raw)
@@ -444,7 +444,7 @@ def _object(path: Path, raw: bytes) -> dict[str, Any]:
 
 def read_bytes(path: Path) -> bytes:
     """All of a file; what has no end (a pipe, a device) is no file of a run."""
-    place = place_of(path)
+    place = current_path(path)
     try:
         if place.exists() and not place.is_file():
             raise Damaged(f"cannot read '{path}': it is {'a directory' if place.is_dir() else 'no regular file'}")

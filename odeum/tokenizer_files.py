@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 LARGEST_FILE = 128 * 2**20
 """bytes; the largest vocabularies in use take 33 MB"""
 LARGEST_ID = 10_000_000
-MOST_PARTS = 200
+MAX_PARTS = 200
 """normalizers, splits and decoders of one tokenizer"""
 LONGEST_PATTERN = 4_000
 """characters of a regular expression, or of a text that is put in"""
-MOST_GROWTH = 64.0
+MAX_GROWTH = 64.0
 """how many times longer all replacements together may make a text"""
 LONGEST_REPLACEMENT = 256
 """bytes that one character may become in a table of characters"""
@@ -68,7 +68,7 @@ class TokenizerFile(NamedTuple):
     size: int
 
 
-class _Refused(ValueError):
+class _InvalidTokenizer(ValueError):
     """A tokenizer that is not used, and why."""
 
 
@@ -81,15 +81,15 @@ def read_tokenizer(text: str, path: Path) -> TokenizerFile:
 
     try:
         if len(text) > LARGEST_FILE:
-            raise _Refused(f"it is larger than {LARGEST_FILE >> 20} MiB")
+            raise _InvalidTokenizer(f"it is larger than {LARGEST_FILE >> 20} MiB")
         content = json.loads(text)
         if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-            raise _Refused("it describes no model of tokens")
+            raise _InvalidTokenizer("it describes no model of tokens")
         content |= {"padding": None, "truncation": None}
         if "dropout" in content["model"]:
             content["model"]["dropout"] = None
         if not content["model"].get("max_input_chars_per_word", 0) <= LONGEST_PATTERN:
-            raise _Refused("it takes words of any length, for a time that grows with its square")
+            raise _InvalidTokenizer("it takes words of any length, for a time that grows with its square")
         size = _size(content)
         patterns = _check_parts(content)
         plain = json.dumps(content, ensure_ascii=False)
@@ -123,7 +123,7 @@ def check_ids(vocabulary: Any, path: Path) -> int:
         raise OdeumError(f"'{path}' is no vocabulary: it should map texts to numbers")
     try:
         return _size({"model": {"vocab": vocabulary}})
-    except _Refused as error:
+    except _InvalidTokenizer as error:
         raise OdeumError(f"'{path}' is no vocabulary: {error}") from None
 
 
@@ -135,14 +135,14 @@ def _size(content: dict[str, Any]) -> int:
     elif isinstance(vocabulary, list):
         ids = [len(vocabulary) - 1]
     else:
-        raise _Refused("it has no vocabulary")
+        raise _InvalidTokenizer("it has no vocabulary")
     added = content.get("added_tokens") or []
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise _Refused("its added tokens are no list of tokens")
+        raise _InvalidTokenizer("its added tokens are no list of tokens")
     ids += [token.get("id") for token in added]
     for number in ids:
         if not isinstance(number, int) or isinstance(number, bool) or not -1 <= number < LARGEST_ID:
-            raise _Refused(f"{str(number)[:40]!r} is no id of a token; ids are numbers below {LARGEST_ID:,}")
+            raise _InvalidTokenizer(f"{str(number)[:40]!r} is no id of a token; ids are numbers below {LARGEST_ID:,}")
     return max(ids, default=-1) + 1
 
 
@@ -153,7 +153,7 @@ def _walk(part: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
             yield from _walk(each, depth)
     elif isinstance(part, dict):
         if depth > 16:
-            raise _Refused("its parts are nested too deeply")
+            raise _InvalidTokenizer("its parts are nested too deeply")
         yield part
         for key in ("normalizers", "pretokenizers", "processors", "decoders"):
             yield from _walk(part.get(key) or [], depth + 1)
@@ -167,14 +167,14 @@ def _check_parts(content: dict[str, Any]) -> list[str]:
         growth = 1.0
         for part in _walk(content.get(name)):
             count += 1
-            if count > MOST_PARTS:
-                raise _Refused(f"it has over {MOST_PARTS} normalizers, splits and decoders")
+            if count > MAX_PARTS:
+                raise _InvalidTokenizer(f"it has over {MAX_PARTS} normalizers, splits and decoders")
             pattern, kind = part.get("pattern"), part.get("type")
             regex = pattern.get("Regex") if isinstance(pattern, dict) else None
             patterns += [regex] if isinstance(regex, str) else []
             for text in (regex, part.get("content"), part.get("prepend"), part.get("replacement")):
                 if isinstance(text, str) and len(text) > LONGEST_PATTERN:
-                    raise _Refused(f"its {kind} holds a text of {len(text):,} characters")
+                    raise _InvalidTokenizer(f"its {kind} holds a text of {len(text):,} characters")
             if kind == "Replace" and isinstance(put := part.get("content"), str):
                 literal = pattern.get("String") if isinstance(pattern, dict) else None
                 taken = len(literal) if isinstance(literal, str) and literal else 1
@@ -183,8 +183,8 @@ def _check_parts(content: dict[str, Any]) -> list[str]:
                 _check_table(part.get("precompiled_charsmap"))
             elif kind == "TemplateProcessing":
                 _check_template(part)
-        if not growth <= MOST_GROWTH:
-            raise _Refused(f"its replacements make a text up to {growth:,.0f} times longer")
+        if not growth <= MAX_GROWTH:
+            raise _InvalidTokenizer(f"its replacements make a text up to {growth:,.0f} times longer")
     return patterns
 
 
@@ -193,12 +193,12 @@ def _check_table(table: Any) -> None:
     try:
         raw = base64.b64decode(table, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise _Refused("its table of characters is no base64") from None
+        raise _InvalidTokenizer("its table of characters is no base64") from None
     trie = int.from_bytes(raw[:4], "little")
     if len(raw) < 8 or trie % 4 or trie > len(raw) - 4:
-        raise _Refused("its table of characters is cut short")
+        raise _InvalidTokenizer("its table of characters is cut short")
     if max(map(len, raw[4 + trie :].split(b"\0"))) > LONGEST_REPLACEMENT:
-        raise _Refused(f"its table of characters makes one character over {LONGEST_REPLACEMENT} bytes")
+        raise _InvalidTokenizer(f"its table of characters makes one character over {LONGEST_REPLACEMENT} bytes")
 
 
 def _check_template(part: dict[str, Any]) -> None:
@@ -206,11 +206,11 @@ def _check_template(part: dict[str, Any]) -> None:
         pieces = part.get(key) or []
         texts = [piece for piece in pieces if isinstance(piece, dict) and "Sequence" in piece]
         if len(pieces) > 64 or len(texts) > 2:
-            raise _Refused(f"its template repeats a text {len(texts)} times among {len(pieces)} pieces")
+            raise _InvalidTokenizer(f"its template repeats a text {len(texts)} times among {len(pieces)} pieces")
     special = part.get("special_tokens") or {}
     ids = sum(len(token.get("ids") or []) for token in special.values() if isinstance(token, dict))
     if ids > 10_000:
-        raise _Refused(f"its template puts {ids:,} tokens around a text")
+        raise _InvalidTokenizer(f"its template puts {ids:,} tokens around a text")
 
 
 def _unusual(content: dict[str, Any]) -> bool:
@@ -248,7 +248,7 @@ def _try(tokenizer: str, patterns: list[str]) -> None:
     letters = sorted({letter for pattern in patterns for letter in pattern if letter.isalnum()})[:64]
     texts = [(text * (1500 // len(text)))[:1500] + "!" for text in (*TRIAL_TEXTS, *letters)]
     memory = TRIAL_MEMORY + 40 * len(tokenizer)
-    limits = {"memory": memory, "seconds": TRIAL_SECONDS, "most": MOST_GROWTH}
+    limits = {"memory": memory, "seconds": TRIAL_SECONDS, "most": MAX_GROWTH}
     try:
         run = subprocess.run(
             [sys.executable, "-P", "-c", _TRIAL],
@@ -264,4 +264,4 @@ def _try(tokenizer: str, patterns: list[str]) -> None:
     except ValueError:  # it was ended by the system
         answer = f"a text of 1,500 characters takes over {TRIAL_SECONDS} seconds or {TRIAL_MEMORY >> 30} GiB"
     if answer is not None:
-        raise _Refused(answer)
+        raise _InvalidTokenizer(answer)

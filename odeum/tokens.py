@@ -115,7 +115,7 @@ class Tokens(ABC):
         """The text of `ids`, which follow those of `told`."""
         return self.decode(ids)
 
-    def encode_some(self, texts: list[str]) -> list[list[int]]:
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Several texts at once."""
         return [self.encode(text) for text in texts]
 
@@ -123,7 +123,7 @@ class Tokens(ABC):
         """The first tokens of each text, at most so many (none: all)."""
         out: list[list[int]] = []
         for some in batched(texts):
-            short = iter(self.encode_some([text for text in some if len(text) <= LONGEST_PIECE]))
+            short = iter(self.encode_batch([text for text in some if len(text) <= LONGEST_PIECE]))
             out += [next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most) for text in some]
         return out
 
@@ -140,7 +140,7 @@ class Tokens(ABC):
         out = array("i")
         lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
         for some in batched(piece for line in lines for piece in text_pieces(line)):
-            for ids in self.encode_some(some):
+            for ids in self.encode_batch(some):
                 out.extend(ids)
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
 
@@ -239,7 +239,7 @@ class Bpe(Tokens):
         with library_errors():
             return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def encode_some(self, texts: list[str]) -> list[list[int]]:
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
         with library_errors():
             return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
@@ -334,8 +334,8 @@ class Delimited(Tokens):
     def encode(self, text: str) -> list[int]:
         return self.inner.encode(text)
 
-    def encode_some(self, texts: list[str]) -> list[list[int]]:
-        return self.inner.encode_some(texts)
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        return self.inner.encode_batch(texts)
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.inner.decode(ids)

@@ -55,7 +55,9 @@ class Layered(OverTime, Stepped):
         """Returns the branches of one layer with their norms."""
         from odeum.architectures.parts import place_norms
 
-        return self._paced(place_norms(self._branches(shape, cross), self.norm, shape, shape.stochastic_depth))
+        return self._with_learned_steps(
+            place_norms(self._branches(shape, cross), self.norm, shape, shape.stochastic_depth)
+        )
 
     def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
         """Builds a row of layers, or one flow over all layers if weights depend on time."""
@@ -80,16 +82,16 @@ class Layered(OverTime, Stepped):
             return by_name(feed, *middle)
         return by_name(*middle, feed)
 
-    def _paced(self, field: Field) -> Field:
+    def _with_learned_steps(self, field: Field) -> Field:
         """The field with a learned time for each term."""
         from odeum.fields import Sum
-        from odeum.fields.algebra import Paced
+        from odeum.fields.algebra import LearnedStepSize
 
         if self.pace == "fixed":
             return field
         if isinstance(field, Sum):
-            return Sum(**{name: Paced(term) for name, term in field.fields.items()})  # ty: ignore
-        return Paced(field)
+            return Sum(**{name: LearnedStepSize(term) for name, term in field.fields.items()})  # ty: ignore
+        return LearnedStepSize(field)
 
     def _stack_over_time(self, shape: Shape, cross: bool) -> nn.Module:
         """One flow through all layers, whose weights depend on time."""
@@ -112,7 +114,7 @@ class Layered(OverTime, Stepped):
             raise OdeumError(
                 f"weights={self.weights} go over all layers, each of length 1; leave out interval={self.interval:g}"
             )
-        field = self._paced(field_over_time(self, lambda: self._branches(shape, cross), self.norm, shape))
+        field = self._with_learned_steps(field_over_time(self, lambda: self._branches(shape, cross), self.norm, shape))
         method = self.method_for(Place(field, tuple(range(shape.depth)), shape))
         capabilities.check("a field over all layers (weights=knots, hyper, adaln)", method)
         return Stack([Flow(field, fixed_solver(self, method), 0.0, float(shape.depth))], norm=make_norm(shape))

@@ -37,13 +37,13 @@ class Mhc(Layered):
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import per_term
-        from odeum.integrators.streams import MOST_PERMUTED, ManifoldHyperConnections
+        from odeum.integrators.streams import MAX_PERMUTED_STREAMS, ManifoldHyperConnections
 
         permuted = self.mixing == "permutations"
-        if permuted and self.streams > MOST_PERMUTED:
+        if permuted and self.streams > MAX_PERMUTED_STREAMS:
             raise OdeumError(
                 f"mixing=permutations has a weight for each order of the streams, and {self.streams} have "
-                f"{math.factorial(self.streams):,}; give streams={MOST_PERMUTED} at most, or mixing=sinkhorn"
+                f"{math.factorial(self.streams):,}; give streams={MAX_PERMUTED_STREAMS} at most, or mixing=sinkhorn"
             )
         if permuted and self.iterations is not None:
             raise OdeumError(f"iterations={self.iterations} are for mixing=sinkhorn, and the mixing is permutations")

@@ -10,7 +10,7 @@ from odeum.decode.target import Target, limits
 from odeum.errors import OdeumError
 from odeum.models.translation import TranslationModel
 
-MOST_BEAMS = 1000
+MAX_BEAMS = 1000
 """beyond it a beam finds nothing more and fills the memory"""
 
 
@@ -37,8 +37,8 @@ def beam_search(
     """
     if beam < 1:
         raise OdeumError(f"beam must be at least 1, not {beam}")
-    if beam > MOST_BEAMS:
-        raise OdeumError(f"beam must be at most {MOST_BEAMS}, not {beam}: as many translations are open at once")
+    if beam > MAX_BEAMS:
+        raise OdeumError(f"beam must be at most {MAX_BEAMS}, not {beam}: as many translations are open at once")
     if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
     model = evaluating(model)
@@ -63,13 +63,13 @@ def greedy(
     return beam_search(model, input_ids, attention_mask, beam=1, **options)  # ty: ignore[invalid-argument-type]
 
 
-BETWEEN_LOOKS = 8
+CHECK_INTERVAL = 8
 """positions between two looks at which sentences are over, where a look waits for a device's queue"""
 
 
-def looks_every(device: torch.device) -> int:
+def check_interval(device: torch.device) -> int:
     """On a CPU a look costs nothing."""
-    return 1 if device.type == "cpu" else BETWEEN_LOOKS
+    return 1 if device.type == "cpu" else CHECK_INTERVAL
 
 
 class _Search:
@@ -82,7 +82,7 @@ class _Search:
     def __init__(self, target: Target, most: Tensor, beam: int, penalty: float, start: int, end: int) -> None:
         self.target, self.beam, self.penalty, self.end = target, beam, penalty, end
         batch, device = most.shape[0], most.device
-        self.every = looks_every(device)
+        self.every = check_interval(device)
         self.answers: list[list[int]] = [[] for _ in range(batch)]
         self.sentences = list(range(batch))
         self.most, self.longest_penalty = most, self.lengths_penalty(most + 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.fields.base import every_part, foreign_modules
+from odeum.fields.base import fast_modules, foreign_modules
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.integrators import Adaptive
 from odeum.models.base import OdeumModel
@@ -18,7 +18,7 @@ def cacheable(module: object) -> bool:
     before it, but an adaptive solver's steps depend on the data; and each field must know its past."""
     if not isinstance(module, nn.Module):
         return True
-    if any(isinstance(part, Adaptive) for part in every_part(module)):
+    if any(isinstance(part, Adaptive) for part in fast_modules(module)):
         return False
     return all(getattr(part, "cached", False) for part in foreign_modules(module) if not isinstance(part, OdeumModel))
 
@@ -27,7 +27,7 @@ class Evaluation:
     """Without dropout while decoding; afterwards each part is as before. The parts are found once, for many tokens."""
 
     def __init__(self, model: object) -> None:
-        self.parts = every_part(model) if isinstance(model, nn.Module) else []
+        self.parts = fast_modules(model) if isinstance(model, nn.Module) else []
         self.before: list[nn.Module] = []
 
     def __enter__(self) -> None:
@@ -52,7 +52,7 @@ def evaluating(model: Any, folds: Folds | None = None) -> Any:
     """
     if not isinstance(model, nn.Module):
         return model
-    parts = every_part(model)
+    parts = fast_modules(model)
     if not any(part.training or (isinstance(part, Rotation) and not part.folding) for part in parts):
         return model
     return _evaluating(model, {}, {} if folds is None else folds)
@@ -80,7 +80,7 @@ def _evaluating(module: nn.Module, copies: dict[nn.Module, nn.Module], folds: Fo
     return copy
 
 
-def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+def boolean_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
     """The mask as booleans, or None if it keeps everything; a sentence if the shapes are wrong."""
     if input_ids.dim() != 2 or input_ids.shape[1] < 1:
         raise OdeumError(f"input_ids has shape {tuple(input_ids.shape)}, but should be [batch, length], not empty")

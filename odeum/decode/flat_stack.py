@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.decode.flat_fields import FlatField, Maps, flat_map, is_flat
-from odeum.fields.base import Context, every_part
+from odeum.fields.base import Context, fast_modules
 from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow, Stack
 from odeum.integrators import FixedSteps, LieTrotter, RungeKutta
@@ -33,25 +33,25 @@ class FlatStack:
 
     def __init__(self, stack: nn.Module, whole: nn.Module | None = None, maps: Maps = flat_map) -> None:
         self.stack, self.maps = stack, maps
-        everything = [] if whole is None else every_part(whole)
-        known = whole is not None and as_made(everything)
+        everything = [] if whole is None else fast_modules(whole)
+        known = whole is not None and is_unmodified(everything)
         self.alone, self.looked = known and not any(_all_hooks(everything)), False
         self._look(known)
 
     def _look(self, known: bool = False) -> None:
-        self.parts = every_part(self.stack)
+        self.parts = fast_modules(self.stack)
         self.hooks = _all_hooks(self.parts)
         maps = self.maps if self.alone else flat_map
-        self.run = _flat_stack(self.stack, maps) if known or as_made(self.parts) else None
+        self.run = _flat_stack(self.stack, maps) if known or is_unmodified(self.parts) else None
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        if not self.alone and every_part(self.stack) != self.parts:  # a module has been replaced since the last token
+        if not self.alone and fast_modules(self.stack) != self.parts:  # a module has been replaced since the last token
             self._look()
-        if self.run is None or x.shape[1] != 1 or context.own.cache is None or not self.unheard():
+        if self.run is None or x.shape[1] != 1 or context.own.cache is None or not self.has_no_hooks():
             return self.stack(x, context)
         return self.run(x, context)
 
-    def unheard(self) -> bool:
+    def has_no_hooks(self) -> bool:
         """Whether at this moment nobody would miss the call of a module, and no gradient is wanted."""
         if torch.is_grad_enabled() or not plain_autograd() or nn.modules.module._has_any_global_hook():
             return False
@@ -60,7 +60,7 @@ class FlatStack:
         return self.looked
 
 
-def as_made(parts: Iterable[nn.Module]) -> bool:
+def is_unmodified(parts: Iterable[nn.Module]) -> bool:
     """Whether every part is one of ours or torch's as it was made: not wrapped, compiled, patched or sharded."""
     return all(
         type(part).__module__.partition(".")[0] in ("odeum", "torch")
@@ -95,7 +95,7 @@ def _flat_stack(stack: nn.Module, maps: Maps) -> Pass | None:
             return norm(x)
 
         return looping
-    if any(getattr(flow, "remembering", None) for flow in flats):
+    if any(getattr(flow, "stateful_method", None) for flow in flats):
 
         def carrying(x: Tensor, context: Context) -> Tensor:
             for flow, time, here in stack._carrying(context):
@@ -115,7 +115,7 @@ def _flat_stack(stack: nn.Module, maps: Maps) -> Pass | None:
 
 def _flat_flow(flow: Flow, field: FlatField) -> FlatLayer:
     """Any method over a flat field."""
-    return lambda x, context, time: flow.under(field, x, context, time)  # ty: ignore[invalid-argument-type]
+    return lambda x, context, time: flow.integrate(field, x, context, time)  # ty: ignore[invalid-argument-type]
 
 
 def _one_step(flow: Flow, field: FlatField) -> FlatLayer | None:

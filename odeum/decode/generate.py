@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import Choice
-from odeum.decode.common import Folds, cacheable, evaluating, kept
+from odeum.decode.common import Folds, boolean_mask, cacheable, evaluating
 from odeum.decode.flat_stack import FlatStack
 from odeum.decode.flat_tokens import FlatTokens
 from odeum.decode.packed import PackedMaps, output_map
@@ -89,7 +89,7 @@ def _steps(
     model = evaluating(owned, folds)
     if count < 0:
         raise OdeumError(f"max_new_tokens must be 0 or more, not {count}")
-    window = Window(input_ids, kept(input_ids, attention_mask), model.settings.length)
+    window = Window(input_ids, boolean_mask(input_ids, attention_mask), model.settings.length)
     use_cache = use_cache and cacheable(model)
     room = min(model.settings.length, window.ids.shape[1] + count) if window.mask is None else 0
     cache = Cache(room) if use_cache else None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odeum.decode.choice import largest
-from odeum.decode.common import cacheable, kept
+from odeum.decode.common import boolean_mask, cacheable
 from odeum.decode.flat_stack import FlatStack
 from odeum.decode.packed import PackedMaps, output_map
 from odeum.errors import OdeumError
@@ -20,7 +20,7 @@ SLACK = 50
 """how much longer than its source a translation may become, if nothing else is said"""
 
 
-MOST_ROOM = 256
+MAX_RESERVED_POSITIONS = 256
 """positions that a cache of translations makes room for at once, however long they may become"""
 
 
@@ -37,11 +37,11 @@ class Target:
         most: Tensor,
     ) -> None:
         self.model = model
-        self.mask = kept(input_ids, attention_mask)
+        self.mask = boolean_mask(input_ids, attention_mask)
         self.memory = model.encode(input_ids, self.mask)
         self.never = never
         cached = use_cache and cacheable(getattr(model, "decoder", model))
-        room = min(int(most.max()) + 1, MOST_ROOM) if len(most) else 0
+        room = min(int(most.max()) + 1, MAX_RESERVED_POSITIONS) if len(most) else 0
         self.caches = (Cache(room), Cache()) if cached else None
         self.exponentials: Tensor | None = None
         self.decode, self.logits = model.decode, model.embedding.logits
@@ -98,7 +98,7 @@ class Target:
 
 def limits(model: TranslationModel, input_ids: Tensor, attention_mask: Tensor | None, max_length: int | None) -> Tensor:
     """The most tokens a translation may have, for each source by itself: [batch]."""
-    mask = kept(input_ids, attention_mask)
+    mask = boolean_mask(input_ids, attention_mask)
     batch, length = input_ids.shape
     if max_length is not None and max_length < 0:
         raise OdeumError(f"max_length must be a number of tokens, not {max_length}")

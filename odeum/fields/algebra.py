@@ -84,7 +84,7 @@ class Scaled(Wrapper):
         return f"{factor} ({inner})" if " + " in inner else f"{factor} {inner}"
 
 
-class Paced(Wrapper):
+class LearnedStepSize(Wrapper):
     """e^s · f with a learned number s, 0 at the start: a field that is followed for a learned time."""
 
     def __init__(self, field: Field) -> None:
@@ -225,10 +225,10 @@ def randomness(field: nn.Module) -> str | None:
     for name, module in field.named_modules():
         if isinstance(module, Dropout | StochasticDepth) and module.rate > 0.0 and module.training:
             return f"{type(module).__name__}({module.rate:g}) at {name or 'the root'}"
-    return torchs_randomness(field)
+    return torch_randomness(field)
 
 
-def torchs_randomness(field: nn.Module) -> str | None:
+def torch_randomness(field: nn.Module) -> str | None:
     """A part of torch.nn that draws new random numbers each time it is called, in words, or None.
 
     What a field draws itself, by nn.functional.dropout or torch.rand, is seen when it has done so: `noise.DrawWatch`.
@@ -248,7 +248,7 @@ def torchs_randomness(field: nn.Module) -> str | None:
 
 def refuse_new_draws(field: nn.Module) -> None:
     """For a step that evaluates the field, or a term of it, several times: it must be one field."""
-    if noisy := torchs_randomness(field):
+    if noisy := torch_randomness(field):
         raise OdeumError(
             f"a step of several stages evaluates one field, but {noisy} draws anew at each; draw by "
             "odeum.fields.Dropout(rate) as dropout(x, context.noise), whose mask is kept for the step"

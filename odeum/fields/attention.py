@@ -16,7 +16,7 @@ from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
 from odeum.fields.noise import Dropout
-from odeum.kernels.attention import attention, hides
+from odeum.kernels.attention import attention, is_masked
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -109,7 +109,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     out = attention(q, k, v, mask, causal)
     if mask is None:
         return out
-    return out.masked_fill(hides(mask).all(dim=-1, keepdim=True), 0.0)
+    return out.masked_fill(is_masked(mask).all(dim=-1, keepdim=True), 0.0)
 
 
 def check_heads(width: int, heads: int, what: str = "heads", whole: str = "the width") -> None:

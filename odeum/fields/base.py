@@ -115,7 +115,7 @@ class Field(Keyed, nn.Module):
         return f"{type(self).__name__}({x})"
 
 
-def every_part(module: nn.Module) -> list[nn.Module]:
+def fast_modules(module: nn.Module) -> list[nn.Module]:
     """What `modules()` gives, layer by layer: asked for in every call, and torch's own walk takes ten times as long."""
     parts, known = [module], {module}
     for part in parts:
@@ -133,11 +133,11 @@ def foreign_modules(module: nn.Module) -> list[nn.Module]:
     """
     known = ("odeum", "torch", "peft")
     # What only looks at a field, and stands for it, says itself which modules there are.
-    parts = every_part(module) if isinstance(module, nn.Module) else [part for _, part in module.named_modules()]
+    parts = fast_modules(module) if isinstance(module, nn.Module) else [part for _, part in module.named_modules()]
     return [part for part in parts if type(part).__module__.partition(".")[0] not in known]
 
 
-def knows_past(module: nn.Module) -> bool:
+def supports_cache(module: nn.Module) -> bool:
     """Whether all that comes from outside says that its newest positions alone give the same as all of them."""
     return all(getattr(part, "cached", False) for part in foreign_modules(module))
 

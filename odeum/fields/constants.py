@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 
-def made_once(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def cached_constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function of numbers and a device whose tensors are made once and then shared: decoding asks for few, often.
 
     A tracer, and a mode that fakes or counts, must see how they are made; and what is first asked for in inference mode

@@ -51,7 +51,7 @@ class FeedForward(Field):
             raise OdeumError(f"the hidden width of a feed-forward must be at least 1, not {hidden}")
         self.activation = ACTIVATIONS[choose(activation, ACTIVATIONS, "activation")]
         self.gated = activation in GATED
-        self.shown = f"width={width}, hidden={hidden}, {activation}"
+        self.description = f"width={width}, hidden={hidden}, {activation}"
         self.up = nn.Linear(width, hidden * (2 if self.gated else 1), bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)
         self.dropout = Dropout(dropout)
@@ -72,4 +72,4 @@ class FeedForward(Field):
         return f"{self.symbol}({x})"
 
     def extra_repr(self) -> str:
-        return self.shown
+        return self.description

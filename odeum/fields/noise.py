@@ -160,12 +160,12 @@ class Dropout(nn.Module):
 
 def drop(x: Tensor, rate: float) -> Tensor:
     """Dropout. A GPU's kernel makes the mask on the way; on a CPU most of its time is drawing the random numbers."""
-    return x * drop_mask(x, rate) if _drawn_by_hand(x) else nn.functional.dropout(x, rate)
+    return x * drop_mask(x, rate) if _draws_packed_bits(x) else nn.functional.dropout(x, rate)
 
 
 def drop_mask(x: Tensor, rate: float) -> Tensor:
     """0 or 1 / (1 − rate) for each number of x; on a CPU four are drawn at once, 16 bits each of a 64-bit number."""
-    if not _drawn_by_hand(x):
+    if not _draws_packed_bits(x):
         return nn.functional.dropout(torch.ones_like(x), rate)
     dropped = min(round(rate * 65536), 65535)
     bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
@@ -173,5 +173,5 @@ def drop_mask(x: Tensor, rate: float) -> Tensor:
     return kept.to(x.dtype).mul_(65536 / (65536 - dropped))
 
 
-def _drawn_by_hand(x: Tensor) -> bool:
+def _draws_packed_bits(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
-PASSED = frozenset(
+WRAPPER_NAMES = frozenset(
     {
         *("field", "fields", "solver", "method", "part", "body"),
         *("_orig_mod", "_checkpoint_wrapped_module"),  # torch.compile's and torch's checkpointing
@@ -25,7 +25,7 @@ PASSED = frozenset(
 
 def role(path: str) -> str:
     """The role in torch's name for a weight, of whichever architecture."""
-    return ".".join("layers" if step == "flows" else step for step in path.split(".") if step not in PASSED)
+    return ".".join("layers" if step == "flows" else step for step in path.split(".") if step not in WRAPPER_NAMES)
 
 
 def role_names(module: nn.Module) -> dict[str, str]:

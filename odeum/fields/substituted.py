@@ -51,7 +51,7 @@ def substituted(module: nn.Module, weights: Mapping[str, Tensor], identity: nn.M
     for kind in HOOKS:
         if hooks := state[kind]:
             state[kind] = {
-                key: _as_of(module, hook) for key, hook in hooks.items() if not isinstance(hook, REWEIGHTING)
+                key: _bound_to(module, hook) for key, hook in hooks.items() if not isinstance(hook, REWEIGHTING)
             }
     names = {name[len(prefix) :] for name in weights if name.startswith(prefix)}
     here = {name: weights[prefix + name] for name in names if "." not in name}
@@ -79,6 +79,6 @@ def _reweighted(module: nn.Module, hook: Any, name: str) -> Tensor:
     return copy.__dict__[name]
 
 
-def _as_of(module: nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
+def _bound_to(module: nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
     """The hook, called with the module that it was registered on."""
     return lambda _, *args: hook(module, *args)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from odeum.fields.constants import made_once
+from odeum.fields.constants import cached_constant
 
 RATES = 16
 COUNT_OF_FEATURES = 2 * RATES + 1
@@ -23,7 +23,7 @@ def time_features(u: float, like: Tensor) -> Tensor:
     return _features(float(u), like.dtype, like.device)
 
 
-@made_once
+@cached_constant
 def _features(u: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     powers = torch.arange(RATES, device="cpu", dtype=torch.float64) / (RATES - 1)
     angles = 10.0 * u * torch.exp(-math.log(100.0) * powers)

@@ -52,10 +52,10 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         """The last states, and the cache that the next tokens are decoded with."""
         refuse_attentions(self.config, output_attentions)
         tokens = embedded(self, input_ids, inputs_embeds)
-        past_key_values = prepared_cache(self, past_key_values, use_cache)
+        past_key_values = prepare_cache(self, past_key_values, use_cache)
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         where = positions(tokens, attention_mask, position_ids, past)
-        own = own_source(tokens, attention_mask, past_key_values, past)
+        own = self_attention_source(tokens, attention_mask, past_key_values, past)
         x = self.odeum.embed(tokens, where, past)
         context = Context(own=own._replace(rotary=self.odeum.positions.rotary(where)))
         states = self._states(self.odeum.stack, x, context, output_hidden_states)
@@ -115,7 +115,7 @@ def embedded(model: OdeumPreTrainedModel, ids: Tensor | None, embeds: Tensor | N
     return model.odeum.embedding(ids)
 
 
-def prepared_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None) -> Any:
+def prepare_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None) -> Any:
     """Return the given cache, a new one, or None.
 
     A forward pass that records gradients makes no cache unless `use_cache=True` is passed: the cache would keep every
@@ -144,7 +144,7 @@ def positions(tokens: Tensor, attention_mask: Tensor | None, given: Tensor | Non
     return token_positions(tokens[..., 0], flat, past)
 
 
-def own_source(tokens: Tensor, attention_mask: Tensor | None, theirs: Any, past: int) -> Source:
+def self_attention_source(tokens: Tensor, attention_mask: Tensor | None, theirs: Any, past: int) -> Source:
     """What self-attention may look at, under a mask of keys, or of queries and keys, and a cache of transformers."""
     batch, length = tokens.shape[:2]
     cache = None if theirs is None else CacheSlots(getattr(theirs, "self_attention_cache", theirs), past)

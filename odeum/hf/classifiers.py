@@ -53,7 +53,7 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         """`labels` are numbers of classes; −100 is ignored."""
         asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
-        logits = self.odeum.read_off(features.last_hidden_state, context)
+        logits = self.odeum.apply_head(features.last_hidden_state, context)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
         output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
         return SequenceClassifierOutput(**output)
@@ -82,7 +82,7 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         """`labels` are the tokens where one is hidden, −100 elsewhere."""
         asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
-        logits = self.odeum.read_off(features.last_hidden_state, context)
+        logits = self.odeum.apply_head(features.last_hidden_state, context)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
         output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
         return MaskedLMOutput(**output)
@@ -130,7 +130,7 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         """`pixel_values` are [batch, channels, height, width], normalised as by the image processor."""
         asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         features, _ = self.features(pixel_values, **asked)
-        logits = self.odeum.read_off(features.last_hidden_state)
+        logits = self.odeum.apply_head(features.last_hidden_state)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
         output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
         return ImageClassifierOutput(**output)

@@ -17,7 +17,7 @@ LENGTH = 24
 
 
 @contextlib.contextmanager
-def quietly() -> Generator[None]:
+def silence_transformers() -> Generator[None]:
     """Context without the progress bars and log messages of transformers."""
     from transformers.utils import logging
 
@@ -51,7 +51,7 @@ def difference(imported: Imported) -> float | None:
     try:
         # by the type that the source gives itself: --family may say that a Gemma is a Llama, which it is not
         known_type = config.get("model_type") in transformers.CONFIG_MAPPING
-        with quietly():
+        with silence_transformers():
             called = config if known_type else config | {"model_type": imported.family}
             their_config = transformers.AutoConfig.for_model(**called, **named)
             auto = getattr(transformers, class_of(type(model.settings).__name__).auto_model)

@@ -15,7 +15,7 @@ from odeum.fields.base import Context, Source
 from odeum.fields.cache import Cache
 from odeum.models import OdeumModel, assemble
 from odeum.models.language import LanguageModel
-from odeum.models.saved import settings_record, settings_recorded
+from odeum.models.saved import settings_from_record, settings_record
 from odeum.models.settings import Model, kind_of_settings, resolve
 from odeum.models.translation import TranslationModel
 from odeum.registry.spelling import parse, spell
@@ -56,7 +56,7 @@ class OdeumConfig(PreTrainedConfig):
         if self.vocab_size is None:
             self.vocab_size = self.settings.get("vocabulary")
         super().__post_init__(**kwargs)
-        model = settings_recorded(self.kind, self.settings)
+        model = settings_from_record(self.kind, self.settings)
         self.is_encoder_decoder = hasattr(model, "decoder_depth")
         self.hidden_size, self.num_attention_heads = model.width, model.heads
         self.max_position_embeddings = getattr(model, "length", None)
@@ -74,7 +74,7 @@ class OdeumConfig(PreTrainedConfig):
         for theirs, ours in SIZES.items():
             if ours in values and getattr(self, theirs, None) is not None:
                 values[ours] = getattr(self, theirs)
-        return settings_recorded(self.kind, values)
+        return settings_from_record(self.kind, values)
 
     @classmethod
     def of(cls, model: OdeumModel, **more: Any) -> OdeumConfig:

@@ -14,7 +14,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
 from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
 from odeum.hf.cache_slots import CacheSlots
-from odeum.hf.causal import OdeumGenerationMixin, embedded, own_source, positions, prepared_cache
+from odeum.hf.causal import OdeumGenerationMixin, embedded, positions, prepare_cache, self_attention_source
 from odeum.models.base import IGNORE, key_mask
 
 
@@ -77,10 +77,10 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
             encoder_outputs = EncoderView(self)(input_ids, attention_mask, **asked)
         memory = encoder_outputs[0]
         tokens = embedded(self, decoder_input_ids, decoder_inputs_embeds)
-        past_key_values = both_caches(self, prepared_cache(self, past_key_values, use_cache))
+        past_key_values = with_cross_cache(self, prepare_cache(self, past_key_values, use_cache))
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         where = positions(tokens, decoder_attention_mask, None, past)
-        own = own_source(tokens, decoder_attention_mask, past_key_values, past)
+        own = self_attention_source(tokens, decoder_attention_mask, past_key_values, past)
         other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory)
         if past_key_values is not None:
             crossed = CacheSlots(past_key_values.cross_attention_cache, past, past_key_values.is_updated)
@@ -140,7 +140,7 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         return self.shifted(labels)
 
 
-def both_caches(model: OdeumPreTrainedModel, cache: Any) -> Any:
+def with_cross_cache(model: OdeumPreTrainedModel, cache: Any) -> Any:
     """The cache with one for cross-attention beside it."""
     if cache is None or isinstance(cache, EncoderDecoderCache):
         return cache

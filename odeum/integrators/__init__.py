@@ -2,7 +2,7 @@
 
 from odeum.integrators.adams_moulton import AdamsMoulton, adams_moulton_4
 from odeum.integrators.adaptive import Adaptive
-from odeum.integrators.base import Method, Solver, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, Solver, get_carry, within_evaluation, within_step
 from odeum.integrators.dense import Dense
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import Adjoint, Checkpointed
@@ -54,7 +54,7 @@ __all__ = [
     "adams_bashforth_3",
     "adams_bashforth_4",
     "adams_moulton_4",
-    "remembered",
+    "get_carry",
     "strang_midpoint",
     "within_evaluation",
     "within_step",

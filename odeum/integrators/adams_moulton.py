@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, within_evaluation, within_step
 from odeum.integrators.mixes import Mix, combination, combine
 from odeum.integrators.multistep import STARTS, Past, mean_weights, nodes, renamed_stages, weights
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, projected_step
@@ -40,7 +40,7 @@ class AdamsMoulton(Method):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         assert self.order is not None
-        carry = remembered(context, "adams-moulton")
+        carry = get_carry(context, "adams-moulton")
         past: tuple[Past, ...] = carry.state or ()
         context = within_step(field, context, repeats=True)
         if len(past) < self.order - 2:

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field, projects_anywhere
-from odeum.integrators.base import Solver, drawing_nothing, energy_of_step
+from odeum.integrators.base import Solver, energy_of_step, forbid_draws
 from odeum.integrators.diagnostics import Diagnostic
 from odeum.integrators.mixes import combine
 from odeum.integrators.runge_kutta import evaluate_stages
@@ -64,7 +64,7 @@ class Adaptive(Solver):
             return x
         direction = 1.0 if t1 >= t0 else -1.0
         t, evaluations = t0, 1
-        with drawing_nothing(field, "an adaptive solver"):
+        with forbid_draws(field, "an adaptive solver"):
             first: Tensor | None = field(t, x, context)
         assert first is not None
         dt = self._first_step(field, t1 - t0, x, first)

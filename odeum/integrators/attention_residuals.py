@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projections, remembered, share_of_step, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, refuse_projections, share_of_step, within_evaluation, within_step
 
 
 class AttentionResiduals(Method):
@@ -34,11 +34,11 @@ class AttentionResiduals(Method):
         refuse_projections(field, "attention-residuals adds nothing that a norm after the step could stand on")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "attention-residuals").state = (0, (x,))
+        get_carry(context, "attention-residuals").state = (0, (x,))
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "attention-residuals")
+        carry = get_carry(context, "attention-residuals")
         count, values = carry.state
         context = within_step(field, context, repeats=False)
         added = dt * field(t, self.read(self.query, values), within_evaluation(field, context))
@@ -58,7 +58,7 @@ class AttentionResiduals(Method):
     def finish(self, x: Tensor, context: Context) -> Tensor:
         if self.last_query is None:
             return x
-        _, values = remembered(context, "attention-residuals").state
+        _, values = get_carry(context, "attention-residuals").state
         return self.read(self.last_query, values)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:

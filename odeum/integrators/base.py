@@ -48,18 +48,18 @@ class Method(Keyed, nn.Module):
 
     @property
     def reversible(self) -> bool:
-        """Whether `back` undoes a step up to rounding."""
+        """Whether `step_back` undoes a step up to rounding."""
         return False
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         """Returns the state before the step that began at t and led to x; the history goes back too."""
-        raise TypeError(f"{type(self).__name__} must define back(field, t, dt, x, context)")
+        raise TypeError(f"{type(self).__name__} must define step_back(field, t, dt, x, context)")
 
-    def kept(self, state: Any) -> Tensor | None:
+    def history_tensor(self, state: Any) -> Tensor | None:
         """Returns the tensor of the history that is needed to undo steps."""
         return state
 
-    def restored(self, kept: Tensor | None) -> Any:
+    def history_from_tensor(self, kept: Tensor | None) -> Any:
         """Returns the history that the next step needs, from that tensor."""
         return kept
 
@@ -93,7 +93,7 @@ class Solver(nn.Module):
     """|x₁ − x₀|² / dt of each step of a pass, while `kinetic_energy` measures"""
 
     @property
-    def remembering(self) -> Method | None:
+    def stateful_method(self) -> Method | None:
         """The method inside with a history that passes from layer to layer, if there is one."""
         return None
 
@@ -109,13 +109,13 @@ def energy_of_step(x: Tensor, y: Tensor, dt: float | Tensor, context: Context) -
     change = y - x
     change = change.float() if change.dtype.itemsize < 4 else change
     energy = change.pow(2) / abs(dt)
-    seen = seen_positions(x, context)
+    seen = unmasked_positions(x, context)
     if seen is None:
         return energy.mean()
     return energy.mean(2).masked_fill(~seen, 0.0).sum() / seen.sum().clamp_min(1)
 
 
-def seen_positions(x: Tensor, context: Context) -> Tensor | None:
+def unmasked_positions(x: Tensor, context: Context) -> Tensor | None:
     """Returns the positions that a mask of keys leaves visible, [batch, length]; None for other masks."""
     mask = context.own.mask
     if mask is None or mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1:3] != (1, 1):
@@ -144,7 +144,7 @@ def refuse_projections(field: Field, why: str) -> None:
         raise OdeumError(f"{why}; use norm=pre")
 
 
-def remembered(context: Context, who: str) -> Carry:
+def get_carry(context: Context, who: str) -> Carry:
     """Returns the history of this pass; raises `OdeumError` outside of a flow, where each step would start anew."""
     if context.carry is None:
         raise OdeumError(f"{who} remembers earlier steps, and a Flow or a Stack keeps them: call it inside of one")
@@ -169,7 +169,7 @@ def within_step(field: Field, context: Context, *, repeats: bool) -> Context:
 
 
 @contextmanager
-def drawing_nothing(field: Field, who: str) -> Generator[None]:
+def forbid_draws(field: Field, who: str) -> Generator[None]:
     """Raises `OdeumError` for a field that draws random numbers itself: a second evaluation would draw others."""
     if torch.compiler.is_compiling() or not hasattr(field, "named_modules") or not foreign_modules(field):
         yield

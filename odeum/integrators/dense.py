@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators import capabilities
-from odeum.integrators.base import Method, remembered
+from odeum.integrators.base import Method, get_carry
 
 
 class Dense(Method):
@@ -38,11 +38,11 @@ class Dense(Method):
         self.inner.check(field)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "dense").state = (x,)
+        get_carry(context, "dense").state = (x,)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "dense")
+        carry = get_carry(context, "dense")
         layer = len(carry.state) - 1
         if layer not in self.layers:
             raise OdeumError(

@@ -22,7 +22,7 @@ class FixedSteps(Solver):
         self.steps = steps
 
     @property
-    def remembering(self) -> Method | None:
+    def stateful_method(self) -> Method | None:
         return self.method if self.method.history else None
 
     def check(self, field: Field) -> None:

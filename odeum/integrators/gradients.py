@@ -25,9 +25,9 @@ from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.fields.noise import Noise
 from odeum.integrators import capabilities
-from odeum.integrators.base import Method, Solver, drawing_nothing
-from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
-from odeum.kernels.autograd import differentiable_once, in_batches, transformed
+from odeum.integrators.base import Method, Solver, forbid_draws
+from odeum.integrators.frozen_parameters import Autocast, FrozenParameters, check_extra, refuse_other_tensors
+from odeum.kernels.autograd import differentiable_once, is_batched, transformed
 
 
 class _Recomputed:
@@ -38,7 +38,7 @@ class _Recomputed:
 
     def __init__(self, field: Field) -> None:
         self.field = field
-        self.held = Held(field)
+        self.held = FrozenParameters(field)
         self.training = field.training
         self.projects = field.projects
         self.project = field.project
@@ -87,9 +87,9 @@ class Checkpointed(GradientSolver):
     """Keep only the state at each evaluation; recompute the rest when the gradient passes."""
 
     @property
-    def remembering(self) -> Method | None:
+    def stateful_method(self) -> Method | None:
         """Evaluations are recomputed, not steps: what the method remembers of them is kept like any state."""
-        return self.solver.remembering
+        return self.solver.stateful_method
 
     def check(self, field: Field) -> None:
         self.solver.check(field)
@@ -127,7 +127,7 @@ class Adjoint(GradientSolver):
             self.check(field)
         check_extra(context.extra, "the adjoint")
         leaves, spec = pytree.tree_flatten(context)
-        held = Held(field)
+        held = FrozenParameters(field)
         inputs = (x, *leaves, *held.wanted.values())
         if not any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in inputs):
             return self.solver(field, t0, t1, x, context)
@@ -141,7 +141,7 @@ class _Problem(NamedTuple):
     """What is solved, besides the tensors that may want a gradient."""
 
     solver: Solver
-    field: Held
+    field: FrozenParameters
     t0: float
     t1: float
     spec: Any
@@ -155,7 +155,7 @@ class _AdjointSolve(torch.autograd.Function):
         ctx.problem, ctx.autocast = problem, Autocast.now(x.device.type)
         with torch.no_grad(), ctx.autocast.again():
             context = pytree.tree_unflatten(leaves, problem.spec)
-            with drawing_nothing(problem.field.field, "the adjoint"):
+            with forbid_draws(problem.field.field, "the adjoint"):
                 out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -165,7 +165,7 @@ class _AdjointSolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         problem: _Problem = ctx.problem
-        if in_batches(grads[0]):
+        if is_batched(grads[0]):
             raise OdeumError("the adjoint solves for one gradient at a time; use gradient=backprop for batches of them")
         out, *tensors = ctx.saved_tensors
         leaves, weights = list(ctx.plain), list(problem.field.wanted.values())

@@ -13,7 +13,7 @@ from odeum.integrators.diagnostics import Diagnostic
 from odeum.integrators.runge_kutta import projected_step
 from odeum.kernels.autograd import plain_autograd
 
-UNSOLVED = 0.1
+RESIDUAL_LIMIT = 0.1
 """a residual above which a step is not the implicit one"""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, refuse_projections, remembered, share_of_step, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, refuse_projections, share_of_step, within_evaluation, within_step
 
 
 class LaggedAttention(Method):
@@ -32,11 +32,11 @@ class LaggedAttention(Method):
         refuse_projections(field, "lagged-attention evaluates a term at one state and adds it to another")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "lagged-attention").state = (None, None)
+        get_carry(context, "lagged-attention").state = (None, None)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "lagged-attention")
+        carry = get_carry(context, "lagged-attention")
         start, early = carry.state
         start = t if start is None else start
         if early is None and t - start > self.since - 1e-6:

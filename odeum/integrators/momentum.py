@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, within_evaluation, within_step
 from odeum.integrators.runge_kutta import projected_step
 
 
@@ -30,11 +30,11 @@ class Momentum(Method):
         self.gamma = gamma
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "momentum").state = torch.zeros_like(x)
+        get_carry(context, "momentum").state = torch.zeros_like(x)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "momentum")
+        carry = get_carry(context, "momentum")
         context = within_step(field, context, repeats=False)
         kept = self.gamma**dt
         velocity = kept * carry.state + (1.0 - kept) * field(t, x, within_evaluation(field, context))
@@ -45,8 +45,8 @@ class Momentum(Method):
     def reversible(self) -> bool:
         return self.gamma > 0.0
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "momentum")
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = get_carry(context, "momentum")
         context = within_step(field, context, repeats=False)
         kept = self.gamma**dt
         before = x - carry.state if dt == 1.0 else x - dt * carry.state

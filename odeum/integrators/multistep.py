@@ -15,7 +15,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, within_evaluation, within_step
 from odeum.integrators.mixes import Mix, combination, combine
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages, projected_step
 from odeum.tableaux import BOSH3, HEUN, RK4, Tableau
@@ -56,7 +56,7 @@ class AdamsBashforth(Method):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         assert self.order is not None
-        carry = remembered(context, "adams-bashforth")
+        carry = get_carry(context, "adams-bashforth")
         past: tuple[Past, ...] = carry.state or ()
         starts = len(past) < self.order - 1
         context = within_step(field, context, repeats=starts)
@@ -150,7 +150,7 @@ class Leapfrog(Method):
     stability = "stable for imaginary eigenvalues of size to 1 alone: what the field contracts grows, alternating"
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "leapfrog")
+        carry = get_carry(context, "leapfrog")
         past: Leap | None = carry.state
         context = within_step(field, context, repeats=False)
         f = field(t, x, within_evaluation(field, context))
@@ -166,18 +166,18 @@ class Leapfrog(Method):
     def reversible(self) -> bool:
         return True
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         """x′ = x₊ − 2 dt f(x), of steps of one length; the first, Euler's, leads back to what is remembered."""
-        carry = remembered(context, "leapfrog")
+        carry = get_carry(context, "leapfrog")
         here = carry.state.x
         context = within_step(field, context, repeats=False)
         carry.state = Leap(x - 2.0 * dt * field(t, here, within_evaluation(field, context)))
         return here
 
-    def kept(self, state: Any) -> Tensor | None:
+    def history_tensor(self, state: Any) -> Tensor | None:
         return None if state is None else state.x
 
-    def restored(self, kept: Tensor | None) -> Any:
+    def history_from_tensor(self, kept: Tensor | None) -> Any:
         return None if kept is None else Leap(kept)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:

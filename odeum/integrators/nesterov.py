@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, within_evaluation, within_step
 from odeum.integrators.runge_kutta import projected_step
 
 
@@ -37,7 +37,7 @@ class Nesterov(Method):
         return (0.0, 0.0, gamma) if self.first else (self.numbers[0].sigmoid(), self.numbers[1].sigmoid(), gamma)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "yurii").state = torch.zeros_like(x)
+        get_carry(context, "yurii").state = torch.zeros_like(x)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
@@ -45,7 +45,7 @@ class Nesterov(Method):
             raise OdeumError(
                 f"yurii makes one step per layer, of length 1, not {dt:g}; its steps stay as they were built"
             )
-        carry = remembered(context, "yurii")
+        carry = get_carry(context, "yurii")
         context = within_step(field, context, repeats=False)
         mu, beta, gamma = self.coefficients()
         v: Tensor = carry.state

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError
 from odeum.fields.algebra import refuse_new_draws
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, remembered, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, within_evaluation, within_step
 from odeum.integrators.mixes import Mix
 from odeum.integrators.runge_kutta import RungeKutta, evaluate_stages
 from odeum.tableaux import Tableau
@@ -47,11 +47,11 @@ class PCformer(Method):
         refuse_new_draws(field)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "pcformer").state = (x,)
+        get_carry(context, "pcformer").state = (x,)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "pcformer")
+        carry = get_carry(context, "pcformer")
         past: tuple[Tensor, ...] = carry.state
         layer = len(past) - 1
         if layer not in self.layers or dt != 1.0:

@@ -10,7 +10,7 @@ from torch import Tensor
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.base import Context, Field
 from odeum.integrators.adaptive import Adaptive, weighted, widest
-from odeum.integrators.base import drawing_nothing, energy_of_step, seen_positions
+from odeum.integrators.base import energy_of_step, forbid_draws, unmasked_positions
 from odeum.integrators.runge_kutta import evaluate_stages
 
 
@@ -38,13 +38,13 @@ class AdaptivePerSample(Adaptive):
         count, span = x.shape[0], t1 - t0
         sign = math.copysign(1.0, span)
         shape = (count, *[1] * (x.dim() - 1))
-        seen = seen_positions(x, context)
+        seen = unmasked_positions(x, context)
 
         def spread(numbers: Tensor) -> Tensor:
             return numbers.view(shape).to(x.dtype)
 
         t = torch.full((count,), t0, dtype=widest(x.device), device=x.device)
-        with drawing_nothing(field, "an adaptive solver"):
+        with forbid_draws(field, "an adaptive solver"):
             first: Tensor | None = field(spread(t), x, context)
         assert first is not None
         evaluations = 1

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from odeum.fields.base import Context, Field
 from odeum.integrators import capabilities
-from odeum.integrators.base import Method, remembered, share_of_step
+from odeum.integrators.base import Method, get_carry, share_of_step
 
 
 class ResidualScalars(Method):
@@ -34,11 +34,11 @@ class ResidualScalars(Method):
         self.inner.check(field)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "residual-scalars").state = x
+        get_carry(context, "residual-scalars").state = x
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        start = remembered(context, "residual-scalars").state
+        start = get_carry(context, "residual-scalars").state
         x = (1.0 + dt * self.rate * self.stream).to(x.dtype) * x + (dt * self.input).to(x.dtype) * start
         return self.inner.step(field, t, dt, x, context)
 

@@ -14,7 +14,7 @@ from odeum.errors import OdeumError
 from odeum.fields.algebra import randomness
 from odeum.fields.base import Context, Field
 from odeum.integrators import capabilities
-from odeum.integrators.base import Method, refuse_projections, remembered, share_of_step, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, refuse_projections, share_of_step, within_evaluation, within_step
 from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER
 
@@ -59,11 +59,11 @@ class ReversibleHeun(TwoStates):
     stability = "stable for imaginary eigenvalues of size to 1 alone: what the field contracts grows, alternating"
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "reversible-heun").state = Twin(x)
+        get_carry(context, "reversible-heun").state = Twin(x)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "reversible-heun")
+        carry = get_carry(context, "reversible-heun")
         twin: Twin = carry.state
         inner = within_step(field, context, repeats=True)
         first = self._at(field, t, dt, twin, inner)
@@ -72,8 +72,8 @@ class ReversibleHeun(TwoStates):
         carry.state = self._twin(field, t + dt, dt, moved, last)
         return x + 0.5 * dt * (first + last)
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "reversible-heun")
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry = get_carry(context, "reversible-heun")
         twin: Twin = carry.state
         inner = within_step(field, context, repeats=True)
         last = self._at(field, t + dt, dt, twin, inner)
@@ -92,10 +92,10 @@ class ReversibleHeun(TwoStates):
         jumps = any(getattr(part, "stepwise", False) for _, part in field.named_modules())
         return Twin(x, None if jumps or randomness(field) else Known(field, t, dt, value))
 
-    def kept(self, state: Any) -> Tensor | None:
+    def history_tensor(self, state: Any) -> Tensor | None:
         return state.x
 
-    def restored(self, kept: Tensor | None) -> Any:
+    def history_from_tensor(self, kept: Tensor | None) -> Any:
         assert kept is not None
         return Twin(kept)
 
@@ -130,18 +130,18 @@ class Coupled(TwoStates):
         self.part.check(field)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "coupled").state = x
+        get_carry(context, "coupled").state = x
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry, inner = remembered(context, "coupled"), within_step(field, context, repeats=True)
+        carry, inner = get_carry(context, "coupled"), within_step(field, context, repeats=True)
         twin = carry.state
         y = self.keep * x + (1.0 - self.keep) * twin + self._change(field, t, dt, twin, inner)
         carry.state = twin - self._change(field, t + dt, -dt, y, inner)
         return y
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry, inner = remembered(context, "coupled"), within_step(field, context, repeats=True)
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry, inner = get_carry(context, "coupled"), within_step(field, context, repeats=True)
         twin = carry.state + self._change(field, t + dt, -dt, x, inner)
         carry.state = twin
         return (x - (1.0 - self.keep) * twin - self._change(field, t, dt, twin, inner)) / self.keep
@@ -186,17 +186,17 @@ class RevNet(TwoStates):
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         x = self._rounded(x)
-        remembered(context, "revnet").state = x
+        get_carry(context, "revnet").state = x
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry, inner = remembered(context, "revnet"), within_step(field, context, repeats=False)
+        carry, inner = get_carry(context, "revnet"), within_step(field, context, repeats=False)
         *others, last = field.terms
         carry.state = carry.state + self._change(others, t, dt, x, inner)
         return x + self._change([last], t, dt, carry.state, inner)
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry, inner = remembered(context, "revnet"), within_step(field, context, repeats=False)
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+        carry, inner = get_carry(context, "revnet"), within_step(field, context, repeats=False)
         *others, last = field.terms
         before = x - self._change([last], t, dt, carry.state, inner)
         carry.state = carry.state - self._change(others, t, dt, before, inner)
@@ -215,7 +215,7 @@ class RevNet(TwoStates):
         return x - (x - (x * 2.0**self.grid).round() * 2.0**-self.grid).detach()
 
     def finish(self, x: Tensor, context: Context) -> Tensor:
-        return 0.5 * (x + remembered(context, "revnet").state)
+        return 0.5 * (x + get_carry(context, "revnet").state)
 
     def equation(self, field: Field, turns: int = 1) -> str:
         *others, last = field.terms

@@ -21,19 +21,19 @@ from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from odeum.errors import Diverged, OdeumError
-from odeum.fields.algebra import randomness, torchs_randomness
+from odeum.fields.algebra import randomness, torch_randomness
 from odeum.fields.base import Carry, Context, Field, Step, projects_anywhere
 from odeum.fields.noise import Noise, ReplayedNoise
 from odeum.integrators import capabilities
-from odeum.integrators.base import Method, Solver, drawing_nothing
+from odeum.integrators.base import Method, Solver, forbid_draws
 from odeum.integrators.diagnostics import Diagnostic
+from odeum.integrators.frozen_parameters import Autocast, FrozenParameters, check_extra, refuse_other_tensors
 from odeum.integrators.gradients import GradientSolver
-from odeum.integrators.held import Autocast, Held, check_extra, refuse_other_tensors
 from odeum.integrators.multistep import Leapfrog
-from odeum.kernels.autograd import more_than_a_gradient, plain_autograd, readable
+from odeum.kernels.autograd import needs_plain_gradients, plain_autograd, readable
 
 WHO = "the reversible gradient"
-MOST_DRIFT = 1e-2
+MAX_DRIFT = 1e-2
 """of the first state as it is met again, relative to it; a gradient at states that are further off is refused"""
 
 
@@ -48,8 +48,8 @@ class Reversible(GradientSolver):
     drift = Diagnostic[float | None](None)
 
     @property
-    def remembering(self) -> Method | None:
-        return self.solver.remembering
+    def stateful_method(self) -> Method | None:
+        return self.solver.stateful_method
 
     def check(self, field: Field) -> None:
         use = "use gradient=checkpointed"
@@ -59,7 +59,7 @@ class Reversible(GradientSolver):
         capabilities.check("gradient=reversible", self.solver)
         if projects_anywhere(field):
             raise OdeumError(f"{WHO} cannot undo a norm after the steps; use norm=pre, or {use}")
-        if noisy := torchs_randomness(field):
+        if noisy := torch_randomness(field):
             raise OdeumError(
                 f"{WHO} evaluates a field again, but {noisy} would draw anew; draw by odeum.fields.Dropout(rate) as "
                 "dropout(x, context.noise)"
@@ -78,7 +78,7 @@ def reconstruction_drift(model: nn.Module) -> float | None:
     return max((drift for drift in drifts if drift is not None), default=None)
 
 
-def wants_reversing(solver: Solver | None, x: Tensor, context: Context) -> bool:
+def uses_reversible_gradient(solver: Solver | None, x: Tensor, context: Context) -> bool:
     """Whether a gradient will be asked that is to pass so; what compiles or transforms keeps states in its own way."""
     return (
         isinstance(solver, Reversible)
@@ -101,7 +101,7 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
             "apply fully_shard to the whole model alone, or use gradient=checkpointed"
         )
     context = context._replace(carry=None, noise=None, step=None)
-    method: Method = layers[0][0].remembering
+    method: Method = layers[0][0].stateful_method
     carry = Carry()
     x = method.begin(x, context._replace(carry=carry))
     leaves, spec = pytree.tree_flatten(context)
@@ -109,7 +109,7 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
     if any(flow.training and randomness(flow.field) for flow, _ in layers):
         drawn = torch.randint(2**62, (), device="cpu")
         seed = int(drawn) if readable(drawn) else 0  # a fake tensor has no number
-    held = {id(flow.field): Held(flow.field) for flow, _ in layers}
+    held = {id(flow.field): FrozenParameters(flow.field) for flow, _ in layers}
     row = _Row(
         [_Layer(flow, t0, held[id(flow.field)], number) for number, (flow, t0) in enumerate(layers)],
         method,
@@ -119,14 +119,14 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
     )
     if isinstance(method, Leapfrog) and len({round(s.length, 9) for layer in row.layers for s in layer.steps()}) > 1:
         raise OdeumError(f"{WHO} of leapfrog needs layers and steps of one length; use gradient=checkpointed")
-    out, kept = _Reversed.apply(row, x, method.kept(carry.state), *leaves, *row.weights())
-    return method.finish(out, context._replace(carry=Carry(method.restored(kept))))
+    out, kept = _Reversed.apply(row, x, method.history_tensor(carry.state), *leaves, *row.weights())
+    return method.finish(out, context._replace(carry=Carry(method.history_from_tensor(kept))))
 
 
 class _Layer(NamedTuple):
     flow: Any
     t0: float
-    held: Held
+    held: FrozenParameters
     number: int
 
     def steps(self) -> list[Step]:
@@ -165,7 +165,7 @@ class _Move(nn.Module):
 
     def forward(self, back: bool, step: Step, x: Tensor, state: Any, context: Context) -> tuple[Tensor, Any]:
         carry = Carry(state)
-        move = self.method.back if back else self.method.step
+        move = self.method.step_back if back else self.method.step
         x = move(self.field, *step, x, context._replace(carry=carry, step=step))
         return x, carry.state
 
@@ -178,13 +178,13 @@ class _Reversed(torch.autograd.Function):
         start, first = x, kept
         with torch.no_grad(), ctx.autocast.again():
             context = pytree.tree_unflatten(leaves, row.spec)
-            state = row.method.restored(kept)
+            state = row.method.history_from_tensor(kept)
             for layer in row.layers:
                 carry = Carry(state, opens=False, closes=False)
-                with drawing_nothing(layer.flow.field, WHO):
+                with forbid_draws(layer.flow.field, WHO):
                     x = layer.flow(x, context._replace(carry=carry, noise=layer.noise(row.seed)), layer.t0)
                 state = carry.handed
-        kept = row.method.kept(state)
+        kept = row.method.history_tensor(state)
         assert kept is not None
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -200,18 +200,18 @@ class _Reversed(torch.autograd.Function):
         leaves = list(ctx.plain)
         for i, tensor in zip(ctx.places, tensors, strict=True):
             leaves[i] = tensor
-        if any(grad is not None and more_than_a_gradient(grad) for grad in grads):
+        if any(grad is not None and needs_plain_gradients(grad) for grad in grads):
             inputs = [start, first, *leaves, *row.weights()]
-            return None, *_kept_gradients(row, inputs, ctx.needs_input_grad[1:], grads, ctx.autocast)
+            return None, *_gradients_with_stored_states(row, inputs, ctx.needs_input_grad[1:], grads, ctx.autocast)
         live = [i for i in ctx.places if ctx.needs_input_grad[3 + i]]
-        way = _WayBack(row, leaves, live, ctx.autocast)
+        way = _BackwardWalk(row, leaves, live, ctx.autocast)
         gx, gk = way.run(x, kept, start, first, *grads)
         for_leaves = [way.for_leaves.get(i) for i in range(len(leaves))]
         for_weights = [way.for_weights.get(id(weight)) for weight in row.weights()]
         return None, gx, gk if first is not None else None, *for_leaves, *for_weights
 
 
-def _kept_gradients(
+def _gradients_with_stored_states(
     row: _Row, inputs: list[Any], needed: Sequence[bool], grads: Sequence[Any], autocast: Autocast
 ) -> list[Tensor | None]:
     """The gradients of a row whose states are kept after all: for derivatives of them, and several at once."""
@@ -220,7 +220,7 @@ def _kept_gradients(
         x, kept, *rest = fresh
         weights = {id(w): own for w, own in zip(row.weights(), rest[row.leaves :], strict=True)}
         context = pytree.tree_unflatten(rest[: row.leaves], row.spec)
-        state = row.method.restored(kept)
+        state = row.method.history_from_tensor(kept)
         for layer in row.layers:
             carry = Carry(state, opens=False, closes=False)
             named = {f"field.{name}": weights.get(id(w), w) for name, w in layer.held.tensors.items()}
@@ -228,7 +228,7 @@ def _kept_gradients(
             x = functional_call(layer.flow, named, given)
             state = carry.handed
         outs: list[tuple[Any, Any]] = [
-            (o, g) for o, g in zip((x, row.method.kept(state)), grads, strict=True) if g is not None
+            (o, g) for o, g in zip((x, row.method.history_tensor(state)), grads, strict=True) if g is not None
         ]
     wanted = [own for own, need in zip(fresh, needed, strict=True) if need]
     found = iter(
@@ -239,7 +239,7 @@ def _kept_gradients(
     return [next(found) if need else None for need in needed]
 
 
-class _WayBack:
+class _BackwardWalk:
     """From the last state to the first, with the gradients gathered on the way."""
 
     def __init__(self, row: _Row, leaves: list[Any], live: list[int], autocast: Autocast) -> None:
@@ -258,9 +258,9 @@ class _WayBack:
         gk = torch.zeros_like(kept) if gk is None else gk
         method = self.row.method
         context = pytree.tree_unflatten(self.leaves, self.row.spec)
-        state, last = method.restored(kept), kept
+        state, last = method.history_from_tensor(kept), kept
         for layer in reversed(self.row.layers):
-            move = _Move(layer.flow.field, layer.flow.remembering)
+            move = _Move(layer.flow.field, layer.flow.stateful_method)
             for turn, step in reversed(list(enumerate(layer.steps()))):
                 here = context._replace(noise=layer.noise(self.row.seed, turn))
                 if layer.number == turn == 0:
@@ -268,7 +268,7 @@ class _WayBack:
                 else:
                     with torch.no_grad(), self.autocast.again():
                         x, state = self._call(move, layer, {}, True, step, x, state, here)
-                    last = kept = method.kept(state)
+                    last = kept = method.history_tensor(state)
                 here = here._replace(noise=layer.noise(self.row.seed, turn))
                 gx, gk = self._pull(move, layer, step, x, kept, gx, gk, here)
         return gx, gk
@@ -293,8 +293,8 @@ class _WayBack:
         if type(drift) is Tensor:
             layer.flow.solver.drift = drift
         if not readable(drift):  # a device is not waited for: where the error is too large, gradients are NaN
-            return torch.where(drift <= MOST_DRIFT, start, torch.nan)
-        if not drift <= MOST_DRIFT:
+            return torch.where(drift <= MAX_DRIFT, start, torch.nan)
+        if not drift <= MAX_DRIFT:
             raise Diverged(
                 f"{WHO} met the first state again with an error of {float(drift):.1%}, at which gradients are wrong; "
                 "use gradient=checkpointed, fewer layers, or a scheme that grows less (odeum describe)"
@@ -316,10 +316,14 @@ class _WayBack:
                 leaves[i] = self.leaves[i].detach().requires_grad_()
             given = {name: w.detach().requires_grad_() for name, w in held.wanted.items()} if fresh else held.wanted
             here = pytree.tree_unflatten(leaves, self.row.spec)._replace(noise=context.noise)
-            state = move.method.restored(kept)
+            state = move.method.history_from_tensor(kept)
             y, after = self._call(move, layer, given if fresh else {}, False, step, x, state, here)
             inputs = [x, *([] if kept is None else [kept]), *(leaves[i] for i in self.live), *given.values()]
-            outs = [(o, g) for o, g in ((y, gx), (move.method.kept(after), gk)) if o is not None and o.requires_grad]
+            outs = [
+                (o, g)
+                for o, g in ((y, gx), (move.method.history_tensor(after), gk))
+                if o is not None and o.requires_grad
+            ]
             if not self.looked:
                 self.looked = True
                 refuse_other_tensors(WHO, y, inputs)

@@ -75,18 +75,18 @@ class Splitting(Method):
     def reversible(self) -> bool:
         return self.part.reversible
 
-    def back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
+    def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         stages = self.stages(field)
         context = within_step(field, context, repeats=len(stages) > len(field.terms))
         for term, start, share in reversed(stages):
-            x = self.part.back(term, t + start * dt, share * dt, x, within_evaluation(term, context))
+            x = self.part.step_back(term, t + start * dt, share * dt, x, within_evaluation(term, context))
         return x
 
-    def kept(self, state: Any) -> Tensor | None:
-        return self.part.kept(state)
+    def history_tensor(self, state: Any) -> Tensor | None:
+        return self.part.history_tensor(state)
 
-    def restored(self, kept: Tensor | None) -> Any:
-        return self.part.restored(kept)
+    def history_from_tensor(self, kept: Tensor | None) -> Any:
+        return self.part.history_from_tensor(kept)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         return self.part.begin(x, context)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field
-from odeum.fields.constants import made_once
+from odeum.fields.constants import cached_constant
 from odeum.integrators.base import Method, refuse_projections, share_of_step, within_evaluation, within_step
 
-MOST_PERMUTED = 5
+MAX_PERMUTED_STREAMS = 5
 """most streams for a mean over all permutations: 120 of them"""
 
 
@@ -188,7 +188,7 @@ class ManifoldHyperConnections(Streams):
         return read.sigmoid(), mix, 2.0 * write.sigmoid()
 
 
-@made_once
+@cached_constant
 def permutation_matrices(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """All permutations of `count` streams as rows of [count!, count²]; no buffer, which loading would leave empty."""
     orders = torch.tensor(list(itertools.permutations(range(count))), device=device)

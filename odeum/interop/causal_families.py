@@ -14,13 +14,13 @@ from odeum.interop.reading import (
     Converted,
     NamedWeights,
     activation,
+    check_rotary_width,
     dropout_of,
     heads_of,
     linear,
     norm,
     rotary_of,
     stacked,
-    turning_of,
 )
 from odeum.models.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
 from odeum.models.settings import Language
@@ -144,7 +144,7 @@ def gptj(config: Config, weights: NamedWeights) -> Converted:
     heads = heads_of(config, width, "n_head", "num_attention_heads")
     size = width // heads
     turning = int(config.number("rotary_dim", default=min(64, size)))
-    turning = turning_of("rotary_dim", turning, size, turning)
+    turning = check_rotary_width("rotary_dim", turning, size, turning)
     plain, special = activation(config, "activation_function", default="gelu_new")
     ends, embedding = _ends(config, weights, "wte.weight", "lm_head", tied=False)
     order = torch.cat((torch.arange(0, turning, 2), torch.arange(1, turning, 2), torch.arange(turning, size)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from odeum.errors import OdeumError, choose, notice
 from odeum.fields.roles import find
 from odeum.interop import causal_families, image_families, text_families
-from odeum.interop.reading import Config, Converted, NamedWeights, sound_values
+from odeum.interop.reading import Config, Converted, NamedWeights, convert_errors
 from odeum.interop.sources import Pretrain, open_source
 from odeum.models import assemble
 from odeum.models.base import OdeumModel
@@ -32,7 +32,7 @@ IMPORTS: dict[str, Callable[[Config, NamedWeights], Converted]] = {
     "deit": image_families.vit,
     "timm_vit": image_families.timm_vit,
 }
-SIGNS: tuple[tuple[str, str], ...] = (
+FAMILY_PREFIXES: tuple[tuple[str, str], ...] = (
     ("encoder.albert_layer_groups.0.", "albert"),
     ("encoder.layer.0.attention.self.", "bert"),
     ("embeddings.distillation_token", "deit"),
@@ -45,9 +45,9 @@ SIGNS: tuple[tuple[str, str], ...] = (
     ("layers.0.mlp.gate_proj.", "llama"),
 )
 """by what names of weights a family is known, the most telling first"""
-UNTAKEN = r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions)"
+IGNORED_BUFFERS = r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions)"
 """buffers of others"""
-MORE_HEADS = re.compile(r"(cls\.(?!predictions\.)\w+|sop_classifier)\..*")
+EXTRA_HEADS = re.compile(r"(cls\.(?!predictions\.)\w+|sop_classifier)\..*")
 """heads beside the one that tells hidden tokens: they change neither its logits nor any state"""
 
 
@@ -87,14 +87,14 @@ def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], famil
         config.notes.append(f"the configuration calls this a {named}; it is read as a {kind}, as was asked for")
     if not opened.config:
         config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
-    with sound_values(f"the configuration of '{opened.name}' cannot be read as that of a {kind}"):
+    with convert_errors(f"the configuration of '{opened.name}' cannot be read as that of a {kind}"):
         converted = IMPORTS[kind](config, weights)
     config.refuse_other_sizes(converted.settings)
     config.finish()
-    left = weights.left(UNTAKEN)
-    if heads := sorted({found[1] for name in left if (found := MORE_HEADS.fullmatch(name))}):
+    left = weights.left(IGNORED_BUFFERS)
+    if heads := sorted({found[1] for name in left if (found := EXTRA_HEADS.fullmatch(name))}):
         config.notes.append(f"heads that are left out: {', '.join(heads)}")
-    if left := [name for name in left if not MORE_HEADS.fullmatch(name)]:
+    if left := [name for name in left if not EXTRA_HEADS.fullmatch(name)]:
         raise OdeumError(
             f"{len(left)} tensors of this {kind} have no place here, such as '{left[0]}': it is a model that cannot be "
             "imported without changing it"
@@ -113,7 +113,7 @@ def _family(opened: Pretrain, weights: NamedWeights, given: str | None) -> str:
             f"a model of the type '{named}' cannot be imported; known: {', '.join(IMPORTS)} (--family names one of "
             "them for weights that have its names)"
         )
-    for sign, family in SIGNS:
+    for sign, family in FAMILY_PREFIXES:
         if any(name.startswith(sign) for name in weights.tensors):
             return family
     raise OdeumError(

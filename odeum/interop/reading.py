@@ -42,7 +42,7 @@ SIZES_OF_WEIGHTS = {
 
 
 @contextlib.contextmanager
-def sound_values(what: str) -> Generator[None]:
+def convert_errors(what: str) -> Generator[None]:
     """Raise `OdeumError` where a value of a file from elsewhere is of a type that nobody reads."""
     try:
         yield
@@ -216,7 +216,7 @@ def heads_of(config: Config, width: int, *names: str) -> int:
     return found
 
 
-def turning_of(name: str, value: Any, head_width: int, turning: int) -> int:
+def check_rotary_width(name: str, value: Any, head_width: int, turning: int) -> int:
     """The features of a head that turn, which are pairs."""
     if turning % 2 or not 0 < turning <= head_width:
         raise OdeumError(
@@ -244,7 +244,7 @@ def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int
     part = inner.number(
         "partial_rotary_factor", default=config.number("partial_rotary_factor", "rotary_pct", default=share)
     )
-    return float(base), turning_of("partial_rotary_factor", part, head_width, int(head_width * part))
+    return float(base), check_rotary_width("partial_rotary_factor", part, head_width, int(head_width * part))
 
 
 def dropout_of(config: Config, hidden: tuple[str, ...], inner: tuple[str, ...]) -> float:

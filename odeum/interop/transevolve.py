@@ -99,7 +99,7 @@ class PublishedEncoder(nn.Module):
         _fill_stack(self.encoder, arrays, "compute_attention")
         for module in list(self.encoder.modules()):
             if isinstance(module, PreNorm) and isinstance(module.field, EvolvedAttention):
-                module.field = BlindMean(module.field)
+                module.field = MeanForMaskedQueries(module.field)
         self.norm, self.head = None, None
         if any(path.endswith("dense_layer.kernel") for path in arrays):
             kernel = _ending(arrays, "dense_layer.kernel")
@@ -122,7 +122,7 @@ class PublishedEncoder(nn.Module):
         return logits.softmax(dim=-1) if logits.shape[-1] > 1 else logits.sigmoid()
 
 
-class BlindMean(Wrapper):
+class MeanForMaskedQueries(Wrapper):
     """A query that may look nowhere sees the mean of all values: what a softmax over equal −10⁹ gives.
 
     It matters in the classifier, whose mean over positions includes the padding.

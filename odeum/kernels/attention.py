@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from odeum.kernels.matmul import by_onednn
 
-MOST_SCORES = 1 << 16
+MAX_BATCHED_SCORES = 1 << 16
 """queries × keys up to which batched products are faster than the fused kernel"""
 
 
-def hides(mask: Tensor) -> Tensor:
+def is_masked(mask: Tensor) -> Tensor:
     """Return True where a query may not look, of a boolean or an additive mask."""
     return ~mask if mask.dtype == torch.bool else mask == -torch.inf
 
@@ -41,6 +41,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
     The mask broadcasts to the scores: True where a query may look, or added. `causal` needs as many queries as keys
     and no mask.
     """
-    if not torch.compiler.is_compiling() and by_onednn(q, k, v) and q.shape[-2] * k.shape[-2] <= MOST_SCORES:
+    if not torch.compiler.is_compiling() and by_onednn(q, k, v) and q.shape[-2] * k.shape[-2] <= MAX_BATCHED_SCORES:
         return reference(q, k, v, mask, causal)
     return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

@@ -44,14 +44,14 @@ def in_vmap() -> bool:
     return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
 
 
-def more_than_a_gradient(grad: Tensor) -> bool:
+def needs_plain_gradients(grad: Tensor) -> bool:
     """Asked in a backward pass: whether its result will be differentiated (create_graph) or is computed in batches."""
     if torch.compiler.is_compiling():
         return False
-    return torch.is_grad_enabled() or in_batches(grad)
+    return torch.is_grad_enabled() or is_batched(grad)
 
 
-def in_batches(grad: Tensor) -> bool:
+def is_batched(grad: Tensor) -> bool:
     """Whether several gradients pass at once: vmap, `is_grads_batched`."""
     return torch._C._are_functorch_transforms_active() or torch._C._functorch.is_legacy_batchedtensor(grad)
 

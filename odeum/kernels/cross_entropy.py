@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.kernels.autograd import gradients_of, more_than_a_gradient, plain_autograd
+from odeum.kernels.autograd import gradients_of, needs_plain_gradients, plain_autograd
 
 IGNORE = -100
 """label of a position that does not count"""
@@ -128,7 +128,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, labels, grad_x, grad_weight = ctx.saved_tensors
-        if more_than_a_gradient(grads[0]):
+        if needs_plain_gradients(grads[0]):
             inputs = (x, weight, labels, ctx.smoothing, None)
             return gradients_of(reference, inputs, ctx.needs_input_grad, grads[0])
         return (

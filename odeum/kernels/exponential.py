@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from odeum.kernels.attention import hides
-from odeum.kernels.autograd import gradients_of, more_than_a_gradient
+from odeum.kernels.attention import is_masked
+from odeum.kernels.autograd import gradients_of, needs_plain_gradients
 
 TILE = 1 << 21
 """bytes of P worked on at a time, so that the passes over a tile stay in the cache"""
@@ -46,7 +46,7 @@ def _hidden(
     """Return True where the tile's queries may not look; causal: the last query is aligned with the last key."""
     hidden = None
     if mask is not None:
-        hidden = hides(mask.expand(p.shape)[batch, head, rows, :stop])
+        hidden = is_masked(mask.expand(p.shape)[batch, head, rows, :stop])
     if causal:
         first = (rows.start or 0) + p.shape[-1] - p.shape[-2]
         count = len(range(p.shape[-2])[rows])
@@ -144,7 +144,7 @@ class Exponential(torch.autograd.Function):
         terms = ledger.take()
         if not terms and direct is None:
             return (None,) * 5
-        if direct is not None and more_than_a_gradient(direct):
+        if direct is not None and needs_plain_gradients(direct):
             assert not terms
             return gradients_of(_exponential, (q, k, mask, causal, None), ctx.needs_input_grad, direct)
         dq, dk = torch.empty_like(q), k.new_zeros(*k.shape[:-2], k.shape[-1], k.shape[-2])
@@ -188,7 +188,7 @@ class Normaliser(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         p, e = ctx.saved_tensors
         causal, ledger = ctx.plan
-        if more_than_a_gradient(grads[0]):
+        if needs_plain_gradients(grads[0]):
             return gradients_of(_normaliser, (p, e, None, None), ctx.needs_input_grad, grads[0])
         grad = grads[0].transpose(-1, -2)
         direct = _term(ledger, grad, e.transpose(-1, -2)) if ctx.needs_input_grad[0] else None
@@ -218,7 +218,7 @@ class SharedAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         p, e, normaliser, v, out = ctx.saved_tensors
         causal, ledger = ctx.plan
-        if more_than_a_gradient(grads[0]):
+        if needs_plain_gradients(grads[0]):
             inputs = (p, e, normaliser, v, None, None)
             return gradients_of(_shared_attention, inputs, ctx.needs_input_grad, grads[0])
         ev = _weighed(v, e, p)

@@ -20,18 +20,18 @@ from odeum.kernels.autograd import plain_autograd
 reference = nn.functional.linear
 """x Wᵀ + b by torch"""
 
-LEAST_ROWS = 4
+MIN_ROWS = 4
 """rows below which MKL's product of a matrix and a vector is as fast"""
-LEAST_WORK = 1 << 20
+MIN_WORK = 1 << 20
 """multiply–adds per call below which calling oneDNN costs more than it saves"""
-LEAST_CALLS = 16
+MIN_CALLS = 16
 """calls below which packing costs more than it saves"""
 
 
 def worth_packing(weight: Tensor, calls: int) -> bool:
     """Return whether packing an ordinary float32 matrix for so many calls pays on this processor."""
     return (
-        calls >= LEAST_CALLS
+        calls >= MIN_CALLS
         and matmul.onednn_is_faster()
         and bool(torch.backends.mkldnn.enabled)
         and all(hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight"))
@@ -50,7 +50,7 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None, plain: Callable[[Tensor], Tensor] | None = None) -> None:
         self.weight, self.bias = weight, None if bias is None else bias.contiguous()
         self.plain = plain or (lambda x: reference(x, weight, bias))
-        self.least = weight.shape[1] * max(LEAST_ROWS, LEAST_WORK // weight.numel())
+        self.least = weight.shape[1] * max(MIN_ROWS, MIN_WORK // weight.numel())
         self.packed: Any = None
 
     def __call__(self, x: Tensor) -> Tensor:

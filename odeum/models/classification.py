@@ -71,7 +71,7 @@ class TextModel(OdeumModel):
             return self.norm(x[:, 0])
         return self.norm(masked_mean(x, None if mask is None else mask[:, 0, 0]))
 
-    def read_off(self, x: Tensor, context: Context) -> Tensor:
+    def apply_head(self, x: Tensor, context: Context) -> Tensor:
         """The logits of the last states."""
         return self.head(self.pool(x, context))
 
@@ -82,7 +82,7 @@ class TextModel(OdeumModel):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Output:
         x, context = self.embed(input_ids, attention_mask)
-        logits = self.read_off(self.stack(x, context), context)
+        logits = self.apply_head(self.stack(x, context), context)
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 

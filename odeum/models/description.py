@@ -58,7 +58,7 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     if dead := sum(getattr(module, "dead_parameters", 0) for module in model.modules()):
         out["parameters_published"] = out["parameters"] + dead
     memory = None
-    with _fresh(parsed, settings) if adaptive or _soon_run(model) else nullcontext(model) as counted:
+    with _fresh(parsed, settings) if adaptive or _is_cheap_to_run(model) else nullcontext(model) as counted:
         out |= _cost(counted)
         if detail and not adaptive:
             memory = activation_memory(counted)
@@ -142,7 +142,7 @@ def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
     return [leaf.register_forward_hook(lambda module, *_: calls.update([module.symbol])) for leaf in leaves]
 
 
-def _soon_run(model: OdeumModel) -> bool:
+def _is_cheap_to_run(model: OdeumModel) -> bool:
     """Whether one example passes in less time than the meta device takes to load, and costs what any example costs."""
     if model.particles > SHORT or model.particles * sum(p.numel() for p in model.parameters()) > SMALL:
         return False

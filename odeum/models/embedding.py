@@ -12,7 +12,7 @@ from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Rotary
-from odeum.fields.constants import made_once
+from odeum.fields.constants import cached_constant
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import cross_entropy
 from odeum.models.base import IGNORE, check_labels, exact
@@ -93,7 +93,7 @@ def first_sinusoids(length: int, like: Tensor) -> Tensor:
     return sinusoids(max(256, 1 << (length - 1).bit_length()), like.shape[-1], like.device)
 
 
-@made_once
+@cached_constant
 def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     """The first so many positions: looking them up is cheaper than as many sines."""
     return sinusoid(torch.arange(length, device=device), width)

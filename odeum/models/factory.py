@@ -121,22 +121,22 @@ def redraw(model: OdeumModel | Encoder) -> None:
     torch.set_default_dtype(dtypes.pop() if len(dtypes) == 1 else before)
     try:
         with torch.device("cpu"), key_draws(model.draw_key):
-            fresh = _same_again(model)
+            fresh = _rebuild(model)
     finally:
         torch.set_default_dtype(before)
     numbers = {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        tensor.copy_(_placed_like(numbers[name], tensor))
+        tensor.copy_(_shard_like(numbers[name], tensor))
 
 
-def _same_again(model: OdeumModel | Encoder) -> nn.Module:
+def _rebuild(model: OdeumModel | Encoder) -> nn.Module:
     if isinstance(model, OdeumModel):
         return assemble(model.architecture, model.settings)
     shape = {field.name: getattr(model.shape, field.name) for field in fields(model.shape)}
     return type(model)(architecture=model.architecture, **shape)
 
 
-def _placed_like(value: Tensor, like: Tensor) -> Tensor:
+def _shard_like(value: Tensor, like: Tensor) -> Tensor:
     if not hasattr(like, "placements"):
         return value
     from torch.distributed.tensor import distribute_tensor

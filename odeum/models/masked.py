@@ -105,7 +105,7 @@ class MaskedLanguageModel(BidirectionalModel):
         with drawing("transform"):
             reset(self.transform)
 
-    def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
+    def apply_head(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""
         h = self.transform_norm(self.activation(self.transform(x)))
         table = self.embedding.weight if self.output is None else self.output.weight
@@ -118,7 +118,7 @@ class MaskedLanguageModel(BidirectionalModel):
         labels: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> Output:
-        logits = self.read_off(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
+        logits = self.apply_head(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 
@@ -137,7 +137,7 @@ class PretrainedClassifier(BidirectionalModel):
         with drawing("head"):
             reset(self.head)
 
-    def read_off(self, x: Tensor, context: Context | None = None) -> Tensor:
+    def apply_head(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""
         pooled = torch.tanh(self.pooler(x[:, 0]))
         return self.head(nn.functional.dropout(pooled, self.settings.dropout, self.training))
@@ -149,5 +149,5 @@ class PretrainedClassifier(BidirectionalModel):
         labels: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> Output:
-        logits = self.read_off(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
+        logits = self.apply_head(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
         return Output(logits, None if labels is None else self.criterion(logits, labels))

@@ -30,7 +30,7 @@ def _flat(image: Image.Image, channels: int) -> Image.Image:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):  # their 16 bits
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        image = _of_wide_numbers(np.asarray(image))
+        image = _from_wide_values(np.asarray(image))
     if image.mode in ("P", "PA", "LA") or "transparency" in image.info:
         image = image.convert("RGBA")
     if image.mode == "RGBA":
@@ -40,7 +40,7 @@ def _flat(image: Image.Image, channels: int) -> Image.Image:
     return out
 
 
-def _of_wide_numbers(numbers: np.ndarray) -> Image.Image:
+def _from_wide_values(numbers: np.ndarray) -> Image.Image:
     """Numbers of 32 bits that are bytes all the same; Pillow would cut fractions to black and others to white."""
     if not (numbers >= 0).all() or numbers.max() > 255 or (numbers % 1 != 0).any():
         raise OdeumError(

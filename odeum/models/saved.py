@@ -21,7 +21,7 @@ from odeum.models.tensors import TensorFile, not_finite, write_tensors
 from odeum.registry.names import Architecture
 from odeum.registry.plugins import check_requirements, requirement, requirements
 from odeum.registry.spelling import from_record, parse, spell, to_record
-from odeum.storage import Damaged, check_one_run, place_of, read_json, write_json
+from odeum.storage import Damaged, check_one_run, current_path, read_json, write_json
 
 WEIGHTS = "model.safetensors"
 RECORDS = ("run.json", "config.json", WEIGHTS, "task.json", "result.json")
@@ -41,7 +41,7 @@ def save_model(directory: Path, model: OdeumModel, weights: dict[str, Tensor] | 
     write_tensors(directory / WEIGHTS, _by_role(model, weights))
 
 
-def weights_mark(directory: Path) -> dict[str, Any]:
+def weights_entry(directory: Path) -> dict[str, Any]:
     """The entry of result.json that says which weights it is the result of."""
     return {"weights": TensorFile.open(directory / WEIGHTS).seal}
 
@@ -52,7 +52,7 @@ def check_run_files(directory: Path) -> None:
     weights = result = None
     for name in RECORDS:
         path = directory / name
-        if not place_of(path).exists():
+        if not current_path(path).exists():
             continue
         if name == WEIGHTS:
             weights = TensorFile.open(path)
@@ -85,7 +85,7 @@ def read_settings(directory: Path) -> tuple[Model, Architecture]:
     config = read_json(directory / "config.json")
     try:
         check_requirements(config)
-        settings = settings_recorded(str(config["kind"]), config["model"])
+        settings = settings_from_record(str(config["kind"]), config["model"])
         record = config.get("record")  # runs made before there was one have the spelling alone
         return settings, parse(config["architecture"]) if record is None else from_record(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -99,7 +99,7 @@ def settings_record(settings: Model) -> dict[str, Any]:
     return asdict(settings)
 
 
-def settings_recorded(kind: str, values: Mapping[str, Any]) -> Model:
+def settings_from_record(kind: str, values: Mapping[str, Any]) -> Model:
     """The inverse, for the settings of that name."""
     known = kind_of_settings(kind)
     if known is None:
@@ -120,7 +120,7 @@ def load_model(directory: str | Path) -> nn.Module:
         raise OdeumError(f"there is no run '{directory}'")
     path = directory / WEIGHTS
     if not path.exists():
-        raise OdeumError(_why_no_model(directory))
+        raise OdeumError(_missing_model_message(directory))
     check_run_files(directory)
     settings, architecture = read_settings(directory)
     file = TensorFile.open(path)
@@ -164,7 +164,7 @@ def _same_command(command: str, directory: Path) -> str:
     return shlex.join([*(word for word in rest if not word.startswith("--out=")), "--out", str(out)])
 
 
-def _why_no_model(directory: Path) -> str:
+def _missing_model_message(directory: Path) -> str:
     result = directory / "result.json"
     if result.exists() and (failed := read_json(result).get("failed")):
         return f"the run '{directory}' failed: {failed}"

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from odeum.storage import UNSEALED, Damaged, check_seal, place_of, run_mark, write_sealed
+from odeum.storage import UNSEALED, Damaged, check_seal, current_path, run_id_entry, write_sealed
 
 TYPES = {
     torch.float64: "F64",
@@ -36,7 +36,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: str) -> No
     In the directory of a run the file carries the run's id.
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all lie aligned
-    header: dict[str, object] = {"__metadata__": {**about, **run_mark(path), "checksum": UNSEALED}}
+    header: dict[str, object] = {"__metadata__": {**about, **run_id_entry(path), "checksum": UNSEALED}}
     end = 0
     for name in order:
         tensor = tensors[name]
@@ -64,7 +64,7 @@ class TensorFile:
     @classmethod
     def open(cls, path: Path) -> TensorFile:
         """Read the header alone: as much memory as the names take, whatever shapes it claims."""
-        place = place_of(path)
+        place = current_path(path)
         try:
             if place.exists() and not place.is_file():
                 raise Damaged(f"cannot read '{path}': it is {'a directory' if place.is_dir() else 'no regular file'}")
@@ -104,7 +104,7 @@ class TensorFile:
         check_seal(self.path, self.seal, self.head, self._chunks(), self.run_id)
 
     def _chunks(self) -> Iterator[bytes]:
-        with open(place_of(self.path), "rb") as file:
+        with open(current_path(self.path), "rb") as file:
             file.seek(len(self.head))
             while part := file.read(BYTES_AT_ONCE):
                 yield part
@@ -112,7 +112,7 @@ class TensorFile:
     def read(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Tensor]]:
         """Name and value, one after another; all, or those of these names."""
         try:
-            with safe_open(place_of(self.path), "pt") as file:
+            with safe_open(current_path(self.path), "pt") as file:
                 for name in self.shapes if names is None else names:
                     yield name, file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:

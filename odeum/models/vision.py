@@ -77,7 +77,7 @@ class ImageModel(OdeumModel):
         pooled = x[:, 0] if self.settings.pooling == "token" else x[:, self.tokens :].mean(dim=1)
         return pooled if self.norm is None else self.norm(pooled)
 
-    def read_off(self, x: Tensor) -> Tensor:
+    def apply_head(self, x: Tensor) -> Tensor:
         """The logits of the last states."""
         return self.head(self.pool(x))
 
@@ -86,7 +86,7 @@ class ImageModel(OdeumModel):
         return self.pool(self.stack(self.embed(images)))
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
-        logits = self.read_off(self.stack(self.embed(images)))
+        logits = self.apply_head(self.stack(self.embed(images)))
         return Output(logits, None if labels is None else self.criterion(logits, labels))
 
 

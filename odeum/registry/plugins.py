@@ -27,8 +27,8 @@ from odeum.registry.spelling import spell
 GROUP = "odeum.plugins"
 """group of the entry points in a package's pyproject.toml"""
 
-_NAMED: list[str] = []
-_BROUGHT: dict[tuple[str, str], str] = {}
+_NAMED_PLUGINS: list[str] = []
+_PLUGIN_OF_NAME: dict[tuple[str, str], str] = {}
 """(what, name) -> the plugin whose loading added it, directly or by a module that it imports"""
 
 
@@ -41,11 +41,11 @@ def load_plugin(name: str) -> ModuleType:
 
 def load_named(names: Sequence[str]) -> None:
     """Load the plugins that a command names."""
-    _NAMED[:] = [str(Path(name).resolve()) if Path(name).suffix == ".py" else name for name in names]
-    for name, place in zip(names, _NAMED, strict=True):
+    _NAMED_PLUGINS[:] = [str(Path(name).resolve()) if Path(name).suffix == ".py" else name for name in names]
+    for name, place in zip(names, _NAMED_PLUGINS, strict=True):
         before = _registered()
         load_plugin(name)
-        _BROUGHT.update(dict.fromkeys(_registered() - before, place))
+        _PLUGIN_OF_NAME.update(dict.fromkeys(_registered() - before, place))
 
 
 def _registered() -> set[tuple[str, str]]:
@@ -54,7 +54,7 @@ def _registered() -> set[tuple[str, str]]:
 
 def named_plugins() -> tuple[str, ...]:
     """Returns the plugins of the running command in a form that another process can load."""
-    return tuple(_NAMED)
+    return tuple(_NAMED_PLUGINS)
 
 
 def load_installed() -> None:
@@ -206,19 +206,19 @@ def requirements(architecture: Architecture) -> list[dict[str, str]]:
     return out
 
 
-def only_here(architectures: Iterable[Architecture], kind: tuple[Registry[Any], str]) -> list[str]:
+def unavailable_elsewhere(architectures: Iterable[Architecture], kind: tuple[Registry[Any], str]) -> list[str]:
     """Returns the required names that another process could not load: registered by this program, not by a plugin."""
     needs = [need for architecture in architectures for need in requirements(architecture)] + requirement(*kind)
-    return list(dict.fromkeys(f"the {need['what']} '{need['name']}'" for need in needs if not _is_brought(need)))
+    return list(dict.fromkeys(f"the {need['what']} '{need['name']}'" for need in needs if not _comes_from_plugin(need)))
 
 
-def _is_brought(need: dict[str, str]) -> bool:
+def _comes_from_plugin(need: dict[str, str]) -> bool:
     registry = next(registry for registry in REGISTRIES if registry.what == need["what"])
     module = registry.entries[need["name"]].module
     file = getattr(sys.modules.get(module), "__file__", None)
     installed = {entry.module.partition(".")[0] for entry in _entries()}
-    places = {module, str(Path(file).resolve()) if file else module, _BROUGHT.get((need["what"], need["name"]))}
-    return module.partition(".")[0] in installed or not places.isdisjoint(_NAMED)
+    places = {module, str(Path(file).resolve()) if file else module, _PLUGIN_OF_NAME.get((need["what"], need["name"]))}
+    return module.partition(".")[0] in installed or not places.isdisjoint(_NAMED_PLUGINS)
 
 
 def check_requirements(record: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ def search(script: Script, sources: int = 1, **words: Any) -> list[list[int]]:
     out = beam_search(model, ids, **words)
     assert out == beam_search(model, ids, use_cache=False, **words)
     with pytest.MonkeyPatch.context() as patch:  # as on a device that is not asked at each position
-        patch.setattr("odeum.decode.beam.looks_every", lambda device: 3)
+        patch.setattr("odeum.decode.beam.check_interval", lambda device: 3)
         assert out == beam_search(model, ids, **words)
     return out
 

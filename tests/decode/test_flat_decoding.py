@@ -212,10 +212,10 @@ def test_a_gradient_is_that_of_the_layers() -> None:
     assert attention(model).qkv.weight.grad is not None
     model.train()
     with torch.no_grad():
-        assert not run.unheard()
+        assert not run.has_no_hooks()
     model.eval()
     with torch.no_grad():
-        assert run.unheard()
+        assert run.has_no_hooks()
 
 
 def test_beams_are_those_of_the_layers() -> None:

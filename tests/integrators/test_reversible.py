@@ -94,7 +94,7 @@ def test_back_undoes_a_step(spelling: str) -> None:
     model = stack(spelling, SHAPE)
     assert isinstance(model, Stack)
     context, x = Context(carry=Carry()), state()
-    method = model.flows[0].remembering  # ty: ignore
+    method = model.flows[0].stateful_method  # ty: ignore
     x = method.begin(x, context)
     way = []
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_back_undoes_a_step(spelling: str) -> None:
                 way.append((flow.field, step, x))
                 x = method.step(flow.field, *step, x, context._replace(step=step))
         for field, step, before in reversed(way[1:]):
-            x = method.back(field, *step, x, context._replace(step=step))
+            x = method.step_back(field, *step, x, context._replace(step=step))
             torch.testing.assert_close(x, before, rtol=0, atol=1e-11)
 
 

@@ -154,7 +154,7 @@ def test_a_state_without_visible_tensors_is_refused() -> None:
     from odeum.fields import Context, FeedForward, Field
     from odeum.flow import Flow, Stack
     from odeum.integrators import FixedSteps, Method
-    from odeum.integrators.base import remembered
+    from odeum.integrators.base import get_carry
 
     class Hidden:
         def __init__(self, x: Tensor) -> None:
@@ -164,7 +164,7 @@ def test_a_state_without_visible_tensors_is_refused() -> None:
         history = "hidden"
 
         def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-            remembered(context, "hidden").state = Hidden(x)
+            get_carry(context, "hidden").state = Hidden(x)
             return x + dt * field(t, x, context)
 
     model = Stack([Flow(FeedForward(8), FixedSteps(Remembers())) for _ in range(2)])

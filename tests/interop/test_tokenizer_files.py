@@ -41,7 +41,7 @@ def test_a_text_is_encoded_whole_and_always_the_same() -> None:
     content["padding"] = {**padding, "pad_to_multiple_of": None}
     content["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "direction": "Right", "stride": 5}
     tokens = Bpe(*read_tokenizer(json.dumps(content), Path("x")))
-    assert tokens.encode("abab" * 10) == [26] * 20 and tokens.encode_some(["ab"]) == [[26]]
+    assert tokens.encode("abab" * 10) == [26] * 20 and tokens.encode_batch(["ab"]) == [[26]]
     assert Bpe(*read_tokenizer(tokens.to_json(), Path("x"))).encode("ab") == [26]
 
 

@@ -24,7 +24,7 @@ SIZES = {"vocabulary": 40, "width": 16, "heads": 2, "depth": 2, "hidden": 32, "l
 @pytest.fixture
 def small_products(onednn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """No product is too small; products that are not packed are torch's own."""
-    monkeypatch.setattr(packed_linear, "LEAST_WORK", 1)
+    monkeypatch.setattr(packed_linear, "MIN_WORK", 1)
     torch.set_float32_matmul_precision("highest")
 
 
@@ -38,7 +38,7 @@ def test_values(bias: Tensor | None) -> None:
     for rows in (1, 4, 33, 5):
         x = torch.randn(rows, 6)
         torch.testing.assert_close(packed(x), reference(x, weight, bias), rtol=1e-5, atol=1e-5)
-        assert (packed.packed is not None) == (rows >= packed_linear.LEAST_ROWS or packed.packed is not None)
+        assert (packed.packed is not None) == (rows >= packed_linear.MIN_ROWS or packed.packed is not None)
     assert packed.packed is not None
 
 

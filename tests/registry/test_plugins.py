@@ -21,7 +21,7 @@ from odeum.registry.plugins import (
     load_installed,
     load_named,
     load_plugin,
-    only_here,
+    unavailable_elsewhere,
 )
 
 IDEAS = '''
@@ -250,11 +250,13 @@ def test_what_other_processes_would_find(tmp_path: Path) -> None:
     )
     load_named([str(tmp_path / "ideas.py")])
     brought = [parse("pull"), parse("parallel:method=ralston"), parse("parallel:method=next-door"), parse("rk4")]
-    assert only_here(brought, (KINDS, "images")) == []
+    assert unavailable_elsewhere(brought, (KINDS, "images")) == []
     odeum.register.tableau(odeum.Tableau("at-home", order=1, c=(0.0,), a=((),), b=(1.0,)))
-    assert only_here([*brought, parse("parallel:method=at-home")], (KINDS, "images")) == ["the method 'at-home'"]
+    assert unavailable_elsewhere([*brought, parse("parallel:method=at-home")], (KINDS, "images")) == [
+        "the method 'at-home'"
+    ]
     load_named([])
-    assert only_here(brought[:1], (KINDS, "images")) == ["the architecture 'pull'"]
+    assert unavailable_elsewhere(brought[:1], (KINDS, "images")) == ["the architecture 'pull'"]
 
 
 def test_code_that_fails_when_it_is_used_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.attention import check_heads, reset, split_heads
 from odeum.fields.base import Context, Field, Source
-from odeum.fields.constants import made_once
+from odeum.fields.constants import cached_constant
 from odeum.fields.noise import Dropout
 from odeum.fields.transevolve.forms import Anchor
 
@@ -98,7 +98,7 @@ class EvolvedCrossAttention(EvolvedAttention):
         return "C(t)·N(M)"
 
 
-@made_once
+@cached_constant
 def _signal(size: int, t: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[sin(tπp/64) ‖ cos(tπp/64)] for p = 0, 1, 2 …"""
     p = torch.arange(size - size // 2, device=device, dtype=dtype) * (t * (math.pi / 64.0))

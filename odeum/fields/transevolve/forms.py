@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from odeum.fields.attention import attend, merge_heads
 from odeum.fields.base import Source
 from odeum.fields.transevolve.linear import Features, linear_attention
-from odeum.kernels.attention import hides
+from odeum.kernels.attention import is_masked
 from odeum.kernels.exponential import Evolution, SharedExponential, within_range
 
 
@@ -116,7 +116,7 @@ class Flex(NamedTuple):
             inputs = [x.detach() for x in inputs]
         out = _flex_attention(self.q.device.type)(*inputs, score)
         if mask is not None:
-            hidden = hides(mask)
+            hidden = is_masked(mask)
             if causal:
                 hidden = hidden | ~torch.ones(shape[2:], dtype=torch.bool, device=mask.device).tril(ahead)
             out = out.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
@@ -187,7 +187,7 @@ class Single(NamedTuple):
     def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
         weights = (self.scores + b.unsqueeze(-2)).softmax(dim=-1)
         if source.mask is not None:
-            weights = weights.masked_fill(hides(source.mask), 0.0)
+            weights = weights.masked_fill(is_masked(source.mask), 0.0)
         return merge_heads(weights.to(v.dtype) @ v)
 
     def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:

@@ -15,7 +15,7 @@ from odeum.fields.base import Source
 from odeum.fields.noise import drop
 from odeum.fields.transevolve.forms import Anchor, Drift, Flex, Fused, Linear, Shared, Single
 from odeum.fields.transevolve.linear import LinearFeatures
-from odeum.kernels.attention import hides
+from odeum.kernels.attention import is_masked
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.exponential import SharedExponential
 
@@ -81,7 +81,7 @@ class Measure(Keyed, nn.Module):
             if source.mask is not None:
                 if source.mask.is_floating_point():
                     scores = scores + source.mask.to(scores.dtype)
-                scores = scores.masked_fill(hides(source.mask), torch.finfo(scores.dtype).min)
+                scores = scores.masked_fill(is_masked(source.mask), torch.finfo(scores.dtype).min)
             return Single(scores, drift)
         form = self.form_at(q.shape[-2], k.shape[-2], q.shape[0], q.device.type)
         if form == "shared" and _shareable(q, k, source.mask):

@@ -11,9 +11,9 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from odeum.errors import OdeumError, as_given
+from odeum.errors import OdeumError, with_display_names
 from odeum.lab.terminal import LiveLine, not_computed, to_json
-from odeum.storage import make_directory, writing
+from odeum.storage import atomic_write, make_directory
 
 if TYPE_CHECKING:
     from odeum.lab.data.inputs import PredictInput
@@ -37,7 +37,7 @@ class Answers(Protocol):
 def _record(task: Task, item: PredictInput, sample: int | None) -> dict[str, Any]:
     """What was asked, and where it stood."""
     where = {} if item.file is None else {"file": item.file} | ({} if item.row is None else {"row": item.row})
-    return {**where, "input": as_given(item.text), **({} if sample is None else {"sample": sample})}
+    return {**where, "input": with_display_names(item.text), **({} if sample is None else {"sample": sample})}
 
 
 class Printed:
@@ -51,7 +51,7 @@ class Printed:
         if isinstance(answer, OdeumError):
             return
         if self.form == "text":
-            print(self.task.shown(as_given(item.text), answer), flush=True)
+            print(self.task.shown(with_display_names(item.text), answer), flush=True)
         else:
             print(to_json({**_record(self.task, item, sample), "output": self.task.plain(answer)}), flush=True)
 
@@ -155,7 +155,7 @@ def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs
     if path.exists() and not (overwrite and path.is_file()):
         raise OdeumError(f"--out {out} is there already; name another file, or say --overwrite to replace it")
     make_directory(path.parent)
-    with writing(path) as file:
+    with atomic_write(path) as file:
         answers = (RowFile if path.suffix.lower() == ".csv" else LineFile)(task, Encoded(file))
         yield answers
         answers.finish()

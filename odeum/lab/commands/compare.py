@@ -292,10 +292,10 @@ def _tuning(given: Mapping[str, Any], model: Any, training: Any) -> TuningResult
     settings = parse_settings(given.get("tune_over") or "learning_rate")
     defaults = []
     for name in settings:
-        holder = training if hasattr(training, name) else model
-        if not hasattr(holder, name):
+        find_open_directory = training if hasattr(training, name) else model
+        if not hasattr(find_open_directory, name):
             raise OdeumError(f"--tune-over {name}: the model of this kind has no {name}; leave it out")
-        defaults.append(float(getattr(holder, name)))
+        defaults.append(float(getattr(find_open_directory, name)))
     return TuningResults(Tuning(settings, tuple(defaults), given["tune"]))
 
 

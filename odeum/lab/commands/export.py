@@ -43,11 +43,11 @@ def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) 
     """Write the run for transformers or CTranslate2; a sentence about it, by the name that it will have."""
     from safetensors import SafetensorError
 
-    from odeum.hf.comparing import quietly
+    from odeum.hf.comparing import silence_transformers
     from odeum.lab.hf_run import save, save_ctranslate2, save_native
 
     try:
-        with quietly():
+        with silence_transformers():
             if to == "hf":
                 save(run, part)
                 return f"{out}: `import odeum.hf`, then from_pretrained('{out}') of an Auto class"

@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
 def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
     """The model, the task that it can do, and what a user should know of both."""
     from odeum.interop import read_pretrained
-    from odeum.interop.reading import sound_values
+    from odeum.interop.reading import convert_errors
     from odeum.lab.data.pretrained_tokens import read_pretrained_tokens
 
     found = read_pretrained(given["source"], given.get("family"))
@@ -62,7 +62,7 @@ def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
         None if vocabulary is None else read_pretrained_tokens(found.source.folder, vocabulary, given.get("tokens"))
     )
     notes += [] if tokens is None else tokens.notes
-    with sound_values(f"the files beside the weights of '{found.source.name}' cannot be read"):
+    with convert_errors(f"the files beside the weights of '{found.source.name}' cannot be read"):
         return found, _task(found, tokens, notes), notes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from odeum.errors import as_given
+from odeum.errors import with_display_names
 
 T = TypeVar("T")
 LONGEST_EXAMPLE = 70
@@ -46,4 +46,4 @@ def parts_line(origins: Origins, parts: Sequence[str] = ("train", "valid", "test
     given = [f"{names[part]} from {origins[part]}" for part in parts if part in origins]
     cut = " and ".join(names[part] for part in parts if part not in origins)
     held = [f"{cut} cut off the training part, the same examples each time"] if cut else []
-    return as_given("; ".join([*given, *held]))
+    return with_display_names("; ".join([*given, *held]))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from odeum.errors import OdeumError, call
+from odeum.errors import OdeumError, set_display_name
 from odeum.lab.data.archive_limits import UnpackedSize
 from odeum.lab.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, regular
 from odeum.lab.data.homes import cache
@@ -51,7 +51,7 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
         part = home.with_name(f"{home.name}.{os.getpid()}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        call(part, path)
+        set_display_name(part, path)
         try:
             unpack(path, part)
             part.rename(home)
@@ -71,9 +71,9 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
 def _called(home: Path, path: Path) -> Path:
     """What was unpacked, which sentences name by its place in what was packed."""
     inside = _inside(home)
-    call(home, path)
+    set_display_name(home, path)
     if inside.is_file() and path.suffix.lower() != ".zip":
-        call(inside, path)  # one file became one file
+        set_display_name(inside, path)  # one file became one file
     return inside
 
 

@@ -23,7 +23,7 @@ from odeum.lab.train.rundir import RUN
 from odeum.lab.train.spec import RunSpec
 from odeum.registry.names import Architecture
 from odeum.registry.spelling import spell
-from odeum.storage import alone_in, make_directory, read_json, write_json
+from odeum.storage import lock_directory, make_directory, read_json, write_json
 
 COMPARISON = "comparison.json"
 TUNING = "tuning"
@@ -267,7 +267,7 @@ def clear(directory: Path) -> None:
     """Remove the runs of an earlier comparison, so that one table never shows two recipes; nothing else is touched."""
     tuning = directory.glob(f"{TUNING}/*/*/seed-*/{RUN}")
     for path in [*directory.glob(f"*/seed-*/{RUN}"), *tuning]:
-        with alone_in(path.parent):
+        with lock_directory(path.parent):
             shutil.rmtree(path.parent)
     (directory / COMPARISON).unlink(missing_ok=True)
 

@@ -34,8 +34,8 @@ from odeum.lab.train.job import Job, holds, refuse_another
 from odeum.lab.train.provenance import git_revision, versions
 from odeum.lab.train.spec import RunSpec
 from odeum.models.description import describe
-from odeum.registry.plugins import only_here
-from odeum.storage import alone_in, make_directory, slug
+from odeum.registry.plugins import unavailable_elsewhere
+from odeum.storage import lock_directory, make_directory, slug
 
 Key = tuple[str, int]
 """row and seed"""
@@ -103,7 +103,7 @@ def compare(
     with contextlib.ExitStack() as stack:
         if is_main():
             make_directory(job.directory)
-            stack.enter_context(alone_in(job.directory))
+            stack.enter_context(lock_directory(job.directory))
             if job.overwrite:
                 clear(job.directory)
         study = job.settled()
@@ -150,7 +150,7 @@ def _refuse_others(runs: Mapping[Key, Job]) -> None:
 def _where_names_are_known(job: Execution) -> Execution:
     """Names that only this program registered are unknown to other processes: then the runs stay in this one."""
     architectures = [run.architecture for run in cells(job.base, job.factors).values()]
-    hidden = only_here(architectures, (KINDS, job.base.kind))
+    hidden = unavailable_elsewhere(architectures, (KINDS, job.base.kind))
     if not hidden or (job.jobs == "1" and job.on is None) or ranks.size() > 1:
         return job
     known = f"{hidden[0]} is registered in this process alone, where other processes do not find it"

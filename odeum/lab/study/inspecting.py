@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odeum.lab.tasks.base import Batch
     from odeum.lab.tasks.run import Run
 
-MOST_TOKENS = 4096
+MAX_TOKENS = 4096
 """positions of a sample, over all its sequences"""
 MOST_SHOWN = 4
 """sequences whose tokens a page shows"""
@@ -104,7 +104,7 @@ def taken_sample(task: Task, model: Any, inputs: Sequence[Any] | None, count: in
         return task.asked(model, inputs)
     batch = task.sample(count)
     positions = _positions(model, batch)
-    rows = max(1, min(count, MOST_TOKENS // max(1, positions)))
+    rows = max(1, min(count, MAX_TOKENS // max(1, positions)))
     return {key: value[:rows] for key, value in batch.items()}
 
 

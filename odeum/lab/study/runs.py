@@ -151,7 +151,7 @@ def read(directory: str | Path, everything: bool = False) -> Results:
     study = _study(plan, order, next((run.info for run in runs if run.info.get("metric")), {}), root)
     runs = tuple(_judged(run, split, study.metric.name, problems) for run in runs)
     if study.pace is not None:
-        runs = tuple(_paced(run, study.pace.get(run.row)) for run in runs)
+        runs = tuple(_with_learned_steps(run, study.pace.get(run.row)) for run in runs)
     return Results(study, runs, root, split, tuple(dict.fromkeys(problems)), hidden)
 
 
@@ -288,7 +288,7 @@ def _judged(run: RunRecord, split: str, metric: str, problems: list[str]) -> Run
     return replace(run, result=None)
 
 
-def _paced(run: RunRecord, pace: Pace | None) -> RunRecord:
+def _with_learned_steps(run: RunRecord, pace: Pace | None) -> RunRecord:
     """A run that went on beside others was in their way: what its steps cost as measured stands for its own clock."""
 
     def cost(steps: Any) -> float | None:

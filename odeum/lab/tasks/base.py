@@ -209,7 +209,7 @@ class Task(ABC):
         tokens: Any = getattr(self, "tokens", None)
         return [str(i) if tokens is None else (tokens.decode([i]).strip() or tokens.token(i)) for i in ids]
 
-    def read_off(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
+    def apply_head(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
         """Outputs of the model for new inputs, batch by batch."""
         with evaluating(model) as place:
             for batch in self.questions(inputs):

@@ -89,7 +89,7 @@ class TextTask(Task):
             x, mask = ids.padded(rows)
             yield {"input_ids": x, "attention_mask": mask}
 
-    def read_off(self, model: nn.Module, inputs: Iterable[str]) -> Iterator[Tensor]:
+    def apply_head(self, model: nn.Module, inputs: Iterable[str]) -> Iterator[Tensor]:
         """Outputs in the order of the texts, computed in batches of similar length."""
         ids = encode_texts(inputs, self.tokens, self.length)
         batches = cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), TOKENS_AT_ONCE) if len(ids) else ()

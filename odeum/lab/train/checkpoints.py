@@ -14,7 +14,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.lab.train.distributed.ranks import Lost
 from odeum.lab.train.distributed.shards import StoredTensors
-from odeum.storage import Moved, place_of, sync, write_json
+from odeum.storage import Moved, current_path, sync, write_json
 
 KEPT = 2
 """the default number of states: the last, and one to fall back on"""
@@ -45,7 +45,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Of the complete states, the earliest first."""
-        folders = place_of(self.directory).glob("step-*")
+        folders = current_path(self.directory).glob("step-*")
         return sorted(int(p.name[5:]) for p in folders if p.name[5:].isdigit() and (p / "state.json").exists())
 
     def at(self, step: int) -> Path:
@@ -63,8 +63,8 @@ class Checkpoints:
         failure: Exception | None = None
         try:
             if world.main:
-                shutil.rmtree(place_of(part), ignore_errors=True)
-                place_of(part).mkdir(parents=True)
+                shutil.rmtree(current_path(part), ignore_errors=True)
+                current_path(part).mkdir(parents=True)
         except (OSError, OdeumError) as error:
             failure = error
         world.wait()
@@ -78,21 +78,21 @@ class Checkpoints:
         try:
             if world.main and not failed:
                 write_json(part / "state.json", {**state, "files": StoredTensors(part).seals})
-                sync(place_of(part))
-                if place_of(target).exists():
-                    shutil.rmtree(place_of(target))
-                os.rename(place_of(part), place_of(target))
-                sync(place_of(self.directory))
-                sync(place_of(self.directory.parent))
+                sync(current_path(part))
+                if current_path(target).exists():
+                    shutil.rmtree(current_path(target))
+                os.rename(current_path(part), current_path(target))
+                sync(current_path(self.directory))
+                sync(current_path(self.directory.parent))
         except (OSError, OdeumError) as error:
             failure = error
         if failure is not None or failed:
             if world.main and not isinstance(failure, Moved):
-                shutil.rmtree(place_of(part), ignore_errors=True)
+                shutil.rmtree(current_path(part), ignore_errors=True)
             raise self._unsaved(failure)
         if world.main:
             for old in self.steps()[: -self.keep]:
-                shutil.rmtree(place_of(self.at(old)), ignore_errors=True)
+                shutil.rmtree(current_path(self.at(old)), ignore_errors=True)
         world.wait()
 
     def _unsaved(self, failure: Exception | None) -> OdeumError:
@@ -109,9 +109,9 @@ class Checkpoints:
     def finish(self) -> None:
         """Remove the states of a run that is done, unless more than the default number was asked for."""
         if self.keep <= KEPT:
-            shutil.rmtree(place_of(self.directory), ignore_errors=True)
+            shutil.rmtree(current_path(self.directory), ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove states that were not finished when their writer was killed."""
-        for path in place_of(self.directory).glob("part-*"):
+        for path in current_path(self.directory).glob("part-*"):
             shutil.rmtree(path, ignore_errors=True)

@@ -26,7 +26,7 @@ from odeum.models.limits import available_memory, check_memory
 from odeum.models.settings import Model
 from odeum.registry.names import Architecture
 from odeum.registry.plugins import check_requirements
-from odeum.storage import begin_run, sweep
+from odeum.storage import begin_run, remove_parts
 
 THREADS = torch.get_num_threads()
 SMALL_STEP = 1e9
@@ -139,7 +139,7 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
     if world.main:
         if job.overwrite:
             job.folder.clear()
-        sweep(job.directory)
+        remove_parts(job.directory)
         if refuse_another(job):
             _remark_rounding(run, job.directory)
         else:

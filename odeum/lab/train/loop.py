@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from odeum.errors import CutOff, Diverged, OdeumError
 from odeum.integrators.energy import Energy, kinetic_energy
-from odeum.integrators.implicit import UNSOLVED, fixed_point_residual
+from odeum.integrators.implicit import RESIDUAL_LIMIT, fixed_point_residual
 from odeum.integrators.reversing import reconstruction_drift
 from odeum.lab.train.batches import divide, refuse_hidden_draws, seed_generators, step_seed
 from odeum.lab.train.checkpoints import Checkpoints
@@ -32,7 +32,7 @@ from odeum.lab.train.resume import sound_state, take_over, unreadable
 from odeum.lab.train.settings import seconds_of
 from odeum.lab.train.state import collect, restore
 from odeum.lab.train.tracking import trackers_of
-from odeum.models.saved import save_model, weights_mark
+from odeum.models.saved import save_model, weights_entry
 from odeum.models.tensors import not_finite
 from odeum.registry.spelling import spell
 from odeum.storage import read_json
@@ -331,7 +331,7 @@ class Trainer:
             result["reconstruction_drift"] = drift  # relative, in the last backward pass
         if (residual := fixed_point_residual(whole)) is not None:
             result["fixed_point_residual"] = residual  # of the implicit steps, relative, in the last pass
-            if residual > UNSOLVED:
+            if residual > RESIDUAL_LIMIT:
                 result["notes"].append(
                     f"the equations of implicit steps were missed by {residual:.0%}: take shorter ones"
                 )
@@ -341,5 +341,5 @@ class Trainer:
             if kept is not None:
                 kept.save(self.job.directory)
             # and its name is on the disk before states go
-            self.job.folder.write_result({**result, **weights_mark(self.job.directory)})
+            self.job.folder.write_result({**result, **weights_entry(self.job.directory)})
             self.checkpoints.finish()

@@ -9,7 +9,7 @@ from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.lab.train.tracking import Careful
-from odeum.storage import Damaged, place_of, read_bytes, run_mark, write_bytes
+from odeum.storage import Damaged, current_path, read_bytes, run_id_entry, write_bytes
 
 
 class Metrics:
@@ -21,8 +21,8 @@ class Metrics:
 
     def write(self, line: dict[str, Any]) -> None:
         try:
-            with open(place_of(self.path), "a", encoding="utf-8") as file:
-                file.write(json.dumps({**line, **run_mark(self.path)}) + "\n")
+            with open(current_path(self.path), "a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, **run_id_entry(self.path)}) + "\n")
         except OSError as error:
             raise OdeumError(f"cannot write '{self.path}': {error.strerror}; the same command continues") from None
         self.track(line)
@@ -39,12 +39,12 @@ class Metrics:
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the state that a run continues from, and half a line of a power cut."""
-        if place_of(self.path).exists():
+        if current_path(self.path).exists():
             self._keep(self.path, lambda line: line["step"] <= step)
 
     def forget(self, step: int, split: str) -> None:
         """Drop what was logged of this part of the data at this step."""
-        if place_of(self.path).exists():
+        if current_path(self.path).exists():
             self._keep(self.path, lambda line: (line["step"], line["split"]) != (step, split))
 
     def copy_from(self, directory: Path) -> None:
@@ -54,7 +54,7 @@ class Metrics:
 
     def _keep(self, source: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Write the wanted lines of a file again as lines of this run."""
-        mine = run_mark(self.path)
+        mine = run_id_entry(self.path)
         lines = read_bytes(source).split(b"\n")
         kept = []
         for line in lines:

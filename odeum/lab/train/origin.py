@@ -21,7 +21,7 @@ from odeum.models.saved import load_model, plugins_of, save_model
 from odeum.models.settings import Model
 from odeum.registry.names import Architecture
 from odeum.registry.spelling import spell, to_record
-from odeum.storage import begin_run, held_directory, make_directory
+from odeum.storage import begin_run, make_directory, open_directory
 
 HEADS = ("head.", "output.", "bias")
 """how the names of weights begin that belong to what is told apart, which another task may have more or fewer of"""
@@ -35,7 +35,7 @@ def write_run(directory: Path, model: OdeumModel, task: Task, origin: dict[str, 
     identity: dict[str, Any] = {"architecture": spell(model.architecture), "seed": 0, "model": recorded(model.settings)}
     identity |= {"training": {}, "fingerprint": mark}
     content = run_record(task, identity, model.architecture, model.settings, facts, command)
-    with held_directory(directory):
+    with open_directory(directory):
         begin_run(directory)
         task.save(directory)
         save_model(directory, model)

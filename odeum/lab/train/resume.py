@@ -12,7 +12,7 @@ from odeum.lab.train.distributed.shards import StoredTensors
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.metrics import Metrics
 from odeum.lab.train.rundir import RunDir
-from odeum.storage import Damaged, check_one_run, place_of, read_json
+from odeum.storage import Damaged, check_one_run, current_path, read_json
 
 SAME = ("architecture", "model", "fingerprint")
 """what two runs must share for the one to go on from a state of the other"""
@@ -29,7 +29,7 @@ def sound_state(checkpoints: Checkpoints, world: World) -> Path | None:
         if reason is None:
             for wrong, why in damaged if world.main else ():
                 notice(f"{why}; the run goes on from the state before, of step {step}")
-                shutil.rmtree(place_of(wrong), ignore_errors=True)
+                shutil.rmtree(current_path(wrong), ignore_errors=True)
             world.wait()
             return path
         damaged.append((path, reason))

@@ -17,7 +17,7 @@ from odeum.lab.train.loop import Trainer
 from odeum.lab.train.progress import Listener, Progress
 from odeum.lab.train.settings import Training
 from odeum.models.saved import check_run_files
-from odeum.storage import alone_in, held_directory, make_directory
+from odeum.storage import lock_directory, make_directory, open_directory
 
 __all__ = ["Interrupted", "Job", "holds", "macs_per_step", "refuse_another", "train", "with_changes"]
 
@@ -41,10 +41,10 @@ def train(
         plan = plan_run(job, world)
         if world.main:  # alone before anything is read or written
             make_directory(job.directory)
-            folder = held.enter_context(alone_in(job.directory))
+            folder = held.enter_context(lock_directory(job.directory))
         world.wait()
         if not world.main:
-            folder = held.enter_context(held_directory(job.directory))
+            folder = held.enter_context(open_directory(job.directory))
         run = open_run(job, world, plan)
         folder.bind(job.folder.run().get("run_id"))
         check_run_files(job.directory)

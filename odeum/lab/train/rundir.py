@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError
-from odeum.storage import Damaged, place_of, read_json, write_json
+from odeum.storage import Damaged, current_path, read_json, write_json
 
 RUN, RESULT, METRICS, CHECKPOINT = "run.json", "result.json", "metrics.jsonl", "checkpoint"
 PROGRESS = (METRICS, CHECKPOINT, RESULT)
@@ -35,20 +35,20 @@ class RunDir:
 
     @property
     def is_run(self) -> bool:
-        return place_of(self.path / RUN).exists()
+        return current_path(self.path / RUN).exists()
 
     @property
     def finished(self) -> bool:
-        return place_of(self.path / RESULT).exists()
+        return current_path(self.path / RESULT).exists()
 
     @property
     def begun(self) -> bool:
         """Whether there is training progress to lose."""
-        return any(place_of(self.path / name).exists() for name in PROGRESS)
+        return any(current_path(self.path / name).exists() for name in PROGRESS)
 
     def check_ours(self) -> None:
         """Raises `OdeumError` if the folder holds files that a run would overwrite and is not a run."""
-        there = [name for name in (*PROGRESS, *PRODUCTS) if place_of(self.path / name).exists()]
+        there = [name for name in (*PROGRESS, *PRODUCTS) if current_path(self.path / name).exists()]
         if there and not self.is_run:
             raise OdeumError(
                 f"'{self.path}' holds {there[0]} but no run.json, so it is no run of Odeum, and a run would overwrite "
@@ -121,7 +121,7 @@ class RunDir:
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else; run.json stays, to be replaced by the new one."""
         for name in (*PROGRESS, *PRODUCTS) if self.is_run else ():
-            path = place_of(self.path / name)
+            path = current_path(self.path / name)
             try:
                 if path.is_dir():
                     shutil.rmtree(path)

@@ -88,7 +88,7 @@ class RunSpec:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> RunSpec:
         """The spec that `to_json` wrote; loads its plugins first, since they may register its names."""
-        from odeum.models.saved import settings_recorded
+        from odeum.models.saved import settings_from_record
         from odeum.registry.plugins import load_plugin
 
         for plugin in content["plugins"]:
@@ -98,7 +98,7 @@ class RunSpec:
             **content,
             "source": tuple(content["source"]),
             "plugins": tuple(content["plugins"]),
-            "model": settings_recorded(model.pop("kind"), model),
+            "model": settings_from_record(model.pop("kind"), model),
             "architecture": parse(content["architecture"]),
             "training": Training(**content["training"]),
         }

@@ -33,13 +33,13 @@ def there_and_back(model: Stack, x: Tensor) -> bool:
     """Whether each state and its twin are met again as they were, in 48 layers of single precision."""
     context = Context(carry=Carry())
     assert context.carry is not None
-    method: Any = model.flows[0].remembering
+    method: Any = model.flows[0].stateful_method
     x, way = method.begin(x, context), []
     for flow, t in model.timed():
         way.append((flow, t, x, context.carry.state))
         x = method.step(flow.field, t, flow.duration, x, context)
     for flow, t, before, twin in reversed(way):
-        x = method.back(flow.field, t, flow.duration, x, context)
+        x = method.step_back(flow.field, t, flow.duration, x, context)
         if not (torch.equal(x, before) and torch.equal(context.carry.state, twin)):
             return False
     return True

@@ -213,8 +213,8 @@ class Scaled(Classification):
 
 
 class ScaledModel(ClassificationModel):
-    def read_off(self, x, context):
-        return self.settings.scale * super().read_off(x, context)
+    def apply_head(self, x, context):
+        return self.settings.scale * super().apply_head(x, context)
 
 
 class LongestTask(GeneratedTask):

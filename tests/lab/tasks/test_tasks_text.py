@@ -358,8 +358,8 @@ def test_texts_of_any_length_are_answered_in_their_order_as_if_alone(tmp_path, m
     task = open_task(tmp_path / "texts.csv", length=24)
     model = build("sequential", task.model(), **SMALL)
     monkeypatch.setattr("odeum.lab.tasks.text_base.TOKENS_AT_ONCE", 64)
-    together = torch.cat(list(task.read_off(model, iter(texts))))
-    alone = torch.cat([logits for text in texts for logits in task.read_off(model, [text])])
+    together = torch.cat(list(task.apply_head(model, iter(texts))))
+    alone = torch.cat([logits for text in texts for logits in task.apply_head(model, [text])])
     assert together.shape == (40, 2) and len(together.unique(dim=0)) > 20
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
-    assert list(task.read_off(model, [])) == []
+    assert list(task.apply_head(model, [])) == []

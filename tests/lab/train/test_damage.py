@@ -26,7 +26,7 @@ from odeum.lab.tasks.run import load
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.run import train
 from odeum.models.tensors import write_tensors
-from odeum.storage import Damaged, Moved, alone_in, make_directory, read_json, write_bytes, write_json
+from odeum.storage import Damaged, Moved, lock_directory, make_directory, read_json, write_bytes, write_json
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_a_run_whose_folder_is_taken_away_writes_nowhere_else(tmp_path: Path, fa
 
 def test_without_descriptors_of_folders_the_name_is_checked(tmp_path: Path) -> None:
     """As on systems without /proc."""
-    with alone_in(make(tmp_path / "a")) as held:
+    with lock_directory(make(tmp_path / "a")) as held:
         held.place = held.path
         write_json(tmp_path / "a" / "x.json", {})
         (tmp_path / "a").rename(tmp_path / "b")

@@ -22,7 +22,7 @@ from odeum.lab.train.optimization import make_optimizer
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.resume import find_state
 from odeum.lab.train.run import train
-from odeum.storage import Damaged, alone_in, read_json, write_json
+from odeum.storage import Damaged, lock_directory, read_json, write_json
 
 RICH: dict[str, Any] = {"ema": 0.9, "average": 2, "steps": 12, "checkpoint_every": 3}
 
@@ -114,7 +114,7 @@ def test_more_states_are_kept_on_request(tmp_path: Path) -> None:
 def test_a_refused_training_changes_nothing(tmp_path: Path) -> None:
     run(tmp_path, stop=3, steps=9)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    with alone_in(tmp_path):
+    with lock_directory(tmp_path):
         for settings in ({"learning_rate": 0.5}, {"overwrite": True}, {}):
             with pytest.raises(OdeumError, match="another process is writing to"):
                 run(tmp_path, steps=9, **settings)

@@ -18,7 +18,7 @@ from odeum.lab.commands import answers
 from odeum.lab.train import origin
 from odeum.lab.train.interrupt import Interrupted, requeue, stop_softly
 from odeum.lab.train.run import train
-from odeum.storage import new_directory, sweep_abandoned, writing
+from odeum.storage import atomic_write, new_directory, remove_abandoned_parts
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -78,16 +78,16 @@ def test_answers_are_whole_or_absent(done: Path, tmp_path: Path, monkeypatch: py
 
 def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
     code = (
-        "import os, sys, signal; from pathlib import Path; from odeum.storage import new_directory, writing\n"
-        "with new_directory(Path(sys.argv[1])) as part, writing(Path(sys.argv[2])) as file:\n"
+        "import os, sys, signal; from pathlib import Path; from odeum.storage import new_directory, atomic_write\n"
+        "with new_directory(Path(sys.argv[1])) as part, atomic_write(Path(sys.argv[2])) as file:\n"
         "    file.write(b'half'); (part / 'half').write_text('x'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "new"), str(tmp_path / "file")], check=False)
     assert len(list(tmp_path.glob(".*.part"))) == 2
     (tmp_path / ".notes.part").write_text("somebody else's")
-    with writing(tmp_path / "other") as file:  # of this process, which lives
+    with atomic_write(tmp_path / "other") as file:  # of this process, which lives
         file.write(b"x")
-        sweep_abandoned(tmp_path)
+        remove_abandoned_parts(tmp_path)
     with new_directory(tmp_path / "new"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [".notes.part", "new", "other"]

@@ -25,7 +25,7 @@ from odeum.storage import (
     out_directory,
     read_json,
     read_lines,
-    sweep,
+    remove_parts,
     write_bytes,
     write_json,
 )
@@ -111,7 +111,7 @@ def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(OdeumError, match="cannot write"):
         write_bytes(tmp_path / "missing" / "a", b"")
     (tmp_path / ".1-abc.part").write_text("left by a kill")
-    sweep(tmp_path)
+    remove_parts(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 

@@ -24,7 +24,7 @@ from odeum.lab.train.optimization import Average, TrainingEnd, learning_rate, se
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.run import train
 from odeum.lab.train.settings import Training
-from odeum.storage import alone_in
+from odeum.storage import lock_directory
 
 # Everything that is random or has a state.
 RICH = {"dropout": 0.2, "ema": 0.9, "average": 3, "accumulate": 2, "steps": 40, "checkpoint_every": 8}
@@ -280,7 +280,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, name: str) -> No
 
 
 def test_two_at_once_in_one_place_are_refused(tmp_path: Path) -> None:
-    with alone_in(tmp_path), pytest.raises(OdeumError, match="another process is writing to"):
+    with lock_directory(tmp_path), pytest.raises(OdeumError, match="another process is writing to"):
         run(tmp_path, steps=1)
     assert run(tmp_path, steps=1)["steps"] == 1
 
@@ -295,5 +295,5 @@ def test_weights_that_end_not_finite_are_no_result(tmp_path: Path) -> None:
 def test_multiply_adds_are_those_of_the_examples_there_are(tmp_path: Path) -> None:
     """A batch larger than the data set holds the data set."""
     count = len(digits().plan(0, 1, 0))
-    all_at_once, in_batches = (run(tmp_path / str(n), steps=1, batch_size=n)["macs"] for n in (100_000, 33))
-    assert all_at_once / in_batches == pytest.approx(count / 33)
+    all_at_once, is_batched = (run(tmp_path / str(n), steps=1, batch_size=n)["macs"] for n in (100_000, 33))
+    assert all_at_once / is_batched == pytest.approx(count / 33)

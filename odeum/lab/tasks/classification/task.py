@@ -97,7 +97,9 @@ class ClassificationTask(Classes, TextTask):
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The most likely classes of texts, with probabilities."""
-        return [answer for logits in self.read_off(model, inputs) for answer in top_classes(logits, self.classes, top)]
+        return [
+            answer for logits in self.apply_head(model, inputs) for answer in top_classes(logits, self.classes, top)
+        ]
 
     def record(self) -> dict[str, Any]:
         return {"classes": self.classes, **super().record()}

@@ -101,7 +101,9 @@ class ImageTask(Classes, PictureTask):
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The most likely classes of images, with probabilities."""
-        return [answer for logits in self.read_off(model, inputs) for answer in top_classes(logits, self.classes, top)]
+        return [
+            answer for logits in self.apply_head(model, inputs) for answer in top_classes(logits, self.classes, top)
+        ]
 
     def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
         return f"{question}\t{super().shown(question, answer)}"

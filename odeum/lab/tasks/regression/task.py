@@ -46,7 +46,7 @@ class NumberTask(Task):
     """their standard deviation"""
     scored: Callable[..., Iterator[tuple[Tensor, Tensor]]]
     """yields outputs and numbers of a part, from the base class of the input"""
-    read_off: Callable[..., Iterator[Tensor]]
+    apply_head: Callable[..., Iterator[Tensor]]
     """outputs for new inputs, from the same"""
 
     def learn_units(self, where: str) -> None:
@@ -100,7 +100,7 @@ class NumberTask(Task):
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], **_: Any) -> list[float]:
         """A number for each input."""
-        return [value for output in self.read_off(model, inputs) for value in self.restored(output).tolist()]
+        return [value for output in self.apply_head(model, inputs) for value in self.restored(output).tolist()]
 
     def shown(self, question: str, answer: float) -> str:
         return f"{answer:.6g}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from odeum.models.tensors import TensorFile, write_tensors
-from odeum.storage import Damaged, make_directory, place_of
+from odeum.storage import Damaged, current_path, make_directory
 
 FILE = "tensors.safetensors"
 SHARDS = "shards"
@@ -32,11 +32,11 @@ class StoredTensors:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.pieces: dict[str, list[tuple[TensorFile, Piece]]] = {}
-        if place_of(directory / FILE).exists():
+        if current_path(directory / FILE).exists():
             self.files = [TensorFile.open(directory / FILE)]
             self.pieces = {name: [(self.files[0], _all_of(shape))] for name, shape in self.files[0].shapes.items()}
             return
-        shards = sorted(path.name for path in place_of(directory / SHARDS).glob("*.safetensors"))
+        shards = sorted(path.name for path in current_path(directory / SHARDS).glob("*.safetensors"))
         self.files = [TensorFile.open(directory / SHARDS / name) for name in shards]
         if not self.files:
             raise Damaged(f"the state '{directory}' is damaged: it holds no tensors")

@@ -15,7 +15,7 @@ from odeum.fields.base import Context, Field
 from odeum.kernels.autograd import leaves_of
 
 
-class Held:
+class FrozenParameters:
     """Weights and buffers of a field, by name, as they are when it is made.
 
     In the backward pass the field may have others: `torch.func.functional_call` puts its own in their place only while
