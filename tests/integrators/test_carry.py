@@ -28,7 +28,7 @@ from odeum.integrators import (
     Solver,
     Strang,
 )
-from odeum.integrators.base import remembered
+from odeum.integrators.base import get_carry
 from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -252,11 +252,11 @@ class Momentum(Method):
         self.gamma = gamma
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "momentum").state = torch.zeros_like(x)
+        get_carry(context, "momentum").state = torch.zeros_like(x)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "momentum")
+        carry = get_carry(context, "momentum")
         carry.state = self.gamma * carry.state + (1 - self.gamma) * field(t, x, context)
         return x + dt * carry.state
 
@@ -271,11 +271,11 @@ class Dense(Method):
         self.row = nn.Parameter(torch.eye(depth + 2)[-1])
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "dense").state = (x,)
+        get_carry(context, "dense").state = (x,)
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "dense")
+        carry = get_carry(context, "dense")
         states = (*carry.state, x + dt * field(t, x, context))
         carry.state = states
         return torch.einsum("n,n...->...", self.row, torch.stack(states))
