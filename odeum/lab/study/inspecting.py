@@ -321,7 +321,9 @@ def picture(looks: Sequence[Look]) -> bytes:
     figure = plt.figure(figsize=(13, 6.5 + 1.9 * rows), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[5.5, 1.9 * rows])
     upper, lower = parts
-    for here, path, axes in zip(looks, paths, upper.subplots(1, len(looks), squeeze=False)[0], strict=True):
+    shared = _same_start([here.inspection.states[:, 0] for here in looks])
+    fields = upper.subplots(1, len(looks), squeeze=False, sharex=shared, sharey=shared)
+    for here, path, axes in zip(looks, paths, fields[0], strict=True):
         _draw_paths(axes, path, position_names(here, 0)[: path.shape[1]])
         axes.set_title(here.label, fontsize=10)
     for measure, axes in zip(names, lower.subplots(rows, columns, squeeze=False).flat, strict=False):
@@ -329,6 +331,7 @@ def picture(looks: Sequence[Look]) -> bytes:
             values = [(layer.layer, here.value(layer, measure.name)) for layer in here.inspection.layers]
             axes.plot([x for x, v in values if v is not None], [v for _, v in values if v is not None], "o-", ms=3)
         axes.set_title(measure.head, fontsize=9)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.tick_params(labelsize=7)
     for axes in lower.axes[len(names) :]:
         axes.set_axis_off()
@@ -364,10 +367,14 @@ def _planes(looks: Sequence[Look], sequence: int) -> list[np.ndarray]:
     for here in looks:
         states = here.inspection.states[:, min(sequence, here.inspection.states.shape[1] - 1)]
         paths.append(states[:, : len(position_names(here, sequence))])
-    first = paths[0]
-    if all(path.shape[1:] == first.shape[1:] and np.allclose(path[0], first[0], atol=1e-5) for path in paths):
+    if _same_start(paths):
         return plane(*paths)
     return [plane(path)[0] for path in paths]
+
+
+def _same_start(paths: Sequence[np.ndarray]) -> bool:
+    first = paths[0]
+    return all(path.shape[1:] == first.shape[1:] and np.allclose(path[0], first[0], atol=1e-5) for path in paths)
 
 
 def _spread(count: int, most: int) -> list[int]:
@@ -426,7 +433,7 @@ def _page(looks: Sequence[Look], sample: str, command: str, tokens: int, lens: i
 def _scene(looks: Sequence[Look], row: int, tokens: int) -> dict[str, Any]:
     """One sequence as numbers from 0 to 10,000 in the plane, for each look."""
     paths = _planes(looks, row)
-    shared = all(path.shape[1:] == paths[0].shape[1:] for path in paths)
+    shared = _same_start([here.inspection.states[:, row] for here in looks])
     low, high = [np.min([p.min((0, 1)) for p in paths], 0), np.max([p.max((0, 1)) for p in paths], 0)]
     sides, thinned = [], False
     for here, path in zip(looks, paths, strict=True):

@@ -49,7 +49,7 @@
     const colour = (i) => `hsl(${Math.round((300 * i) / Math.max(1, count))} 70% ${dark ? 66 : 42}%)`;
     for (let i = 0; i < count; i++) {
       pen.strokeStyle = colour(i);
-      pen.globalAlpha = 0.22;
+      pen.globalAlpha = 0.35;
       pen.beginPath();
       side.points.forEach((state, t) => {
         const [x, y] = scaled(canvas, state[i]);
@@ -171,5 +171,5 @@
   addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   addEventListener("beforeprint", () => set(1));
-  set(0);
+  set(1);  // the ends of the paths say more than their common start; play begins at the input
 })();
