@@ -110,6 +110,8 @@ def _self_attention(field: SelfAttention, maps: Maps) -> Evaluate:
 
     def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
         source, rows = context.own, x.shape[0]
+        if source.past is not None:
+            return field(t, x, context)
         if shared == 1:
             projected = qkv(x).view(rows, 3, heads, 1, -1)
             if norms is None and source.rotary is None and source.cache is not None:

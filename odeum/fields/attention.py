@@ -112,6 +112,26 @@ def attend(q: Tensor, k: Tensor, v: Tensor, source: Source) -> Tensor:
     return out.masked_fill(is_masked(mask).all(dim=-1, keepdim=True), 0.0)
 
 
+def attend_over_depth(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, source: Source) -> Tensor:
+    """One softmax over the positions and, for each query, the keys of earlier layers at its own position.
+
+    `keys` and `values` are [batch, heads, queries, layers, head width].
+    """
+    if source.mask is not None:
+        check_mask(source.mask, (*q.shape[:-1], k.shape[-2]))
+    mask, causal = visible(source, q.shape[-2], k.shape[-2], q.device)
+    if causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    q = q / math.sqrt(q.shape[-1])
+    scores = q @ k.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.to(q.dtype)
+    over_depth = (keys @ q.unsqueeze(-1)).squeeze(-1)
+    weights = torch.cat((scores, over_depth), -1).softmax(-1)
+    here, depth = weights.split((k.shape[-2], keys.shape[-2]), dim=-1)
+    return here @ v + (depth.unsqueeze(-2) @ values).squeeze(-2)
+
+
 def check_heads(width: int, heads: int, what: str = "heads", whole: str = "the width") -> None:
     if heads < 1 or width % heads:
         raise OdeumError(f"{what} ({heads}) must divide {whole} ({width})")
@@ -160,11 +180,16 @@ class SelfAttention(Field):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, source.rotary), rotate(k, source.rotary)
+        past = source.past
+        if past is not None:
+            past.note(k, v)
+            v = v if past.added is None else v + past.added
         if source.cache is not None:
             k, v = source.cache.extend(k, v)
-        if self.shared > 1:
-            k, v = (x.repeat_interleave(self.shared, dim=1) for x in (k, v))
-        return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
+        earlier = () if past is None else (torch.stack(tensors, -2) for tensors in (past.keys, past.values) if tensors)
+        k, v, *depth = (x.repeat_interleave(self.shared, dim=1) if self.shared > 1 else x for x in (k, v, *earlier))
+        seen = attend_over_depth(q, k, v, *depth, source) if depth else attend(q, k, v, source)
+        return self.dropout(self.out(merge_heads(seen)), context.noise)
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"

@@ -20,6 +20,28 @@ class Rotary(NamedTuple):
     tables: dict[Any, tuple[Tensor, Tensor]] | None = None  # cosines and sines by width and precision, made once a pass
 
 
+class Past:
+    """Keys and values of earlier layers at the same positions, [batch, heads, length, head width], for one step.
+
+    A method passes it to self-attention, which notes its own keys and values (those of the step's first evaluation).
+    """
+
+    def __init__(
+        self, keys: tuple[Tensor, ...] = (), values: tuple[Tensor, ...] = (), added: Tensor | None = None
+    ) -> None:
+        self.keys = keys
+        """attended to, beside the keys of the positions"""
+        self.values = values
+        self.added = added
+        """added to the values"""
+        self.noted: tuple[Tensor, Tensor] | None = None
+
+    def note(self, keys: Tensor, values: Tensor) -> None:
+        """Keep the keys and values of the first evaluation."""
+        if self.noted is None:
+            self.noted = keys, values
+
+
 class Source(NamedTuple):
     """What one attention reads; constant during a solve."""
 
@@ -29,6 +51,7 @@ class Source(NamedTuple):
     anchor: Any = None  # what a block around the layers measured at its start: a tree of tensors, for its own fields
     cache: Cache | None = None  # incremental decoding
     rotary: Rotary | None = None
+    past: Past | None = None  # of earlier layers
 
 
 class Carry:

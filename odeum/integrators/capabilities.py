@@ -100,6 +100,9 @@ REFUSED: dict[str, tuple[Refused, ...]] = {
     "residual scalars": (
         Refused("history", "they scale the state that it uses again", "use a method without history such as euler"),
     ),
+    "a memory of earlier layers": (
+        Refused("history", "it has a history itself", "use a method without history such as euler or rk4"),
+    ),
     "coupling": (
         Refused("history", "it makes one-step methods reversible", "use a method without history such as euler or rk4"),
     ),

@@ -20,7 +20,8 @@ from odeum.registry.names import ARCHITECTURES
 EXTRA = [
     *("looped:inject=stable,exit=0.1", "looped:inject=concat,through=2", "parallel*2+mhc*1+rk4*1"),
     *("sequential:schedule=0-1/0-1", "mhc:mixing=permutations", "parallel:weights=knots,knots=3", "rk4:weights=hyper"),
-    *("sequential:weights=adaln", "hyper:mixing=identity"),
+    *("sequential:weights=adaln", "hyper:mixing=identity", "value-residual:source=input"),
+    *("moda:method=rk4", "value-residual:method=midpoint,independent=2"),
 ]
 SLOW = {"compiles", "generates under transformers", "trains on digits", "trains on text"}
 ELSEWHERE = {"every weight learns": "test_architectures.py", "decodes with a cache": "test_decode.py"}

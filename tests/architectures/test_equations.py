@@ -241,6 +241,31 @@ def test_lagged_attention(last: int, together: bool) -> None:
         torch.testing.assert_close(plain(x), model(x), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["value-residual", "value-residual:source=input", "moda"])
+def test_attention_that_reads_earlier_layers(name: str) -> None:
+    """V + g V₁, V + g W x₀, or one softmax over positions and over earlier layers at the query's own position."""
+    model, x = made(name), state()
+    y, past = x, []
+    for flow, t in model.timed():
+        pre, f = flow.field.terms
+        g, method = pre.field, flow.solver.method
+        q, k, v = (h.view(2, 6, 2, 4).transpose(1, 2) for h in g.qkv(pre.norm(y)).chunk(3, -1))
+        scores, depth = [q @ k.mT / 2], []
+        if name == "moda":
+            scores += [(q * key).sum(-1, keepdim=True) / 2 for key, _ in past]
+            depth = [value for _, value in past]
+        past.append((k, v))
+        if name.endswith("input"):
+            v = v + method.gain * method.embedding(x).view(2, 6, 2, 4).transpose(1, 2)
+        elif name == "value-residual" and len(past) > 1:
+            v = v + method.gain * past[0][1]
+        weights = torch.cat(scores, -1).softmax(-1)
+        seen = weights[..., :6] @ v + sum(weights[..., 6 + i, None] * value for i, value in enumerate(depth))
+        y = y + g.out(seen.transpose(1, 2).flatten(-2))
+        y = y + f(t, y, Context())
+    agree(model, x, y)
+
+
 @pytest.mark.parametrize("mixing", ["sinkhorn", "permutations"])
 def test_manifold_hyper_connections(mixing: str) -> None:
     model, x, n = made(f"mhc:streams=3,mixing={mixing}"), state(), 3

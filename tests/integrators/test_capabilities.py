@@ -46,6 +46,9 @@ hyper:method=euler                       besi     besi     -        -
 hyper:mixing=identity                    besi     besi     -        -
 two-lanes                                besi     besi     -        -
 residual-scalars                         besi     besi     -        -
+value-residual                           besi     besi     -        -
+value-residual:source=input,method=rk4   besi     besi     -        -
+moda                                     besi     besi     -        -
 lagged-attention                         beswi    beswi    -        -
 lagged-attention:method=euler            beswi    beswi    -        -
 mhc                                      besi     besi     -        -
