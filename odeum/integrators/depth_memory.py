@@ -15,7 +15,7 @@ from odeum.errors import OdeumError
 from odeum.fields.attention import SelfAttention, split_heads
 from odeum.fields.base import Context, Field, Past
 from odeum.integrators import capabilities
-from odeum.integrators.base import Method, remembered
+from odeum.integrators.base import Method, get_carry
 
 
 class DepthMemory(Method):
@@ -47,11 +47,11 @@ class DepthMemory(Method):
         raise TypeError(f"{type(self).__name__} must define kept_state(state, keys, values)")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "depth-memory").state = ()
+        get_carry(context, "depth-memory").state = ()
         return x
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
-        carry = remembered(context, "depth-memory")
+        carry = get_carry(context, "depth-memory")
         past = self.past(carry.state)
         x = self.inner.step(field, t, dt, x, context._replace(own=context.own._replace(past=past)))
         assert past.noted is not None
@@ -90,7 +90,7 @@ class ValueResidual(DepthMemory):
             self.embedding = nn.Linear(width, values, bias=False)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
-        remembered(context, "depth-memory").state = (x,) if self.heads else ()
+        get_carry(context, "depth-memory").state = (x,) if self.heads else ()
         return x
 
     def past(self, state: tuple[Tensor, ...]) -> Past:
