@@ -15,7 +15,7 @@ import transformers
 
 import odeum.hf
 from odeum.interop import load
-from odeum.lab.train.conversion import convert, moved
+from odeum.lab.train.conversion import convert, deviation
 from odeum.registry.spelling import parse
 
 
@@ -30,7 +30,7 @@ def main(source: Any = None, architecture: str = "parallel", steps: int = 20) ->
     torch.manual_seed(0)
     pretrained = load(tiny() if source is None else source)
     converted = convert(pretrained, parse(architecture))
-    print(f"kept {len(converted.kept)} weights; logits moved by {moved(pretrained, converted.model).logits:.2f}")
+    print(f"kept {len(converted.copied)} weights; logits moved by {deviation(pretrained, converted.model).logits:.2f}")
     model = odeum.hf.OdeumForCausalLM.wrap(converted.model)
     rows = [{"input_ids": row, "labels": row} for row in torch.arange(16).repeat(16, 1) + torch.arange(16)[:, None]]
     batch = torch.stack([row["input_ids"] for row in rows])

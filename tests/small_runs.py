@@ -16,7 +16,7 @@ from typing import Any
 
 from odeum.errors import OdeumError
 from odeum.lab.tasks import Task, open_task
-from odeum.lab.train.distributed.ranks import complain
+from odeum.lab.train.distributed.ranks import print_error
 from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.job import Job
 from odeum.lab.train.progress import Progress
@@ -78,6 +78,6 @@ def losses(out: Path | str) -> list[float]:
 if __name__ == "__main__":
     for words in json.loads(sys.argv[1]):
         if "complaint" in words:
-            complain(OdeumError(words["complaint"]))
+            print_error(OdeumError(words["complaint"]))
         else:
             run(**words)

@@ -12,7 +12,7 @@ from typing import Any
 
 from odeum.errors import Notice, OdeumError, choose
 from odeum.lab.terminal import beneath, guarded, held_lines, mute, tell_held_lines
-from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
 from odeum.lab.train.interrupt import Interrupted, requeue, signals_raise
 from odeum.registry.plugins import fault, load_installed, load_named
 
@@ -99,8 +99,8 @@ def _run(arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         held_lines.clear()
-        complain(error)
-        return leave(2)
+        print_error(error)
+        return exit_code(2)
     except BrokenPipeError:  # who read the answers has read enough
         mute(beneath(sys.stdout))
         return 0
@@ -108,21 +108,21 @@ def _run(arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         held_lines.clear()
-        complain(OdeumError(_of_system(error)))
-        return leave(2)
+        print_error(OdeumError(_of_system(error)))
+        return exit_code(2)
     except MemoryError:
         if debug:
             raise
         held_lines.clear()
-        complain(OdeumError(NO_MEMORY))
-        return leave(2)
+        print_error(OdeumError(NO_MEMORY))
+        return exit_code(2)
     except Exception as error:
         sentence = None if debug else NO_MEMORY if _out_of_memory(error) else fault(error)
         if sentence is None:
             raise
         held_lines.clear()
-        complain(OdeumError(sentence))
-        return leave(2)
+        print_error(OdeumError(sentence))
+        return exit_code(2)
 
 
 NO_MEMORY = "the memory here is not enough for this; give less data, or a smaller model or batch, or a higher ulimit"

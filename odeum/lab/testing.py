@@ -194,7 +194,10 @@ def takes_plain_weights(architecture: str | Architecture) -> str | None:
     _hold(not wrong, f"{wrong[:1]} is not what was loaded")
     source = stirred(build("sequential", "classification_small", **TEXT))
     found = convert(source, parse(architecture) if isinstance(architecture, str) else architecture)
-    known, given = {_place(name) for name in by_role(source)}, {_place(name) for name in (*found.kept, *found.made)}
+    known, given = (
+        {_place(name) for name in by_role(source)},
+        {_place(name) for name in (*found.copied, *found.derived)},
+    )
     new = sorted({_place(name) for name in found.new} & known - given)
     _hold(not new, f"{new[:1]} of a plain stack is not converted")
     return None

@@ -61,6 +61,6 @@ def test_the_system_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> No
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     watch = MemoryWatch(torch.device("cpu"))
-    assert [watch.lately() for _ in range(3)] == [1, 1, 1]
+    assert [watch.recent_peak() for _ in range(3)] == [1, 1, 1]
     now[0] += 1.0
-    assert watch.lately() == 2
+    assert watch.recent_peak() == 2

@@ -26,7 +26,7 @@ from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.sizes import Size, check_ladder, folder_of, parse_sizes, scaled_training, write_ladder
 from odeum.lab.study.tuning import Tuning, TuningResults, parse_settings
-from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
 from odeum.registry.names import ARCHITECTURES, Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
 
@@ -220,8 +220,8 @@ def run(argv: list[str]) -> int:
             if failures:
                 break
     except Interrupted as stop:
-        complain(stop)
-        return leave(stop.code)
+        print_error(stop)
+        return exit_code(stop.code)
     if not is_main():
         return 0
     if not ladder:

@@ -32,32 +32,32 @@ def run(argv: list[str]) -> int:
     architecture = parse(given["architecture"])
 
     from odeum.lab.tasks.run import load
-    from odeum.lab.train.conversion import convert, moved
+    from odeum.lab.train.conversion import convert, deviation
     from odeum.lab.train.origin import write_run
     from odeum.models.base import OdeumModel
 
     out = Path(given["out"])
     with new_directory(given["out"]) as part:
-        own = load(given["run"])
-        assert isinstance(own.model, OdeumModel)
-        found = convert(own.model, architecture, given.get("layers", "mean"))
-        far = moved(own.model, found.model)
-        if not math.isfinite(far.logits):
-            raise OdeumError(f"the logits are not finite under {spell(architecture)}, so it was not kept")
-        origin = {"converted": given["run"], "kept": len(found.kept), "made": found.made, "new": found.new}
-        write_run(part, found.model, own.task, origin, command_line())
-    print(f"{spell(own.model.architecture)} → {spell(architecture)}")
-    for title, names in (("kept", found.kept), ("made of others", found.made), ("new", found.new)):
+        source = load(given["run"])
+        assert isinstance(source.model, OdeumModel)
+        result = convert(source.model, architecture, given.get("layers", "mean"))
+        distance = deviation(source.model, result.model)
+        if not math.isfinite(distance.logits):
+            raise OdeumError(f"the logits are not finite under {spell(architecture)}, so nothing was written")
+        origin = {"converted": given["run"], "kept": len(result.copied), "made": result.derived, "new": result.new}
+        write_run(part, result.model, source.task, origin, command_line())
+    print(f"{spell(source.model.architecture)} → {spell(architecture)}")
+    for title, names in (("kept", result.copied), ("made of others", result.derived), ("new", result.new)):
         if names:
             print(f"{title}: {len(names)} weights ({_roles(names)})")
-    if far.layers:
-        print(f"states moved, by layer: {' '.join(f'{x:.3g}' for x in far.layers)} (of their norm)")
-    print(f"logits moved: {far.logits:.3g} (of their norm)")
+    if distance.layers:
+        print(f"states moved, by layer: {' '.join(f'{x:.3g}' for x in distance.layers)} (of their norm)")
+    print(f"logits moved: {distance.logits:.3g} (of their norm)")
     print(f"run: {out}")
     return 0
 
 
 def _roles(names: list[str]) -> str:
-    """attention.qkv ×12, …"""
+    """Counts the weights by role: `attention.qkv ×12, …`."""
     counts = Counter(re.sub(r"^stack\.layers\.\d+\.|\.(weight|bias)$", "", name) for name in names)
     return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())

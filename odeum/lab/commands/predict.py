@@ -13,7 +13,7 @@ from odeum.lab.commands.answers import Tally, answers_are_seen, open_answers
 from odeum.lab.commands.options import Parser
 from odeum.lab.data.inputs import PredictInput, image_inputs, line_inputs, text_inputs, whole_file
 from odeum.lab.tasks import KINDS, Kind, PredictOption
-from odeum.lab.train.distributed.ranks import complain
+from odeum.lab.train.distributed.ranks import print_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,7 +98,7 @@ def _ready(model: Run, items: list[PredictInput]) -> list[Any]:
                 raise item.error
             out.append(model.task.prepare(item.text))
         except OdeumError as error:
-            complain(error)
+            print_error(error)
             out.append(error)
     return out
 

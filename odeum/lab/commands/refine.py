@@ -80,7 +80,7 @@ def _refuse_nameless(variant: Variant) -> None:
 
 def _save(target: Path, own: Run, variant: Variant) -> None:
     """The variant as a run, with the weights that were trained."""
-    from odeum.lab.train.origin import begin_with, write_run
+    from odeum.lab.train.origin import load_initial_weights, write_run
     from odeum.models import assemble
     from odeum.models.base import OdeumModel
 
@@ -88,7 +88,7 @@ def _save(target: Path, own: Run, variant: Variant) -> None:
     assert variant.saved is not None
     model = assemble(*variant.saved)
     assert isinstance(model, OdeumModel)
-    begin_with(model, own.directory)
+    load_initial_weights(model, own.directory)
     origin = {"refined": str(own.directory), "variant": variant.label}
     write_run(target, model.eval(), own.task, origin, command_line())
 

@@ -159,7 +159,7 @@ def _train(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     from odeum.lab.commands.board import Board
     from odeum.lab.launch.launcher import launcher
     from odeum.lab.study.execute import TABLE_THREADS
-    from odeum.lab.train.distributed.ranks import complain, leave
+    from odeum.lab.train.distributed.ranks import exit_code, print_error
     from odeum.lab.train.interrupt import Interrupted
 
     executions, failures = _executions(chosen, scale, seeds, store, given), []
@@ -170,8 +170,8 @@ def _train(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
                 with Board(each.study.metric.name, each.study.metric.share, quiet=bool(given.get("quiet"))) as board:
                     failures += each.train(launch, board)
     except Interrupted as stop:
-        complain(stop)
-        return leave(stop.code)
+        print_error(stop)
+        return exit_code(stop.code)
     for failure in failures:
         print(f"odeum: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -19,7 +19,7 @@ from odeum.lab.commands.request import (
     refuse_processes,
     tell_before,
 )
-from odeum.lab.train.distributed.ranks import complain, is_main, leave
+from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
 from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse, spell
 
@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
     architecture = parse(known_architectures(request.given.get("architecture", usual)))
 
     from odeum.lab.train.interrupt import Interrupted
-    from odeum.lab.train.job import Job, first_model
+    from odeum.lab.train.job import Job, initial_model
     from odeum.lab.train.resume import find_state
     from odeum.lab.train.run import train
     from odeum.lab.train.spec import check_seed
@@ -110,12 +110,12 @@ def run(argv: list[str]) -> int:
         tell_before(task, forecast({(name, seed): job}, pace, 1, overwrite))
         return 0
     if begin is not None:
-        job.put_model(first_model(job))  # weights that have no place in it are refused before there is a directory
+        job.put_model(initial_model(job))  # weights that have no place in it are refused before there is a directory
     try:
         result = train(job, opened=lambda: print("\n".join(task.understood()), file=sys.stderr))
     except Interrupted as stop:
-        complain(stop)
-        return leave(stop.code)
+        print_error(stop)
+        return exit_code(stop.code)
     if not is_main():
         return 0
     if failed := result.get("failed"):

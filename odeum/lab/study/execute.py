@@ -30,7 +30,7 @@ from odeum.lab.train.distributed import ranks
 from odeum.lab.train.distributed.ranks import is_main
 from odeum.lab.train.distributed.world import join
 from odeum.lab.train.interrupt import Interrupted
-from odeum.lab.train.job import Job, holds, refuse_another
+from odeum.lab.train.job import Job, check_same_run, holds
 from odeum.lab.train.provenance import git_revision, versions
 from odeum.lab.train.spec import RunSpec
 from odeum.models.description import describe
@@ -144,7 +144,7 @@ def foresee(job: Execution) -> Forecast:
 def _refuse_others(runs: Mapping[Key, Job]) -> None:
     """Raises `OdeumError` if a folder holds a run with other settings, before anything is trained."""
     for run in runs.values():
-        refuse_another(run)
+        check_same_run(run)
 
 
 def _where_names_are_known(job: Execution) -> Execution:

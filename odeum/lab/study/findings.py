@@ -19,7 +19,7 @@ from odeum.lab.study.judge import (
 )
 from odeum.lab.study.runs import Results, RunRecord
 from odeum.lab.study.statistics import Difference, Ratio, Summary, differences, letters, paired_ratio, summarise
-from odeum.lab.train.rundir import whole
+from odeum.lab.train.rundir import integer
 
 BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
 """metrics of classes that are shown beside the accuracy"""
@@ -277,10 +277,10 @@ def _row(
         beside={key: summary for key in BESIDE if (summary := results.summary(label, split, key))},
         step=_step_ratio(results, label, against),
         step_seconds=_mean([run.measured("step_seconds") for run in done]),
-        parameters=whole(facts.get("parameters")),
-        macs=whole(facts.get("macs")),
-        evaluations=whole(facts.get("evaluations")),
-        peak_memory=whole(max((m for m in memory if m is not None), default=None)),
+        parameters=integer(facts.get("parameters")),
+        macs=integer(facts.get("macs")),
+        evaluations=integer(facts.get("evaluations")),
+        peak_memory=integer(max((m for m in memory if m is not None), default=None)),
         training_macs=_mean([run.measured("macs") for run in done]),
         steps=_mean([run.measured("steps") for run in done]),
         seconds=_mean([run.measured("seconds") for run in done]),

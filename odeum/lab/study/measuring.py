@@ -19,7 +19,7 @@ import torch
 from odeum.lab.launch.worker import Reporting
 from odeum.lab.study.pace import Pace
 from odeum.lab.train.distributed.world import World
-from odeum.lab.train.job import Job, facts_of, first_model, plan_run
+from odeum.lab.train.job import Job, facts_of, initial_model, plan_run
 from odeum.lab.train.memory import memory_now, peak_memory, reset_peak_memory
 from odeum.models.limits import available_memory
 
@@ -114,7 +114,7 @@ class _Turns:
             start = turn % len(names)
             for name in [*names[start:], *names[:start]]:
                 times[name].append(self._timed(steppers[name], counts[name]))
-        return {name: [self.world.agree(seconds) for seconds in each] for name, each in times.items()}
+        return {name: [self.world.broadcast(seconds) for seconds in each] for name, each in times.items()}
 
     def _lengths(self, first: Mapping[str, float]) -> tuple[dict[str, int], int]:
         """Steps per turn by job, and the number of turns, limited by the length of the runs."""
@@ -139,7 +139,7 @@ def stepper(job: Job, world: World) -> Callable[[], None]:
     from odeum.lab.train.loop import Trainer
 
     run = plan_run(job, world)
-    untouched = first_model(job)  # for the run itself; what is timed is a copy
+    untouched = initial_model(job)  # for the run itself; what is timed is a copy
     job.put_model(deepcopy(untouched))
     trainer = Trainer(job, world, run, Reporting(lambda event: None))
     job.put_model(untouched)

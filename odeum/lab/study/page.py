@@ -20,7 +20,7 @@ from odeum.lab.study.runs import RunRecord
 from odeum.lab.study.sentences import differing, headline, notes, verdict_groups, warnings
 from odeum.lab.study.statistics import mean_ranks
 from odeum.lab.study.tables import claim_grid, cost_claim_grid, not_judged, paper_notes, row_grid, seeds, tuning_grid
-from odeum.lab.train.rundir import RunDir, whole
+from odeum.lab.train.rundir import RunDir, integer
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -284,7 +284,7 @@ def _matrix(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
     classes, counts = content.get("classes"), content.get("counts")
     if not isinstance(classes, list) or not isinstance(counts, list) or not 0 < len(classes) <= MOST_CLASSES:
         return None
-    square = [[whole(x) for x in line] if isinstance(line, list) else [] for line in counts]
+    square = [[integer(x) for x in line] if isinstance(line, list) else [] for line in counts]
     if len(square) != len(classes) or any(len(line) != len(classes) or None in line for line in square):
         return None
     return [str(name) for name in classes], [[x or 0 for x in line] for line in square]

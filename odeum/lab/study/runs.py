@@ -26,7 +26,7 @@ from odeum.lab.study.metric import metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import Summary, summarise
 from odeum.lab.study.tuning import read_tuning
-from odeum.lab.train.rundir import RESULT, RUN, RunDir, cut_off, number, whole
+from odeum.lab.train.rundir import RESULT, RUN, RunDir, cut_off, integer, number
 from odeum.lab.train.spec import RunSpec
 
 KEPT_RUNS = "runs.jsonl"
@@ -262,7 +262,7 @@ def _run(folder: Path, folders: list[Path], archived: Archived, wanted: list[str
     if result is not None and not any(isinstance(result.get(split), dict) for split in ("test", "valid")):
         problems.append(f"'{folder / 'result.json'}' has numbers of no part of the data; it is left out")
         result = None
-    seed = whole((info or {}).get("seed"))
+    seed = integer((info or {}).get("seed"))
     curve = RunDir(folder).curve()
     if any(line.get("run_id") != (info or {}).get("run_id") for line in curve):
         problems.append(f"'{folder / 'metrics.jsonl'}' is of another run than run.json beside it; it is left out")

@@ -1,4 +1,4 @@
-"""How a batch is divided among processes and accumulated parts, so that all of it counts once; what seeds a step."""
+"""Splits a batch across processes and gradient-accumulation parts; seeds the generators of a step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from odeum.fields.base import foreign_modules
 def divide(
     batch: dict[str, Tensor], parts: int, counted: Callable[[Tensor], int]
 ) -> list[tuple[dict[str, Tensor], float]]:
-    """A batch in equal parts, each with its share of the labels that count in the loss."""
+    """Split a batch into equal parts, each with its share of the labels that count in the loss."""
     if parts == 1:
         return [(batch, float(counted(batch["labels"]) > 0))]
     rows = next(iter(batch.values())).shape[0]
     pieces, counts = [], []
     for i in range(parts):
         low, high = rows * i // parts, rows * (i + 1) // parts
-        empty = low == high  # fewer rows than parts: a part that computes along and counts for nothing
+        empty = low == high  # fewer rows than parts: this part runs the same computation with weight 0
         piece = {key: value[0:1] if empty else value[low:high] for key, value in batch.items()}
         pieces.append(piece)
         counts.append(0 if empty else counted(piece["labels"]))
@@ -30,15 +30,15 @@ def divide(
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """A seed of its own for each step: what is random does not depend on where a run was interrupted."""
+    """Returns the seed of one step, so that random numbers do not depend on where a run was interrupted."""
     return int.from_bytes(hashlib.blake2b(repr((seed, step, rank)).encode(), digest_size=7).digest(), "big")
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for this device alone.
+    """Like `torch.manual_seed`, for this device only.
 
-    That function also seeds the devices which are not there, by keeping the seed and where it was asked for until they
-    come: for a small model a tenth of a step, and memory that grows with every step.
+    `torch.manual_seed` also queues the seed, with a stack trace, for device types that are not initialised. For a small
+    model this takes a tenth of the step, and the queue grows with every step.
     """
     match device.type:
         case "cpu":
@@ -52,7 +52,10 @@ def seed_generators(seed: int, device: torch.device) -> None:
 
 @torch.no_grad()
 def refuse_hidden_draws(model: nn.Module, batch: dict[str, Tensor]) -> None:
-    """Before a model with another's modules is compiled: a pass that sees what they draw, and leaves no trace."""
+    """Raises `OdeumError` if a third-party module draws random numbers that Odeum cannot replay.
+
+    Runs one forward pass before the model is compiled, and restores generators and buffers afterwards.
+    """
     if not foreign_modules(model):
         return
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}

@@ -1,4 +1,4 @@
-"""States that a run can go on from."""
+"""Training checkpoints: written atomically, checked, and pruned."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from odeum.errors import OdeumError
-from odeum.lab.train.distributed.ranks import Lost
+from odeum.lab.train.distributed.ranks import ProcessLost
 from odeum.lab.train.distributed.shards import StoredTensors
 from odeum.storage import Moved, current_path, sync, write_json
 
-KEPT = 2
-"""the default number of states: the last, and one to fall back on"""
+DEFAULT_KEEP = 2
+"""default number of checkpoints: the last one and a fallback"""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Writer(Protocol):
-    """The processes that write a state together, each its part or one of them all."""
+    """The processes that write a checkpoint together: each its shard, or the first process everything."""
 
     rank: int
     size: int
@@ -38,27 +38,27 @@ class Writer(Protocol):
 
 
 class Checkpoints:
-    """States to go on from: `checkpoint/step-N/` with tensors and a small JSON; the last complete, sound one counts."""
+    """The checkpoints of a run: folders `checkpoint/step-N/` with tensors and state.json."""
 
-    def __init__(self, directory: Path, keep: int = KEPT) -> None:
+    def __init__(self, directory: Path, keep: int = DEFAULT_KEEP) -> None:
         self.directory, self.keep = directory / "checkpoint", keep
 
     def steps(self) -> list[int]:
-        """Of the complete states, the earliest first."""
+        """The steps of the complete checkpoints, in increasing order."""
         folders = current_path(self.directory).glob("step-*")
         return sorted(int(p.name[5:]) for p in folders if p.name[5:].isdigit() and (p / "state.json").exists())
 
     def at(self, step: int) -> Path:
-        """Where the state of that step is."""
+        """The folder of the checkpoint at that step."""
         return self.directory / f"step-{step:08d}"
 
-    def kept(self) -> str:
-        """What there is to go on from, in words."""
+    def summary(self) -> str:
+        """A clause for messages that says which checkpoint exists."""
         steps = self.steps()
         return f"the state of step {steps[-1]} is kept" if steps else "no state was saved yet"
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], world: Writer) -> None:
-        """Write beside, rename, then forget the oldest: at every moment there is a complete state, soon two."""
+        """Write to a temporary folder, rename it, then remove the oldest: a complete checkpoint exists at any time."""
         target, part = self.at(step), self.directory / f"part-{step:08d}"
         failure: Exception | None = None
         try:
@@ -73,7 +73,7 @@ class Checkpoints:
                 world.write(part, tensors)
         except (OSError, OdeumError) as error:
             failure = error
-        world.wait()  # however slow the disk of one is
+        world.wait()  # one process may have a slow disk
         failed = world.add([failure is not None])[0]
         try:
             if world.main and not failed:
@@ -97,21 +97,21 @@ class Checkpoints:
 
     def _unsaved(self, failure: Exception | None) -> OdeumError:
         if failure is None:
-            return Lost(f"another process could not write its part of the state; {self.kept()}")
+            return ProcessLost(f"another process could not write its part of the state; {self.summary()}")
         if isinstance(failure, Moved):
             return failure
         cause = failure if isinstance(failure, OSError) else failure.__context__
         full = isinstance(cause, OSError) and cause.errno in NO_SPACE
         return OdeumError(
-            f"{failure}; {self.kept()}, the same command continues{' when there is space' if full else ''}"
+            f"{failure}; {self.summary()}, the same command continues{' when there is space' if full else ''}"
         )
 
     def finish(self) -> None:
-        """Remove the states of a run that is done, unless more than the default number was asked for."""
-        if self.keep <= KEPT:
+        """Remove the checkpoints of a finished run, unless `keep` exceeds the default."""
+        if self.keep <= DEFAULT_KEEP:
             shutil.rmtree(current_path(self.directory), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove states that were not finished when their writer was killed."""
+        """Remove incomplete checkpoints left behind by a killed process."""
         for path in current_path(self.directory).glob("part-*"):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""How long steps took, without making the host wait for a device that works through a queue."""
+"""Measures step times without synchronising the host with an asynchronous device."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import torch
 from torch import Tensor
 
 AHEAD = 2
-"""steps that the host may be ahead of a GPU: enough to keep it busy, few enough to be stopped soon"""
+"""how many steps the host may run ahead of a GPU: enough to keep it busy, few enough to stop soon"""
 
 
 class StepClock:
-    """Of a device that has computed when the call returns."""
+    """Clock for synchronous devices: the computation is done when the call returns."""
 
     def begin(self) -> None:
-        """A step begins."""
-        self.begun = time.perf_counter()
+        """Mark the start of a step."""
+        self.started = time.perf_counter()
 
     def end(self) -> float:
-        """It has ended, and took so long; 0 if no step's time is known yet."""
-        return time.perf_counter() - self.begun
+        """Mark the end of a step. Returns its duration in seconds, or 0 if no duration is known yet."""
+        return time.perf_counter() - self.started
 
-    def rest(self) -> list[float]:
-        """Of the steps whose time was not known yet, after waiting for them."""
+    def remaining(self) -> list[float]:
+        """Wait for the steps whose duration is not known yet, and return their durations."""
         return []
 
 
 class QueueMark(Protocol):
-    """A mark in a device's queue, as `torch.cuda.Event` is one."""
+    """An event in a device's queue, such as `torch.cuda.Event`."""
 
     def record(self) -> None: ...
 
@@ -41,11 +41,11 @@ class QueueMark(Protocol):
 
 
 class QueueClock(StepClock):
-    """Of a GPU: marks before and after a step say how long it took there, and each is read AHEAD steps later."""
+    """Clock for GPUs: events before and after each step, read `AHEAD` steps later."""
 
     def __init__(self, event: Callable[[], QueueMark]) -> None:
         self.event = event
-        self.under_way: deque[tuple[QueueMark, QueueMark]] = deque()
+        self.pending: deque[tuple[QueueMark, QueueMark]] = deque()
 
     def begin(self) -> None:
         self.first = self.event()
@@ -54,29 +54,29 @@ class QueueClock(StepClock):
     def end(self) -> float:
         last = self.event()
         last.record()
-        self.under_way.append((self.first, last))
-        return self._oldest() if len(self.under_way) > AHEAD else 0.0
+        self.pending.append((self.first, last))
+        return self._oldest() if len(self.pending) > AHEAD else 0.0
 
-    def rest(self) -> list[float]:
-        return [self._oldest() for _ in range(len(self.under_way))]
+    def remaining(self) -> list[float]:
+        return [self._oldest() for _ in range(len(self.pending))]
 
     def _oldest(self) -> float:
-        first, last = self.under_way.popleft()
+        first, last = self.pending.popleft()
         last.synchronize()
         return 1e-3 * first.elapsed_time(last)
 
 
 def clock_of(device: torch.device) -> StepClock:
-    """The clock that tells the truth about steps on this device."""
+    """Returns the clock that suits this device."""
     if device.type == "cuda":
         return QueueClock(lambda: torch.cuda.Event(enable_timing=True))
     return StepClock()
 
 
 def pinned(batches: Iterable[dict[str, Tensor]], device: torch.device) -> Iterator[dict[str, Tensor]]:
-    """The batches, for a GPU in memory from which they are copied while it computes.
+    """Yields the batches, in pinned memory if the device is a GPU, so that copies overlap with computation.
 
-    The host is ahead of a GPU, so the next batch is made while this one is under way: no thread is needed for it.
+    The host runs ahead of a GPU, so the next batch is prepared while this one is computed: no thread is needed.
     """
     for batch in batches:
         yield {key: value.pin_memory() for key, value in batch.items()} if device.type == "cuda" else batch

@@ -1,8 +1,9 @@
-"""How activations and their updates change with width and depth: the check of a transfer rule.
+"""Coordinate check of a transfer rule: how activations and their updates scale with width and depth.
 
-A few steps of training on random data at several sizes. *Activation* is the root mean square of the last state at the
-positions that the output is read from, *update* that of its change since the start, on the same examples. A learning
-rate carries over if the update does not depend on the size: its slope over log depth, or log width, is near zero.
+Small models of several sizes train for a few steps on random data. *Activation* is the root mean square of the last
+state at the positions that the output is computed from, *update* that of its change since the start, on the same
+examples. A learning rate transfers if the update does not depend on the size: its slope over log depth, or log width,
+is near zero.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from odeum.registry.names import Architecture
 WIDTHS = (32, 64, 128)
 DEPTHS = (8, 16, 32, 64)
 BASE_DEPTH = 2
-"""as in the paper: steps that are short already at the first depth"""
+"""as in the paper: layers are shorter than 1 already at the first depth"""
 HEAD_WIDTH = 16
 LEARNING_RATE = 4e-3
 STEPS, SEEDS, BATCH, LENGTH = 4, 2, 16, 16
@@ -50,7 +51,7 @@ class Check(NamedTuple):
 
     @property
     def slopes(self) -> dict[str, float]:
-        """Of the logarithms: `update over depth` and so on."""
+        """Log–log slopes by name, such as `update over depth`."""
         out = {}
         for over, sizes in (("width", self.widths), ("depth", self.depths)):
             for what in ("activation", "update"):
@@ -73,7 +74,7 @@ def check_transfer(
     widths: Iterable[int] = WIDTHS,
     depths: Iterable[int] = DEPTHS,
 ) -> Check:
-    """Train small models of these settings' kind at each size."""
+    """Train small models of the settings' kind at each size and measure them."""
     widths, depths = list(widths), list(depths)
     training = Training(
         learning_rate=LEARNING_RATE,
@@ -93,14 +94,14 @@ def check_transfer(
 
 
 def _small(settings: Any, width: int, depth: int) -> Any:
-    """Settings of the same kind, with few and short inputs, without dropout."""
+    """Settings of the same kind with small, short inputs and without dropout."""
     smaller: dict[str, Any] = {"image_size": 16, "patch_size": 4, "length": LENGTH, "vocabulary": 64, "classes": 16}
     if settings.hidden is not None:
         smaller["hidden"] = max(1, settings.hidden * width // settings.width)
-    known = {name: value for name, value in smaller.items() if hasattr(settings, name)}
+    changes = {name: value for name, value in smaller.items() if hasattr(settings, name)}
     sizes = {"width": width, "heads": max(1, width // HEAD_WIDTH), "depth": depth, "decoder_depth": None}
-    known |= {name: value for name, value in sizes.items() if hasattr(settings, name)}
-    return replace(settings, **known, dropout=0.0, stochastic_depth=0.0)
+    changes |= {name: value for name, value in sizes.items() if hasattr(settings, name)}
+    return replace(settings, **changes, dropout=0.0, stochastic_depth=0.0)
 
 
 def _measured(architecture: Architecture, settings: Any, training: Training, seed: int) -> tuple[float, float]:
@@ -125,12 +126,12 @@ def _measured(architecture: Architecture, settings: Any, training: Training, see
         optimizer.step()
         optimizer.zero_grad()
     stop()
-    first, last = (_read(model, states[i]) for i in (0, -1))
-    return _size(last), _size(last - first)
+    first, last = (_output_states(model, states[i]) for i in (0, -1))
+    return _rms(last), _rms(last - first)
 
 
-def _read(model: OdeumModel, x: Tensor) -> Tensor:
-    """The states that the output is read from."""
+def _output_states(model: OdeumModel, x: Tensor) -> Tensor:
+    """The states that the output is computed from."""
     if isinstance(model, ImageModel):
         return x[:, 0] if model.settings.pooling == "token" else x[:, model.tokens :].mean(dim=1)
     if isinstance(model, TextModel):
@@ -138,7 +139,7 @@ def _read(model: OdeumModel, x: Tensor) -> Tensor:
     return x
 
 
-def _size(x: Tensor) -> float:
+def _rms(x: Tensor) -> float:
     return float(x.detach().double().square().mean().sqrt())
 
 
@@ -151,7 +152,7 @@ def _last_state(model: OdeumModel, see: Callable[[Tensor], None]) -> Callable[[]
 
 
 def _random_batch(model: OdeumModel) -> dict[str, Tensor]:
-    """Inputs and labels of the right shape that mean nothing."""
+    """Random inputs and labels of the right shape."""
     example = model.example("cpu", BATCH)
     vocabulary = getattr(model.settings, "vocabulary", 0)
     batch = {

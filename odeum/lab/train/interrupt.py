@@ -1,4 +1,4 @@
-"""Stopping without losing anything: signals that end a process, and Slurm's, after which a job starts again."""
+"""Graceful stops: termination signals, and requeueing under Slurm."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Generator
 from typing import Any
 
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
-"""signals whose default is to end the process at once; a terminal that is closed sends SIGHUP, Slurm the others"""
+"""signals that terminate the process by default; a closed terminal sends SIGHUP, Slurm the others"""
 REQUEUING = [number for number in ENDING if number != getattr(signal, "SIGHUP", None)]
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the work. A training has saved its state, and the same command continues it."""
+    """A signal stopped the work. Training has saved its state, and the same command continues it."""
 
     def __init__(self, sentence: str, number: int = signal.SIGINT) -> None:
         super().__init__(sentence)
         self.code = 128 + number
-        """what a process ends with that this signal ended"""
+        """exit code of a process that this signal stopped"""
 
 
 @contextlib.contextmanager
 def signals_raise() -> Generator[None]:
-    """Let signals that would end the process at once raise `Interrupted`, so that half-written files are removed.
+    """Turn termination signals into `Interrupted`, so that half-written files are removed.
 
-    Signals that are ignored (nohup) or handled by somebody else stay so.
+    Ignored signals (nohup) and signals with another handler are left alone.
     """
 
     def end(number: int, frame: Any) -> None:
@@ -46,17 +46,17 @@ def signals_raise() -> Generator[None]:
             signal.signal(number, handler)
 
 
-class stop_softly:
-    """The first Ctrl-C (or SIGTERM) lets the step finish and the state be saved; a second Ctrl-C insists.
+class graceful_stop:
+    """The first Ctrl-C (or SIGTERM) finishes the step and saves a checkpoint; a second Ctrl-C stops at once.
 
-    A launcher that listens to SIGUSR1 or SIGUSR2 itself (submitit) gets the signal when the state is saved.
+    A launcher with its own handler for SIGUSR1 or SIGUSR2 (submitit) is called after the checkpoint was saved.
     """
 
     def __init__(self) -> None:
         self.asked = 0
-        """the number of the signal that came, if one did"""
+        """number of the signal received, 0 if none"""
 
-    def __enter__(self) -> stop_softly:
+    def __enter__(self) -> graceful_stop:
         self.before = {}
         with contextlib.suppress(ValueError):  # only the main thread may listen
             for number in (signal.SIGINT, *ENDING):
@@ -78,9 +78,9 @@ class stop_softly:
 
 
 def requeue(code: int) -> bool:
-    """Ask Slurm to start this job again if its signal ended the process; whether it will.
+    """Ask Slurm to requeue this job if its signal stopped the process. Returns whether Slurm accepted.
 
-    A job that is cancelled gets SIGTERM too, but is not running any more.
+    A cancelled job gets SIGTERM too, but is no longer in the state RUNNING.
     """
     job, slurm = os.environ.get("SLURM_JOB_ID"), shutil.which("scontrol")
     if code - 128 not in REQUEUING or not job or slurm is None:

@@ -1,4 +1,4 @@
-"""A run in this process: its spec with the data open, and what run.json says of it."""
+"""A run in this process: its spec with the data open, and the content of its run.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odeum.kernels.matmul import use_onednn
 from odeum.lab.tasks import Task
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.memory import keep_freed_memory
-from odeum.lab.train.origin import begin_with, run_record
+from odeum.lab.train.origin import load_initial_weights, run_record
 from odeum.lab.train.resume import check_origin
 from odeum.lab.train.rundir import RunDir
 from odeum.lab.train.settings import MAY_CHANGE, Training
@@ -30,7 +30,7 @@ from odeum.storage import begin_run, remove_parts
 
 THREADS = torch.get_num_threads()
 SMALL_STEP = 1e9
-"""multiply–adds of a step below which threads wait for each other longer than they work"""
+"""MACs per step below which one thread is faster than several"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Job(RunSpec):
     overwrite: bool = field(default=False, kw_only=True)
     """discard an earlier run in the folder"""
     built: list[tuple[tuple[Any, ...], OdeumModel]] = field(default_factory=list, compare=False, kw_only=True)
-    """initial models that have been built already, each with what decides it: runs may share the list"""
+    """cache of initial models, each with its key; runs may share the list"""
 
     @classmethod
     def on(
@@ -54,7 +54,7 @@ class Job(RunSpec):
         directory: Path = Path(),
         **more: Any,
     ) -> Self:
-        """A run on open data."""
+        """Returns a run on a task whose data is open."""
         data = task.source, task.kind, asdict(task.options)
         return cls(*data, model, architecture, training, seed, directory, task=task, **more)
 
@@ -66,7 +66,7 @@ class Job(RunSpec):
 
     @property
     def _initial(self) -> tuple[Any, ...]:
-        """What decides the initial model."""
+        """Cache key of the initial model."""
         return self.architecture, self.model, self.seed, self.begin_from
 
     def put_model(self, model: OdeumModel) -> None:
@@ -86,7 +86,7 @@ class Job(RunSpec):
         return RunDir(self.directory)
 
 
-def first_model(job: Job) -> OdeumModel:
+def initial_model(job: Job) -> OdeumModel:
     """The model before its first step: initialised from the seed, or with the weights of `begin_from`."""
     if (built := job.take_model()) is not None:
         return built
@@ -95,17 +95,17 @@ def first_model(job: Job) -> OdeumModel:
     assert isinstance(model, OdeumModel)
     scale_initial_weights(model, job.training)
     if job.begin_from is not None:
-        begin_with(model, job.begin_from)
+        load_initial_weights(model, job.begin_from)
     return model
 
 
 def facts_of(job: Job) -> dict[str, Any]:
-    """What `describe` says of the model."""
+    """The result of `describe` for the job's model."""
     return job.facts or describe(*transferred(job.architecture, job.model, job.training), detail=False)
 
 
 def macs_per_step(job: Job, macs: int) -> float:
-    """Forward and backward cost three forwards of as many examples of full length as a batch holds."""
+    """Training MACs per step: three forward passes of a batch of full-length examples."""
     return 3.0 * macs * job.task.examples_per_step(job.training.batch_size, job.model)
 
 
@@ -124,14 +124,14 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
 
 
 def _check_memory(job: Job, world: World, parameters: int) -> None:
-    """Weights, gradients, Adam's two averages and ours, and a batch of images, before any of them is made."""
+    """Raises `OdeumError` if weights, gradients, Adam's state, weight averages and a batch of images cannot fit."""
     copies = 4 + bool(job.training.ema) + bool(job.training.average)
     shared = world.size if job.training.strategy == "fsdp2" else 1
     side, channels = getattr(job.model, "image_size", 0), getattr(job.model, "channels", 0)
     images = 4.0 * job.training.batch_size * channels * side * side
     cuda = world.device.type == "cuda"
-    there = float(torch.cuda.mem_get_info(world.device)[1]) if cuda else available_memory()
-    check_memory(4.0 * parameters * copies / shared + images, there, job.model, "training this model")
+    available = float(torch.cuda.mem_get_info(world.device)[1]) if cuda else available_memory()
+    check_memory(4.0 * parameters * copies / shared + images, available, job.model, "training this model")
 
 
 def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
         if job.overwrite:
             job.folder.clear()
         remove_parts(job.directory)
-        if refuse_another(job):
-            _remark_rounding(run, job.directory)
+        if check_same_run(job):
+            _report_rounding(run, job.directory)
         else:
             if job.resume_from is not None:
                 check_origin(job.resume_from, job.identity(job.task.fingerprint()))
@@ -152,55 +152,55 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
     return run
 
 
-def refuse_another(job: Job) -> bool:
-    """Whether the directory holds this run; raises `OdeumError` if it holds another one that has begun."""
-    job.folder.check_ours()
+def check_same_run(job: Job) -> bool:
+    """Returns whether the directory holds this run. Raises `OdeumError` if it holds another one that has begun."""
+    job.folder.check_overwrite()
     if job.overwrite or not job.folder.begun:
         return False
     before = job.folder.run()
-    _same_run(job.identity(job.task.fingerprint()), before, job.directory)
+    _check_identity(job.identity(job.task.fingerprint()), before, job.directory)
     check_requirements(before)  # a plugin that has changed since is remarked
     return True
 
 
 def holds(job: Job) -> bool:
-    """Whether the directory holds this run and no other."""
+    """Returns whether the directory holds this run."""
     try:
-        return refuse_another(job)
+        return check_same_run(job)
     except OdeumError:
         return False
 
 
-def _remark_rounding(run: Mapping[str, Any], directory: Path) -> None:
-    """Say what adds numbers up in another order than where the run began."""
+def _report_rounding(run: Mapping[str, Any], directory: Path) -> None:
+    """Print a notice for each change since the run began that alters the order of floating-point sums."""
     before = RunDir(directory).run()
-    there, here = before.get("threads"), run["threads"]
-    if there not in (None, here):
+    old, new = before.get("threads"), run["threads"]
+    if old not in (None, new):
         notice(
-            f"'{directory}' began with {there} threads and goes on with {here}: sums are rounded in another order, "
-            f"so it may end with other bits; OMP_NUM_THREADS={there} keeps them"
+            f"'{directory}' began with {old} threads and goes on with {new}: sums are rounded in another order, "
+            f"so it may end with other bits; OMP_NUM_THREADS={old} keeps them"
         )
-    there, here = (before.get("versions") or {}).get("vectors"), run["versions"]["vectors"]
-    if there not in (None, here):
+    old, new = (before.get("versions") or {}).get("vectors"), run["versions"]["vectors"]
+    if old not in (None, new):
         notice(
-            f"'{directory}' began on a processor with {there} and goes on with {here}: sums are rounded in another "
+            f"'{directory}' began on a processor with {old} and goes on with {new}: sums are rounded in another "
             "order, so it may end with other bits"
         )
-    there, here = ((run.get("versions") or {}).get("draws") for run in (before, run))
-    if there != here:
+    old, new = ((run.get("versions") or {}).get("draws") for run in (before, run))
+    if old != new:
         notice(
-            f"'{directory}' began with initial weights drawn by {there or 'construction order'}, and they are now "
-            f"{here}: it goes on from its last checkpoint, but would not begin with the same weights again"
+            f"'{directory}' began with initial weights drawn by {old or 'construction order'}, and they are now "
+            f"{new}: it goes on from its last checkpoint, but would not begin with the same weights again"
         )
-    there, here = ((run.get("versions") or {}).get("products", "torch") for run in (before, run))  # of old runs: torch
-    if there != here:
+    old, new = ((run.get("versions") or {}).get("products", "torch") for run in (before, run))  # of old runs: torch
+    if old != new:
         notice(
-            f"'{directory}' began with products by {there} and goes on with products by {here}: sums are rounded in "
+            f"'{directory}' began with products by {old} and goes on with products by {new}: sums are rounded in "
             "another order, so it may end with other bits"
         )
 
 
-def _same_run(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None:
+def _check_identity(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None:
     if new["fingerprint"] != old.get("fingerprint"):
         raise OdeumError(
             f"'{directory}' holds a run on other data ({old.get('task')}, fingerprint {old.get('fingerprint')} and not "

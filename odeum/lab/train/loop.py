@@ -1,4 +1,4 @@
-"""The state of a run, and the loop over it."""
+"""The training loop and its state."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from odeum.lab.train.batches import divide, refuse_hidden_draws, seed_generators
 from odeum.lab.train.checkpoints import Checkpoints
 from odeum.lab.train.clock import clock_of, pinned
 from odeum.lab.train.distributed.world import World
-from odeum.lab.train.interrupt import Interrupted, stop_softly
-from odeum.lab.train.job import Job, first_model, macs_per_step
+from odeum.lab.train.interrupt import Interrupted, graceful_stop
+from odeum.lab.train.job import Job, initial_model, macs_per_step
 from odeum.lab.train.memory import MemoryWatch, peak_memory, reset_peak_memory
 from odeum.lab.train.metrics import Metrics
-from odeum.lab.train.optimization import Average, TrainingEnd, be_deterministic, learning_rate, make_optimizer
+from odeum.lab.train.optimization import Average, TrainingEnd, learning_rate, make_optimizer, set_deterministic
 from odeum.lab.train.progress import Listener, clock_time
-from odeum.lab.train.resume import sound_state, take_over, unreadable
+from odeum.lab.train.resume import adopt_state, last_intact_state, unreadable_state
 from odeum.lab.train.settings import seconds_of
 from odeum.lab.train.state import collect, restore
 from odeum.lab.train.tracking import trackers_of
@@ -38,11 +38,11 @@ from odeum.registry.spelling import spell
 from odeum.storage import read_json
 
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
-"""the numbers, beside the tensors, that a run continues from"""
+"""attributes stored in state.json, beside the tensors"""
 
 
 class Trainer:
-    """Every process of a run has one. What they decide, they decide alike: by steps, or by the first one's clock."""
+    """The training loop of one process. All processes decide alike: by steps, or by the first one's clock."""
 
     def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Listener) -> None:
         self.job, self.world, self.progress, self.training = job, world, progress, job.training
@@ -52,8 +52,8 @@ class Trainer:
         self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
         self.checkpoints = Checkpoints(job.directory, self.training.keep)
         self.clock = clock_of(world.device)
-        be_deterministic(self.training.deterministic)
-        self.model = first_model(job).to(world.device)
+        set_deterministic(self.training.deterministic)
+        self.model = initial_model(job).to(world.device)
         self.model.label_smoothing = self.training.label_smoothing
         self.wrapped = world.wrap(self.model)
         self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
@@ -72,7 +72,7 @@ class Trainer:
     # the loop
 
     def run(self) -> None:
-        with stop_softly() as stop:
+        with graceful_stop() as stop:
             self._resume()
             self.world.wait()
             reset_peak_memory(self.world.device)
@@ -105,17 +105,17 @@ class Trainer:
                     saving = time.monotonic() - saved
                     saved += saving
                 if asked:
-                    by = stop.asked or signal.SIGTERM  # of another process, if not of this one
+                    by = stop.asked or signal.SIGTERM  # 0 if another process received it
                     raise Interrupted(f"stopped at step {self.step}; the same command continues", by)
             self._save()  # the evaluation can take minutes, and may be interrupted too
         self._finish()
 
     def close(self) -> None:
-        """However it ended: trackers are told that nothing more comes."""
+        """Close the trackers, however training ended."""
         self.metrics.close()
 
     def _over(self) -> bool:
-        """Whether a state was saved when the training had ended."""
+        """Whether training had ended when the checkpoint was saved."""
         return self.fraction >= 1.0 or 0 < self.training.patience <= self.worse
 
     def _cut_off(self) -> bool:
@@ -128,27 +128,27 @@ class Trainer:
             yield from pinned(batches, self.world.device)
 
     def take_step(self, batch: dict[str, Tensor]) -> Tensor:
-        """One optimizer step over a batch; returns this process's share of the mean loss."""
+        """Take one optimizer step over a batch. Returns this process's share of the mean loss."""
         self.rate = learning_rate(self.training, self.step, self.fraction)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * group.get("scale", 1.0)
         seed_generators(step_seed(self.job.seed, self.step, self.world.rank), self.world.device)
         count = self.training.accumulate
-        mine = divide(batch, self.world.size * count, self.model.counted)[self.world.rank * count :][:count]
-        if not self.model.training:  # a walk over all modules
+        parts = divide(batch, self.world.size * count, self.model.counted)[self.world.rank * count :][:count]
+        if not self.model.training:  # `train()` visits all modules
             self.model.train()
         loss = torch.zeros((), device=self.world.device)
-        for i, (part, share) in enumerate(mine):
+        for i, (part, share) in enumerate(parts):
             part = {key: value.to(self.world.device, non_blocking=True) for key, value in part.items()}
             if self.training.compile and not self.step_times:
                 refuse_hidden_draws(self.model, part)
-            with self.world.syncing(self.wrapped, last=i == count - 1):
-                with self._precision(), self._moving() as energy:
+            with self.world.gradient_sync(self.wrapped, last=i == count - 1):
+                with self._precision(), self._energy() as energy:
                     out = self.called(**part, **self.model.in_training)
-                aim = out.loss if energy is None else out.loss + self.training.kinetic * energy.total
+                objective = out.loss if energy is None else out.loss + self.training.kinetic * energy.total
                 # Processes average their gradients; the shares make that the mean over the whole batch.
                 weight = share * self.world.size
-                (aim if weight == 1.0 else aim * weight).backward()
+                (objective if weight == 1.0 else objective * weight).backward()
             loss += out.loss.detach() * share
         if self.training.clip:
             self.world.clip(self.weights, self.training.clip)
@@ -170,10 +170,10 @@ class Trainer:
         return self.plan.fraction(self.step, self.seconds)
 
     def _agree(self, taken: float, asked: bool, log: bool, save: bool) -> tuple[bool, bool, bool, bool]:
-        """The first process's clock, and what any process wishes; then: done? stop? log? save?"""
-        taken, *wishes = self.world.add([taken if self.world.main else 0.0, asked, log, save])
+        """Share the first process's step time and the requests of all. Returns (done, stop, log, save)."""
+        taken, *requests = self.world.add([taken if self.world.main else 0.0, asked, log, save])
         self._count(taken)
-        asked, log, save = (wish > 0 for wish in wishes)
+        asked, log, save = (request > 0 for request in requests)
         fraction = self.fraction
         if self.mean is not None:
             due = 0.8 + 0.2 * (self.snapshots + 1) / self.training.average
@@ -186,19 +186,19 @@ class Trainer:
         return done, asked, done or log or self.step % max(1, (self.plan.steps or 1000) // 200) == 0, save
 
     def _count(self, taken: float) -> None:
-        """A step's time; none where it is not known yet."""
+        """Add a step's duration; 0 means that it is not known yet."""
         if taken:
             self.seconds += taken
             self.step_times.append(taken)
 
-    # what is written on the way
+    # logs and evaluations
 
-    def _moving(self) -> contextlib.AbstractContextManager[Energy | None]:
-        """What measures the energy of a pass, if it is asked to be small."""
+    def _energy(self) -> contextlib.AbstractContextManager[Energy | None]:
+        """Context that measures the kinetic energy of a pass, if the loss includes it."""
         return kinetic_energy(self.model) if self.training.kinetic else contextlib.nullcontext()
 
     def _log(self, losses: list[Tensor]) -> None:
-        """The mean loss since the last time, over all processes: each holds its share."""
+        """Log the mean loss since the last call, summed over the shares of all processes."""
         loss = self.world.add([float(torch.stack(losses).mean())])[0]
         losses.clear()
         if not math.isfinite(loss):
@@ -209,27 +209,27 @@ class Trainer:
             seconds=self.seconds,
             loss=loss,
             rate=sum(self.examples) / max(1e-9, sum(self.step_times[-len(self.examples) :])),
-            memory=self.memory.lately(),
+            memory=self.memory.recent_peak(),
         )
         self._write({"split": "train", "loss": loss, "lr": self.rate})
 
     def _diverged(self, what: str, loss: float) -> Diverged:
         return Diverged(
             f"the {what} of {spell(self.job.architecture)} (seed {self.job.seed}) is {loss} at step {self.step}; "
-            f"a smaller --train.learning_rate or a longer --train.warmup may help; {self._kept()}"
+            f"a smaller --train.learning_rate or a longer --train.warmup may help; {self._checkpoint_hint()}"
         )
 
-    def _kept(self) -> str:
-        """What there is to go on from with other settings."""
+    def _checkpoint_hint(self) -> str:
+        """Names the last checkpoint and how to continue from it with other settings."""
         steps = self.checkpoints.steps()
         how = f"; --resume_from {self.checkpoints.at(steps[-1])} --out NEW goes on from it" if steps else ""
-        return self.checkpoints.kept() + how
+        return self.checkpoints.summary() + how
 
     def _write(self, values: dict[str, Any], again: bool = False) -> None:
         if self.world.main:
             epoch, seconds = round(self.step / self.per_epoch, 4), round(self.seconds, 3)
             macs = self.step * self.macs_per_step
-            if again:  # the run may have been killed here before
+            if again:  # an earlier attempt may have written this line before it was killed
                 self.metrics.forget(self.step, values["split"])
             self.metrics.write({"step": self.step, "epoch": epoch, "seconds": seconds, "macs": macs, **values})
 
@@ -242,11 +242,11 @@ class Trainer:
         return due
 
     def _evaluate(self, split: str, limit: int | None = None) -> dict[str, float]:
-        """Every process does the same: none waits for another, and all know the answer."""
-        return self.job.task.evaluate(self.world.whole(self.model), split, device=self.world.device, limit=limit)
+        """Evaluate in every process, so that none waits and all have the result."""
+        return self.job.task.evaluate(self.world.unsharded(self.model), split, device=self.world.device, limit=limit)
 
     def _evaluate_and_judge(self) -> bool:
-        """Look at the validation part; True if there was no progress for too long."""
+        """Evaluate on the validation split. Returns True if patience is exhausted."""
         task = self.job.task
         values = self._evaluate("valid", task.quick)
         self.world.wait()
@@ -256,18 +256,18 @@ class Trainer:
             return False
         known = task.metric in values
         score = values[task.metric] if known else values["loss"]
-        score = self.world.agree(score if known and task.higher_is_better else -score)
+        score = self.world.broadcast(score if known and task.higher_is_better else -score)
         if self.best is None or score > self.best:
             self.best, self.worse = score, 0
             return False
         self.worse += 1
         return self.worse >= self.training.patience
 
-    # states
+    # checkpoints
 
     def _save(self) -> None:
-        for taken in self.clock.rest():
-            self._count(self.world.agree(taken))
+        for taken in self.clock.remaining():
+            self._count(self.world.broadcast(taken))
         state = {name: getattr(self, name) for name in STATE} | {
             "step_times": self.step_times[-200:],
             "averaged": [a.count if a else 0 for a in (self.ema, self.mean)],
@@ -275,20 +275,20 @@ class Trainer:
         tensors = collect(self)
         names = list(tensors)
         broken = not_finite(dict(zip(names, self.world.local([tensors[name] for name in names]), strict=True)))
-        if self.world.add([broken is not None])[0]:  # a state that is no number must not replace one that is
+        if self.world.add([broken is not None])[0]:  # NaN or infinity must not replace a finite checkpoint
             raise self._diverged("state", math.nan)
         self.checkpoints.save(self.step, tensors, state, self.world)
 
     def _resume(self) -> None:
-        """Go on from the last sound state, or from that of another run, or begin."""
-        path = sound_state(self.checkpoints, self.world)
+        """Restore the last intact checkpoint, or the one named by `resume_from`; else start from step 0."""
+        path = last_intact_state(self.checkpoints, self.world)
         if path is None and (path := self.job.resume_from) is not None:
-            take_over(path, self.metrics, self.world)
+            adopt_state(path, self.metrics, self.world)
         if path is not None:
             try:
                 self._restore(path)
             except (OdeumError, KeyError, TypeError, ValueError) as error:
-                raise unreadable(path, error) from None
+                raise unreadable_state(path, error) from None
             self.progress.say(f"continues at step {self.step}")
         if self.world.main:
             self.metrics.forget_after(self.step)
@@ -310,9 +310,9 @@ class Trainer:
                     weight.copy_(value)
         peak = peak_memory(self.world.device)
         self.progress.say(f"trained for {clock_time(self.seconds)}; evaluating")  # which can take minutes
-        whole = self.world.whole(self.model)
+        model = self.world.unsharded(self.model)
         final = {"valid": self._evaluate("valid")}
-        final["test"], kept = self.job.task.examine(whole, "test", self.world.device)
+        final["test"], predictions = self.job.task.examine(model, "test", self.world.device)
         for split, values in final.items():
             if not math.isfinite(values["loss"]):
                 raise self._diverged(f"{split} loss", values["loss"])
@@ -329,7 +329,7 @@ class Trainer:
         }
         if (drift := reconstruction_drift(self.model)) is not None:
             result["reconstruction_drift"] = drift  # relative, in the last backward pass
-        if (residual := fixed_point_residual(whole)) is not None:
+        if (residual := fixed_point_residual(model)) is not None:
             result["fixed_point_residual"] = residual  # of the implicit steps, relative, in the last pass
             if residual > RESIDUAL_LIMIT:
                 result["notes"].append(
@@ -338,8 +338,8 @@ class Trainer:
         weights = self.world.weights(self.model)
         if self.world.main:
             save_model(self.job.directory, self.model, weights)
-            if kept is not None:
-                kept.save(self.job.directory)
-            # and its name is on the disk before states go
+            if predictions is not None:
+                predictions.save(self.job.directory)
+            # result.json is on disk before the checkpoints are removed
             self.job.folder.write_result({**result, **weights_entry(self.job.directory)})
             self.checkpoints.finish()

@@ -1,4 +1,4 @@
-"""Memory of a run: what it keeps between steps, and the most it took, of a GPU's or else of the process's."""
+"""Memory of a run: glibc's reuse of freed memory, and peak usage of the GPU or of the process."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pathlib import Path
 
 import torch
 
-KEPT_BYTES = 1 << 30
-"""bytes that are kept for the next step at most"""
-LARGE_PIECE = 1 << 25
-"""bytes from which a piece of memory is always the system's again when it is freed: the most glibc allows itself"""
+RETAINED_BYTES = 1 << 30
+"""most bytes of freed memory that stay with the process"""
+LARGE_BLOCK = 1 << 25
+"""size in bytes from which freed blocks always return to the system (the largest value glibc accepts)"""
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc to keep what a step frees for the next one, unless its user has told it what to do.
+    """Make glibc keep freed memory for the next step, unless the user has set malloc options.
 
-    By itself it gives pages back after each step, or never, by the luck of who allocated what before; to have them
-    mapped anew is a fifth of a small model's step. The most memory that a run takes is the same.
+    By default glibc may or may not return pages to the system after each step, depending on the order of earlier
+    allocations. Mapping them again takes a fifth of a small model's step. Peak memory does not change.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return
     map_threshold, trim_threshold = -3, -1
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
-        ask = ctypes.CDLL(None).mallopt
-        if ask(map_threshold, LARGE_PIECE):  # told one threshold alone, it no longer finds the other by itself
-            ask(trim_threshold, KEPT_BYTES)
+        mallopt = ctypes.CDLL(None).mallopt
+        if mallopt(map_threshold, LARGE_BLOCK):  # setting one threshold disables automatic tuning of the other
+            mallopt(trim_threshold, RETAINED_BYTES)
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Begin to measure. On Linux the process's peak can be reset; elsewhere it only grows."""
+    """Reset the peak. On Linux this works for the process too; elsewhere its peak only grows."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes."""
+    """Peak memory in bytes: the allocator's on a GPU, else the process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = _status("VmHWM")
@@ -51,29 +51,29 @@ def peak_memory(device: torch.device) -> int:
 
 
 class MemoryWatch:
-    """The most memory so far, as of a moment ago: to ask the system takes as long as a small layer."""
+    """Peak memory, read at most twice per second: reading it takes as long as a small layer."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.known, self.asked = 0, -math.inf
+        self.peak, self.read_at = 0, -math.inf
 
-    def lately(self) -> int:
-        """Bytes."""
+    def recent_peak(self) -> int:
+        """Peak memory in bytes, at most half a second old."""
         now = time.monotonic()
-        if now - self.asked > 0.5:
-            self.known, self.asked = peak_memory(self.device), now
-        return self.known
+        if now - self.read_at > 0.5:
+            self.peak, self.read_at = peak_memory(self.device), now
+        return self.peak
 
 
 def memory_now(device: torch.device) -> int:
-    """Bytes; where only the peak is known, that."""
+    """Current memory in bytes, or the peak where only that is available."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     return _status("VmRSS") or peak_memory(device)
 
 
 def _status(key: str) -> int | None:
-    """What Linux says of this process, in bytes."""
+    """A field of /proc/self/status in bytes; None if there is none."""
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().split("\n")
         return int(next(line for line in lines if line.startswith(key)).split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Runs that did not begin with a training: imported, converted or refined; and weights that a training begins with."""
+"""Run folders of imported, converted or refined models; initial weights taken from another run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from odeum.registry.spelling import spell, to_record
 from odeum.storage import begin_run, make_directory, open_directory
 
 HEADS = ("head.", "output.", "bias")
-"""how the names of weights begin that belong to what is told apart, which another task may have more or fewer of"""
+"""name prefixes of output weights, whose size depends on the task's classes"""
 
 
 def write_run(directory: Path, model: OdeumModel, task: Task, origin: dict[str, Any], command: str) -> None:
-    """All that `odeum.load`, `predict` and `train --from` read; `origin` says where the weights come from."""
+    """Write a run folder that `odeum.load`, `predict` and `train --from` can read.
+
+    `origin` describes where the weights come from.
+    """
     make_directory(directory)
     facts = describe(model.architecture, model.settings, detail=False)
     mark = task.fingerprint() if task.has_data else None
@@ -50,9 +53,9 @@ def run_record(
     facts: Mapping[str, Any],
     command: str,
 ) -> dict[str, Any]:
-    """The content of run.json for every run, trained or not: its task, what decides it, its model, its circumstances.
+    """Returns the content of run.json, for trained and other runs: task, identity, model, versions and command.
 
-    `facts` is what `describe` says of the model.
+    `facts` is the result of `describe` for the model.
     """
     return {
         "task": task.name,
@@ -71,37 +74,41 @@ def run_record(
     }
 
 
-def begin_with(model: nn.Module, run: Path) -> tuple[list[str], list[str]]:
-    """Put the weights of a run into a model by their roles; what was kept, and what is new, which is told.
+def load_initial_weights(model: nn.Module, run: Path) -> tuple[list[str], list[str]]:
+    """Copy the weights of a run into a model by role. Returns the names of copied and of new weights.
 
-    Learned positions beyond the model's length are left out; a head of another size is new.
+    Learned positions beyond the model's length are dropped, and a head of another size stays new. Prints a notice if
+    any weight is new.
     """
-    kept, new = take_weights(model, by_role(load_model(run)))
+    copied, new = copy_weights(model, by_role(load_model(run)))
     if new:
         names = ", ".join(new[:3]) + (" …" if len(new) > 3 else "")
-        notice(f"{len(new)} of {len(kept) + len(new)} weights do not come from '{run}' and are new: {names}")
-    return kept, new
+        notice(f"{len(new)} of {len(copied) + len(new)} weights do not come from '{run}' and are new: {names}")
+    return copied, new
 
 
-def take_weights(model: nn.Module, source: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-    """The same from weights by role; one of another size has a place only where it is a head's."""
-    own = model.state_dict()
+def copy_weights(model: nn.Module, source: dict[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Copy weights, given by role, into a model. Returns the names of copied and of new weights.
+
+    Raises `OdeumError` if a weight other than a head's has another size.
+    """
+    initial = model.state_dict()
     names = role_names(model)
-    kept: dict[str, Tensor] = {}
+    copied: dict[str, Tensor] = {}
     for name, path in find(model, source).items():
         value = source[name]
-        if path in own and name.endswith("positions.table.weight"):
-            value = value[: own[path].shape[0]]
-        if path not in own:
+        if path in initial and name.endswith("positions.table.weight"):
+            value = value[: initial[path].shape[0]]
+        if path not in initial:
             continue
-        if own[path].shape == value.shape:
-            kept[path] = value
+        if initial[path].shape == value.shape:
+            copied[path] = value
         elif not name.startswith(HEADS):
             raise OdeumError(
-                f"{name} is {list(value.shape)} in the run and {list(own[path].shape)} in this model; the sizes of a "
-                "model that begins with a run's weights are that run's: leave out what changes them"
+                f"{name} is {list(value.shape)} in the run and {list(initial[path].shape)} in this model; "
+                "a model that starts from a run's weights must have that run's sizes: leave out what changes them"
             )
-    if not kept:
-        raise OdeumError("no weight has a place in this model: its sizes are others")
-    model.load_state_dict({**own, **kept})
-    return [names[path] for path in kept], [names[path] for path in own if path not in kept]
+    if not copied:
+        raise OdeumError("no weight fits this model: none has the same name and size")
+    model.load_state_dict({**initial, **copied})
+    return [names[path] for path in copied], [names[path] for path in initial if path not in copied]

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: one live line in a terminal, now and then a plain line elsewhere."""
+"""Progress output during training: one live line in a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from odeum.lab.terminal import LiveLine
 
 
 def clock_time(seconds: float) -> str:
-    """75 -> 1m15s."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    """Format a duration: 75 becomes `1m15s`."""
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded}s"
+    if rounded < 3600:
+        return f"{rounded // 60}m{rounded % 60:02d}s"
+    return f"{rounded // 3600}h{rounded % 3600 // 60:02d}m"
 
 
 class Listener(Protocol):
-    """Whom a run tells how it goes: a terminal, or the process that launched it."""
+    """Receives progress events of a run: a terminal, or the process that launched it."""
 
     quiet: bool
 
@@ -31,7 +31,7 @@ class Listener(Protocol):
 
 
 class Progress:
-    """Rate, loss, time left and memory. Silent on all processes but the first."""
+    """Prints rate, loss, remaining time and memory; silent on all processes but the first."""
 
     def __init__(self, title: str, quiet: bool = False, stream: TextIO | None = None, every: float = 15.0) -> None:
         self.title = title
@@ -53,10 +53,10 @@ class Progress:
         self.line.write(line, stay=not self.line.live)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if not self.quiet:
             self.line.write(f"{self.title}  {text}", stay=True)
 
     def metrics(self, step: int, metrics: dict[str, Any]) -> None:
-        shown = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
-        self.say(f"step {step}  valid: {shown}")
+        figures = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
+        self.say(f"step {step}  valid: {figures}")

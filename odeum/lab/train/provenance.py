@@ -1,4 +1,4 @@
-"""What a result depends on besides its settings."""
+"""Versions and revision that a result depends on besides its settings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from odeum.kernels.matmul import backend_name
 
 
 def versions() -> dict[str, str]:
-    """What a result depends on besides the code."""
+    """The versions and hardware properties that a result depends on."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
     out = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "odeum": odeum.__version__,  # of the code that runs: what is installed beside it may be an older copy
-        "vectors": torch.backends.cpu.get_cpu_capability(),  # longer ones add up in another order
-        "products": backend_name(),  # as does another library
-        "draws": draws.SCHEME,  # which numbers a seed gives the initial weights
+        "odeum": odeum.__version__,  # of the running code; an installed copy may be older
+        "vectors": torch.backends.cpu.get_cpu_capability(),  # wider vectors change the order of sums
+        "products": backend_name(),  # so does another matmul backend
+        "draws": draws.SCHEME,  # how a seed determines the initial weights
     }
     for name in ("numpy", "tokenizers", "sacrebleu"):
         try:
@@ -35,9 +35,9 @@ def versions() -> dict[str, str]:
 
 
 def changed_arithmetic(recorded: Mapping[str, str]) -> list[str]:
-    """What a run's recorded versions differ in from this code, as far as it changes bits: torch, matmuls, draws.
+    """Returns the differences between recorded and current versions that change bits: torch, matmuls, draws.
 
-    Matmul backends depend on the processor: here it counts whether one was recorded at all.
+    The matmul backend depends on the processor, so only a missing record counts as a difference.
     """
     release = torch.__version__.partition("+")[0]
     differences = {
@@ -49,21 +49,21 @@ def changed_arithmetic(recorded: Mapping[str, str]) -> list[str]:
 
 
 def checkout() -> Path | None:
-    """Return the root of the checkout that Odeum runs from; None for an installed package."""
+    """Returns the root of the checkout that Odeum runs from; None for an installed package."""
     root = Path(odeum.__file__).resolve().parents[1]
     return root if (root / "pyproject.toml").is_file() else None
 
 
-@cache  # a process runs one state of the code, and many short runs would each start git
+@cache  # the code of a process does not change, and starting git for each short run is slow
 def git_revision() -> str | None:
-    """Of the library's own checkout, with a mark if it was changed; None for an installed package."""
+    """The git revision of Odeum's checkout, `-dirty` if it was modified; None for an installed package."""
     import subprocess
 
     root = checkout()
     if root is None or not (root / ".git").exists():
         return None
     try:
-        run = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
-        return subprocess.run(run, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

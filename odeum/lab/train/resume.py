@@ -1,4 +1,4 @@
-"""From which state a run goes on: its own last sound one, or one of another run."""
+"""Which checkpoint a run continues from: its own last intact one, or one of another run."""
 
 from __future__ import annotations
 
@@ -15,52 +15,58 @@ from odeum.lab.train.rundir import RunDir
 from odeum.storage import Damaged, check_one_run, current_path, read_json
 
 SAME = ("architecture", "model", "fingerprint")
-"""what two runs must share for the one to go on from a state of the other"""
+"""what must be equal for one run to continue from a checkpoint of another"""
 
 
-def sound_state(checkpoints: Checkpoints, world: World) -> Path | None:
-    """The last state that is what was written; damaged ones are told of and, if there is another, removed."""
+def last_intact_state(checkpoints: Checkpoints, world: World) -> Path | None:
+    """Returns the last checkpoint that passes its checks; None if there is no checkpoint.
+
+    Damaged checkpoints are reported, and removed if an intact one exists. Raises `OdeumError` if all are damaged.
+    """
     if world.main:
         checkpoints.sweep()
     damaged: list[tuple[Path, str]] = []
-    while step := int(world.agree(max(checkpoints.steps()[: -len(damaged) or None], default=0))):
+    while step := int(world.broadcast(max(checkpoints.steps()[: -len(damaged) or None], default=0))):
         path = checkpoints.at(step)
         reason = check_state(path, world)
         if reason is None:
-            for wrong, why in damaged if world.main else ():
-                notice(f"{why}; the run goes on from the state before, of step {step}")
-                shutil.rmtree(current_path(wrong), ignore_errors=True)
+            for damaged_path, message in damaged if world.main else ():
+                notice(f"{message}; the run goes on from the state before, of step {step}")
+                shutil.rmtree(current_path(damaged_path), ignore_errors=True)
             world.wait()
             return path
         damaged.append((path, reason))
     if damaged:
-        raise unreadable(*damaged[0])
+        raise unreadable_state(*damaged[0])
     return None
 
 
-def unreadable(path: Path, reason: object) -> OdeumError:
-    """There is a state, and it is of no use."""
+def unreadable_state(path: Path, reason: object) -> OdeumError:
+    """The error for a checkpoint that exists and cannot be used."""
     return OdeumError(f"the state '{path}' cannot be read ({reason}); --overwrite begins again")
 
 
 def check_state(directory: Path, world: World) -> str | None:
-    """Why a state cannot be gone on from, if so: each process looks at its share of the files, all know the answer."""
+    """Returns why a checkpoint cannot be used, or None if it can.
+
+    Each process checks its share of the files; all get the same answer.
+    """
     reason: str | None = None
     try:
         state, stored = read_json(directory / "state.json"), StoredTensors(directory)
-        _check_bonds(directory, state, stored)
+        _check_consistent(directory, state, stored)
         for file in stored.files[world.rank :: world.size]:
             file.check()
     except OdeumError as error:
         reason = str(error)
-    world.wait()  # reading may take one longer than another
+    world.wait()  # processes may read at different speeds
     if not world.add([reason is not None])[0]:
         return None
     return reason or "another process found it damaged"
 
 
-def _check_bonds(directory: Path, state: dict[str, Any], stored: StoredTensors) -> None:
-    """Raise `Damaged` if the files of a state are of several states or of several runs."""
+def _check_consistent(directory: Path, state: dict[str, Any], stored: StoredTensors) -> None:
+    """Raises `Damaged` if the files belong to different checkpoints or to different runs."""
     check_one_run({directory / "state.json": state.get("run_id"), **{f.path: f.run_id for f in stored.files}})
     if state.get("run_id") is None:
         return
@@ -71,20 +77,20 @@ def _check_bonds(directory: Path, state: dict[str, Any], stored: StoredTensors) 
 
 
 def find_state(given: str) -> Path:
-    """The state that --resume_from names: its own directory, or that of a run, whose last one is meant."""
+    """Returns the checkpoint that --resume_from names: its directory, or the last checkpoint of a run's directory."""
     path = Path(given).resolve()
     steps = Checkpoints(path).steps() if path.is_dir() else []
     if steps:
         path = Checkpoints(path).at(steps[-1])
     if not (path / "state.json").is_file() or not (path.parent.parent / "run.json").is_file():
         raise OdeumError(
-            f"'{given}' is no state of a run; --resume_from takes RUN/checkpoint/step-N, or a RUN that is not finished"
+            f"'{given}' is not a checkpoint; --resume_from takes RUN/checkpoint/step-N, or a RUN that is not finished"
         )
     return path
 
 
 def check_origin(state: Path, identity: dict[str, Any]) -> None:
-    """Refuse to go on from a run of another model or other data."""
+    """Raises `OdeumError` if the checkpoint belongs to a run with another model or other data."""
     folder = RunDir(state.parent.parent)
     origin = folder.run()
     run_ids = {folder.path / "run.json": origin.get("run_id")}
@@ -97,8 +103,8 @@ def check_origin(state: Path, identity: dict[str, Any]) -> None:
             )
 
 
-def take_over(state: Path, metrics: Metrics, world: World) -> None:
-    """See that the state of another run is sound, and begin with what that run logged."""
+def adopt_state(state: Path, metrics: Metrics, world: World) -> None:
+    """Check the checkpoint of another run, and copy that run's metrics."""
     if reason := check_state(state, world):
         raise OdeumError(f"cannot go on from '{state}': {reason}")
     if world.main:

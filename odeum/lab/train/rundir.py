@@ -1,7 +1,7 @@
-"""RunDir: reads and writes the folder of one run; no torch.
+"""RunDir: reads and writes the folder of one run, without torch.
 
-run.json        what decides the run and where it was begun; written first, by `write_run` alone
-metrics.jsonl   one line per evaluation on the way
+run.json        identity and circumstances of the run; written first, only by `write_run`
+metrics.jsonl   one line per log entry or evaluation
 result.json     the final figures; a run without it is unfinished
 """
 
@@ -20,7 +20,7 @@ from odeum.storage import Damaged, current_path, read_json, write_json
 
 RUN, RESULT, METRICS, CHECKPOINT = "run.json", "result.json", "metrics.jsonl", "checkpoint"
 PROGRESS = (METRICS, CHECKPOINT, RESULT)
-"""any of these means that training has begun; a folder without them holds a plan, which may be replaced"""
+"""files that exist once training has begun; a folder without them may be replaced"""
 PRODUCTS = ("config.json", "model.safetensors", "tensorboard", "examples.npz", "confusion.json")
 """other files of a run"""
 LARGEST_NUMBER = 1e100
@@ -46,13 +46,13 @@ class RunDir:
         """Whether there is training progress to lose."""
         return any(current_path(self.path / name).exists() for name in PROGRESS)
 
-    def check_ours(self) -> None:
+    def check_overwrite(self) -> None:
         """Raises `OdeumError` if the folder holds files that a run would overwrite and is not a run."""
-        there = [name for name in (*PROGRESS, *PRODUCTS) if current_path(self.path / name).exists()]
-        if there and not self.is_run:
+        existing = [name for name in (*PROGRESS, *PRODUCTS) if current_path(self.path / name).exists()]
+        if existing and not self.is_run:
             raise OdeumError(
-                f"'{self.path}' holds {there[0]} but no run.json, so it is no run of Odeum, and a run would overwrite "
-                "it; give another --out"
+                f"'{self.path}' holds {existing[0]} but no run.json, so it is not an Odeum run, and a run would "
+                "overwrite it; give another --out"
             )
 
     def run(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class RunDir:
         write_json(self.path / RESULT, dict(content))
 
     def read(self, name: str, problems: list[str]) -> dict[str, Any] | None:
-        """A JSON file of the folder, or none if it is missing or damaged; damage is added to `problems`."""
+        """A JSON file of the folder; None if it is missing or damaged. Damage is appended to `problems`."""
         path = self.path / name
         if not path.exists():
             return None
@@ -102,7 +102,7 @@ class RunDir:
                 record = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(record, dict) and (step := whole(record.get("step"))) is not None:
+            if isinstance(record, dict) and (step := integer(record.get("step"))) is not None:
                 records[str(record.get("split", "train")), step] = record
         return tuple(records[key] for key in sorted(records, key=lambda key: (key[1], key[0])))
 
@@ -138,7 +138,7 @@ def cut_off(curve: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """A JSON value as a float, infinite beyond `LARGEST_NUMBER`; none if it is not a number."""
+    """A JSON value as a float, infinite beyond `LARGEST_NUMBER`; None if it is not a number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     if abs(value) > LARGEST_NUMBER:
@@ -146,7 +146,7 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def whole(value: Any) -> int | None:
-    """A finite JSON number as an integer, else none."""
-    known = number(value)
-    return int(known) if known is not None and math.isfinite(known) else None
+def integer(value: Any) -> int | None:
+    """A finite JSON number as an integer, else None."""
+    result = number(value)
+    return int(result) if result is not None and math.isfinite(result) else None

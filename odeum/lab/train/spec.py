@@ -1,7 +1,7 @@
-"""RunSpec: everything that decides one run, in plain values; no torch.
+"""RunSpec: everything that determines one run, in plain values, without torch.
 
 A command line, a row of a paper's table and a comparison all yield specs. Launchers send them to other processes as
-JSON, run.json repeats them, and kept results are found by their `key`.
+JSON, run.json repeats them, and stored results are found by their `key`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_seed(seed: int) -> None:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What decides a run."""
+    """Everything that determines a run."""
 
     source: tuple[str, ...]
     """a named data set, or paths"""
@@ -47,7 +47,7 @@ class RunSpec:
     """the run's folder"""
     command: str = ""
     threads: int | None = None
-    """CPU threads; they decide the order in which sums are rounded (none: chosen by the cost of a step)"""
+    """CPU threads, which determine the order of sums (None: chosen by the cost of a step)"""
     resume_from: Path | None = None
     """the checkpoint of another run to continue from"""
     begin_from: Path | None = None
@@ -57,7 +57,7 @@ class RunSpec:
     plugins: tuple[str, ...] = ()
     """files or modules that a process must load before it reads the spec"""
     facts: dict[str, Any] | None = field(default=None, compare=False)
-    """the result of `describe` for this model, if it has been computed"""
+    """the result of `describe` for this model, if it was computed"""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -106,7 +106,7 @@ class RunSpec:
         return cls(**values)
 
     def identity(self, fingerprint: str | None) -> dict[str, Any]:
-        """What must be equal for a folder to hold this run: a part of run.json. `fingerprint` is that of the data."""
+        """The part of run.json that must be equal for a folder to hold this run. `fingerprint` is that of the data."""
         content = {
             "architecture": self.name,
             "seed": self.seed,
@@ -121,7 +121,7 @@ class RunSpec:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What decides a run but for its seed, as differences from the defaults: a new option changes no recipe."""
+        """Everything but the seed, as differences from the defaults, so that a new option changes no recipe."""
         content = {
             "data": " ".join(self.source),
             "options": dict(self.options),
@@ -133,13 +133,13 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """DATA/ARCHITECTURE-HASH: where the runs of this recipe and their kept results are found."""
+        """DATA/ARCHITECTURE-HASH: the place of this recipe's runs and stored results."""
         digest = hashlib.blake2b(json.dumps(self.recipe, sort_keys=True).encode(), digest_size=4).hexdigest()
         return f"{slug(' '.join(self.source))}/{slug(self.name)}-{digest}"
 
 
 def recorded(model: Model) -> dict[str, Any]:
-    """Model settings with the name of their class, as run.json has them."""
+    """Model settings with the name of their class, as in run.json."""
     return {"kind": type(model).__name__, **asdict(model)}
 
 

@@ -1,4 +1,4 @@
-"""All tensors that a run continues from, under names that do not depend on how many processes hold them."""
+"""The tensors of a checkpoint, under names that do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odeum.models import OdeumModel
 
 
 class Resumable(Protocol):
-    """What a run is made of, as far as its state is concerned."""
+    """The parts of a trainer that a checkpoint stores."""
 
     world: World
     model: OdeumModel
@@ -29,7 +29,7 @@ class Resumable(Protocol):
 
 
 def collect(run: Resumable) -> dict[str, Tensor]:
-    """model/NAME, optimizer/KEY/NAME, ema/NAME, mean/NAME; a name is the weight's role."""
+    """Returns the tensors as model/NAME, optimizer/KEY/NAME, ema/NAME, mean/NAME; NAME is the weight's role."""
     names = role_names(run.model)
     tensors = {f"model/{names.get(path, path)}": weight for path, weight in run.model.state_dict().items()}
     for name, weight in zip(run.names, run.weights, strict=True):
@@ -42,7 +42,7 @@ def collect(run: Resumable) -> dict[str, Tensor]:
 
 
 def restore(run: Resumable, directory: Path) -> None:
-    """The inverse of `collect`, from what a world of any size wrote."""
+    """Load the tensors of a checkpoint, written by any number of processes; the inverse of `collect`."""
     weights = dict(zip(run.names, run.weights, strict=True))
     model = run.model.state_dict()
     stored = [(tensor, *_kind_and_name(tensor)) for tensor in StoredTensors(directory).names]
@@ -60,8 +60,8 @@ def restore(run: Resumable, directory: Path) -> None:
     run.model.load_state_dict(values.pop("model"))
     for kind, average in _averages(run):
         parts = run.world.local([values[kind][name] for name in run.names])
-        for mine, part in zip(average.values, parts, strict=True):
-            mine.copy_(part)
+        for current, part in zip(average.values, parts, strict=True):
+            current.copy_(part)
     for kind, tensors in values.items():
         if kind.startswith("optimizer/"):
             for name, value in tensors.items():

@@ -1,4 +1,4 @@
-"""Where else a run's metrics go: TensorBoard, trackio, Weights & Biases, MLflow. metrics.jsonl stays the truth."""
+"""Sends metrics to TensorBoard, trackio, Weights & Biases or MLflow; metrics.jsonl remains authoritative."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 PROJECT = "odeum"
 NOT_TRACKED = ("epoch", "seconds", "macs")
-"""of a line of metrics.jsonl: what trackers count themselves"""
+"""keys of metrics.jsonl that are not sent to trackers"""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker shows of a run: its comparison as the group, architecture and seed as the name."""
+    """A run as trackers show it: the comparison is the group, architecture and seed are the name."""
 
     directory: Path
     group: str
@@ -35,12 +35,12 @@ class TrackedRun:
 
     @property
     def key(self) -> str:
-        """The same for a run that is continued."""
+        """Identifier that stays the same when the run is continued."""
         return hashlib.blake2b(str(self.directory.absolute()).encode(), digest_size=8).hexdigest()
 
 
 class Tracker(Protocol):
-    """A place that is given numbers by name and step."""
+    """Receives numbers by name and step."""
 
     def log(self, values: dict[str, float], step: int) -> None: ...
 
@@ -48,7 +48,7 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Events in the run's own directory."""
+    """Writes events into the run folder."""
 
     def __init__(self, run: TrackedRun) -> None:
         try:
@@ -60,43 +60,43 @@ class TensorBoard:
         self.writer = SummaryWriter(str(run.directory / "tensorboard"))
 
     def log(self, values: dict[str, float], step: int) -> None:
-        """A scalar each."""
+        """Log one scalar per value."""
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
     def finish(self) -> None:
-        """Close the file, if the writer can."""
+        """Close the event file."""
         getattr(self.writer, "close", lambda: None)()
 
 
-class Initialised:
-    """Weights & Biases and trackio, which has its interface. WANDB_MODE=offline needs no account."""
+class Wandb:
+    """Weights & Biases, or trackio with the same interface. WANDB_MODE=offline needs no account."""
 
-    def __init__(self, run: TrackedRun, library: str, **own: Any) -> None:
-        self.module = _imported(library)
-        self.run = self.module.init(project=PROJECT, group=run.group, name=run.name, config=run.config, **own)
+    def __init__(self, run: TrackedRun, library: str, **options: Any) -> None:
+        self.module = _import(library)
+        self.run = self.module.init(project=PROJECT, group=run.group, name=run.name, config=run.config, **options)
 
     def log(self, values: dict[str, float], step: int) -> None:
-        """All of a step at once."""
+        """Log all values of a step in one call."""
         self.run.log(values, step=step)
 
     def finish(self) -> None:
-        """Wait until all is written."""
-        self.module.finish()  # the library's own, or trackio finishes a second time at the end of the process
+        """Wait until everything is written."""
+        self.module.finish()  # not run.finish(): trackio would finish a second time at the end of the process
 
 
 def _wandb(run: TrackedRun) -> Tracker:
-    settings = _imported("wandb").Settings(silent=True)
-    return Initialised(run, "wandb", dir=str(run.directory), id=run.key, resume="allow", settings=settings)
+    settings = _import("wandb").Settings(silent=True)
+    return Wandb(run, "wandb", dir=str(run.directory), id=run.key, resume="allow", settings=settings)
 
 
 class Mlflow:
-    """By its client, which keeps no run of the process: MLFLOW_TRACKING_URI says where."""
+    """MLflow through its client, which has no active run per process; MLFLOW_TRACKING_URI names the server."""
 
     def __init__(self, run: TrackedRun) -> None:
-        self.client = _imported("mlflow").MlflowClient()
-        found = self.client.get_experiment_by_name(PROJECT)
-        experiment = found.experiment_id if found else self._experiment()
+        self.client = _import("mlflow").MlflowClient()
+        existing = self.client.get_experiment_by_name(PROJECT)
+        experiment = existing.experiment_id if existing else self._experiment()
         earlier = self.client.search_runs([experiment], f"tags.`odeum.run` = '{run.key}'")
         if earlier:
             self.id = earlier[0].info.run_id
@@ -107,56 +107,56 @@ class Mlflow:
             self.client.log_param(self.id, name, str(value)[:500])
 
     def _experiment(self) -> str:
-        """Two runs that begin at once may both find none."""
+        """Create the experiment, or get it if another run created it at the same time."""
         try:
             return self.client.create_experiment(PROJECT)
         except Exception:
-            found = self.client.get_experiment_by_name(PROJECT)
-            if found is None:
+            existing = self.client.get_experiment_by_name(PROJECT)
+            if existing is None:
                 raise
-            return found.experiment_id
+            return existing.experiment_id
 
     def log(self, values: dict[str, float], step: int) -> None:
-        """A metric each."""
+        """Log one metric per value."""
         for name, value in values.items():
             self.client.log_metric(self.id, name, value, step=step)
 
     def finish(self) -> None:
-        """The run is over, or will be taken up again."""
+        """Mark the run as terminated; it can still be continued."""
         self.client.set_terminated(self.id)
 
 
 TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
     "tensorboard": TensorBoard,
-    "trackio": lambda run: Initialised(run, "trackio"),
+    "trackio": lambda run: Wandb(run, "trackio"),
     "wandb": _wandb,
     "mlflow": Mlflow,
 }
 
 
 def check_installed(name: str) -> None:
-    """Raise `OdeumError` if the package of a tracker is missing, before anything is trained."""
+    """Raises `OdeumError` if the tracker's package is missing."""
     choose(name, TRACKERS, "tracker")
     if name not in sys.modules and find_spec(name) is None:
         raise OdeumError(f"--track {name} needs {name}; `pip install {name}`, or leave it out")
 
 
-class Careful:
-    """A tracker that fails is left out for the rest of the run: what it shows stands in metrics.jsonl."""
+class SafeTracker:
+    """A tracker whose failure does not stop the run: it is dropped, since metrics.jsonl has the same numbers."""
 
     def __init__(self, name: str, run: TrackedRun) -> None:
         self.name = choose(name, TRACKERS, "tracker")
         self.tracker: Tracker | None = None
         try:
-            with redirect_stdout(sys.stderr):  # where answers stand, nobody else should talk
+            with redirect_stdout(sys.stderr):  # standard output is for results only
                 self.tracker = TRACKERS[name](run)
         except OdeumError:
             raise
-        except Exception as error:  # of a library and of a service: anything
-            raise OdeumError(f"--track {name} does not begin: {type(error).__name__}: {_line(error)}") from None
+        except Exception as error:  # a library or a service may raise anything
+            raise OdeumError(f"--track {name} cannot start: {type(error).__name__}: {_line(error)}") from None
 
     def write(self, line: dict[str, Any]) -> None:
-        """The numbers of a line of metrics.jsonl."""
+        """Log the numbers of one line of metrics.jsonl."""
         values = {
             f"{line['split']}/{key}": value
             for key, value in line.items()
@@ -165,7 +165,7 @@ class Careful:
         self._attempt(lambda tracker: tracker.log(values, line["step"]))
 
     def finish(self) -> None:
-        """Nothing more will come."""
+        """Finish the tracker."""
         self._attempt(lambda tracker: tracker.finish())
 
     def _attempt(self, act: Callable[[Tracker], None]) -> None:
@@ -174,31 +174,31 @@ class Careful:
         try:
             with redirect_stdout(sys.stderr):
                 act(self.tracker)
-        except Exception as error:  # a network, a full disk: no reason to lose a run
+        except Exception as error:  # a network error or a full disk must not stop the run
             self.tracker = None
             notice(f"--track {self.name} failed and is left out from here on: {type(error).__name__}: {_line(error)}")
 
 
-def trackers_of(job: Job, run: dict[str, Any]) -> list[Careful]:
-    """Those that the training asks for."""
-    asked = ("tensorboard" if job.training.tensorboard else None, job.training.track)
-    return [Careful(name, _tracked(job, run)) for name in dict.fromkeys(asked) if name is not None]
+def trackers_of(job: Job, run: dict[str, Any]) -> list[SafeTracker]:
+    """Returns the trackers that the training settings name."""
+    names = ("tensorboard" if job.training.tensorboard else None, job.training.track)
+    return [SafeTracker(name, _tracked_run(job, run)) for name in dict.fromkeys(names) if name is not None]
 
 
-def _tracked(job: Job, run: dict[str, Any]) -> TrackedRun:
-    """A run in its usual place, COMPARISON/ARCHITECTURE/seed-N, belongs to that comparison; another to its data."""
+def _tracked_run(job: Job, run: dict[str, Any]) -> TrackedRun:
+    """The group is the comparison of a folder COMPARISON/ARCHITECTURE/seed-N, else the data set."""
     architecture, place = spell(job.architecture), job.directory.absolute()
     usual = place.name == f"seed-{job.seed}" and place.parent.name == slug(architecture)
     group = place.parents[1].name if usual else job.task.name
-    told = ("task", "metric", "equation", "scheme", "parameters", "macs", "evaluations", "order", "device", "threads")
-    config = {name: run[name] for name in told if name in run}
+    keys = ("task", "metric", "equation", "scheme", "parameters", "macs", "evaluations", "order", "device", "threads")
+    config = {name: run[name] for name in keys if name in run}
     config |= {"architecture": architecture, "seed": job.seed}
     config |= {f"model.{k}": v for k, v in asdict(job.model).items()}
     config |= {f"train.{k}": v for k, v in asdict(job.training).items()}
     return TrackedRun(place, group, f"{architecture}/seed-{job.seed}", config)
 
 
-def _imported(library: str) -> Any:
+def _import(library: str) -> Any:
     try:
         return import_module(library)
     except ImportError:

@@ -1,4 +1,4 @@
-"""CompleteP: learning rates that carry over to other widths and depths (Dey et al. 2025, arXiv 2505.01618).
+"""CompleteP: learning rates that transfer to other widths and depths (Dey et al. 2025, arXiv 2505.01618).
 
 Depth is time, so a layer of a deeper model is a shorter step: `interval` = m_L^−α with m_L = depth / base depth. The
 rest is their Table 1, with m_N = width / base width, relative to the recipe's learning rate η, weight decay λ and
@@ -59,7 +59,7 @@ class Scale(NamedTuple):
 
 
 def transferred(architecture: Architecture, settings: Any, training: Training) -> tuple[Architecture, Any]:
-    """The architecture whose layers are as long as the depth asks for, and the settings with such a decoder.
+    """Returns the architecture, and the settings with their decoder, with layers as long as the depth requires.
 
     Raises `OdeumError` for architectures that have no transfer rule.
     """
@@ -90,8 +90,8 @@ def _shortened(architecture: Architecture, length: float, shape: Shape) -> Archi
     remedy = "use --train.parametrization standard"
     if not hasattr(architecture, "interval"):
         raise OdeumError(f"no transfer rule: {label(architecture)} has no interval, the length of a layer; {remedy}")
-    known: Any = architecture
-    shortened = replace(known, interval=known.interval * length)
+    untyped: Any = architecture
+    shortened = replace(untyped, interval=untyped.interval * length)
     small = Shape(width=shape.heads * 2, heads=shape.heads, depth=shape.depth)
     try:
         with torch.random.fork_rng(devices=()):
@@ -100,7 +100,7 @@ def _shortened(architecture: Architecture, length: float, shape: Shape) -> Archi
         raise OdeumError(f"no transfer rule: {error} ({label(architecture)}); {remedy}") from None
     if any(isinstance(part, Dense | AttentionResiduals) for part in stack.modules()):
         raise OdeumError(
-            f"no transfer rule: the state of {label(architecture)} is a mean of earlier layers and no sum of steps; "
+            f"no transfer rule: the state of {label(architecture)} is a mean of earlier layers, not a sum of steps; "
             f"{remedy}"
         )
     if any(getattr(part, "history", None) in UNMEASURED for part in stack.modules()):
@@ -109,8 +109,8 @@ def _shortened(architecture: Architecture, length: float, shape: Shape) -> Archi
 
 
 def scales(model: nn.Module, training: Training) -> dict[str, Scale]:
-    """The factors of each weight by its name."""
-    if not isinstance(model, OdeumModel) or not isinstance(model, KNOWN):
+    """Returns the factors of each weight by its name."""
+    if not isinstance(model, OdeumModel) or not isinstance(model, SUPPORTED_MODELS):
         raise OdeumError(
             f"no transfer rule: {type(model).__name__} does not say which of its weights are inputs and outputs; use "
             "--train.parametrization standard"
@@ -127,11 +127,11 @@ def scales(model: nn.Module, training: Training) -> dict[str, Scale]:
         if first in stacks and not rest.startswith("norm."):
             out[name] = matrix if weight.dim() > 1 else vector
         else:
-            out[name] = _around_the_stack(model, name, weight, width, training.base_width)
+            out[name] = _outer_scale(model, name, weight, width, training.base_width)
     return out
 
 
-def _around_the_stack(model: OdeumModel, name: str, weight: Tensor, width: float, base_width: int) -> Scale:
+def _outer_scale(model: OdeumModel, name: str, weight: Tensor, width: float, base_width: int) -> Scale:
     part = name.rpartition(".")[0]
     module = model.get_submodule(part)
     tied = isinstance(model, TranslationModel | LanguageModel | MaskedLanguageModel) and (
@@ -159,12 +159,12 @@ def _around_the_stack(model: OdeumModel, name: str, weight: Tensor, width: float
     return Scale()
 
 
-KNOWN = (ImageModel, TextModel, BidirectionalModel, LanguageModel, TranslationModel)
+SUPPORTED_MODELS = (ImageModel, TextModel, BidirectionalModel, LanguageModel, TranslationModel)
 
 
 @torch.no_grad()
 def scale_initial_weights(model: nn.Module, training: Training) -> None:
-    """Give fresh weights the size that the rule asks for at their width."""
+    """Scale new initial weights as the rule requires for their width."""
     if training.parametrization == "standard":
         return
     factors = scales(model, training)
@@ -172,14 +172,14 @@ def scale_initial_weights(model: nn.Module, training: Training) -> None:
         weight.mul_(factors[name].start)
 
 
-def grouped(model: nn.Module, training: Training, still: set[str]) -> list[dict[str, Any]]:
-    """The optimizer's groups: weights with the same factors; those in `still` do not decay."""
+def grouped(model: nn.Module, training: Training, undecayed: set[str]) -> list[dict[str, Any]]:
+    """The optimizer's groups: weights with the same factors; those in `undecayed` do not decay."""
     groups: dict[tuple[float, float, float], list[Tensor]] = {}
     factors = scales(model, training)
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             factor = factors[name]
-            decay = 0.0 if name in still else training.weight_decay * factor.decay
+            decay = 0.0 if name in undecayed else training.weight_decay * factor.decay
             groups.setdefault((factor.rate, decay, EPSILON * factor.epsilon), []).append(weight)
     return [
         {"params": weights, "scale": rate, "weight_decay": decay, "eps": epsilon}

@@ -47,15 +47,15 @@ def test_each_step_is_counted_once_and_late(steps: int) -> None:
         told.append(clock.end())
         assert queue.waits == max(0, step - AHEAD)
     assert told == [*[0.0] * min(AHEAD, steps), *map(float, range(1, steps - AHEAD + 1))]
-    assert [*filter(None, told), *clock.rest()] == [float(step) for step in range(1, steps + 1)]
-    assert clock.rest() == []
+    assert [*filter(None, told), *clock.remaining()] == [float(step) for step in range(1, steps + 1)]
+    assert clock.remaining() == []
 
 
 def test_a_cpu_has_computed_when_the_call_returns() -> None:
     clock = clock_of(torch.device("cpu"))
     assert type(clock) is StepClock
     clock.begin()
-    assert clock.end() > 0 and clock.rest() == []
+    assert clock.end() > 0 and clock.remaining() == []
 
 
 def test_batches_come_as_they_are_where_nothing_is_gained_by_pinning() -> None:

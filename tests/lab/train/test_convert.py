@@ -14,8 +14,8 @@ from odeum.fields.roles import by_role
 from odeum.lab.cli import main
 from odeum.lab.study.refining import Sweep, count_evaluations
 from odeum.lab.testing import stirred
-from odeum.lab.train.conversion import convert, moved
-from odeum.lab.train.origin import take_weights
+from odeum.lab.train.conversion import convert, deviation
+from odeum.lab.train.origin import copy_weights
 from odeum.models import assemble
 from odeum.models.saved import load_model
 from odeum.registry.spelling import parse
@@ -35,11 +35,11 @@ def test_macaron_and_back_is_the_same_model(activation: str) -> None:
     """The halves of a feed-forward are a macaron layer whose two steps add up to its one."""
     source = build("sequential", "language_small", **SIZES, activation=activation).eval()
     there = convert(source, parse("macaron"))
-    assert not there.new and there.made
+    assert not there.new and there.derived
     back = convert(there.model, parse("sequential"))
     for a, b in zip(source.state_dict().values(), back.model.state_dict().values(), strict=True):
         torch.testing.assert_close(a, b)
-    assert moved(source, back.model).logits < 1e-5
+    assert deviation(source, back.model).logits < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_macaron_and_back_is_the_same_model(activation: str) -> None:
 def test_weights_go_by_role(architecture: str, exact: bool) -> None:
     source = scrambled("sequential")
     found = convert(source, parse(architecture))
-    assert not found.new and bool(found.made) != exact
-    assert moved(source, convert(source, parse("sequential")).model).logits == 0
-    assert len(moved(source, found.model).layers) == 4
+    assert not found.new and bool(found.derived) != exact
+    assert deviation(source, convert(source, parse("sequential")).model).logits == 0
+    assert len(deviation(source, found.model).layers) == 4
 
 
 def test_layers_that_become_one_get_their_mean_and_spread_again() -> None:
@@ -63,7 +63,7 @@ def test_layers_that_become_one_get_their_mean_and_spread_again() -> None:
     first = convert(source, parse("sequential:independent=2"), "first").model.stack.state_dict()
     assert torch.equal(first[qkv.format(1)], theirs[qkv.format(2)])
     again = convert(shared.model, parse("sequential"))
-    assert moved(shared.model, again.model).logits < 1e-6
+    assert deviation(shared.model, again.model).logits < 1e-6
 
 
 @pytest.mark.parametrize("between", ["constant", "linear", "cubic"])
@@ -71,7 +71,7 @@ def test_weights_over_time_get_those_of_their_layers(between: str) -> None:
     """A constant piece for each layer is the model itself; two knots are the first and the last one, or means."""
     source = scrambled("parallel")
     whole = convert(source, parse(f"parallel:weights=knots,knots=4,between={between}"))
-    assert not whole.new and (between != "constant" or moved(source, whole.model).logits < 1e-5)
+    assert not whole.new and (between != "constant" or deviation(source, whole.model).logits < 1e-5)
     two = convert(source, parse(f"parallel:weights=knots,knots=2,between={between}"))
     own, theirs = by_role(two.model), by_role(source)
     name = "stack.layers.{}.attention.qkv.weight"
@@ -91,7 +91,7 @@ def test_one_field_over_time_gets_the_mean_of_all_layers(kind: str) -> None:
         torch.testing.assert_close(
             own["stack.layers.0." + rest.format(knot)], theirs["stack.layers.0." + rest.format("")]
         )
-    assert kind == "hyper" or moved(shared.model, found.model).logits < 1e-5
+    assert kind == "hyper" or deviation(shared.model, found.model).logits < 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -201,5 +201,5 @@ def test_every_variant_of_a_shared_layer_can_be_a_run(architecture: str) -> None
     for variant in variants:
         assert variant.saved is not None
         saved = assemble(*variant.saved).eval()
-        take_weights(saved, by_role(model))
+        copy_weights(saved, by_role(model))
         torch.testing.assert_close(saved(ids).logits, sweep.built(variant)(ids).logits, msg=variant.label)

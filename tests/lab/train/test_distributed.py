@@ -274,13 +274,13 @@ def frozen(self, directory, tensors):
         os.kill(os.getpid(), signal.SIGSTOP)
 parallel.Replicated.write, parallel.Replicated.place = frozen, place
 from odeum.errors import OdeumError
-from odeum.lab.train.distributed.ranks import complain, leave
+from odeum.lab.train.distributed.ranks import exit_code, print_error
 from small_runs import run
 try:
     run(sys.argv[1], steps=6, checkpoint_every=2)
 except OdeumError as error:
-    complain(error)
-    leave(2)
+    print_error(error)
+    exit_code(2)
 """
 
 

@@ -74,7 +74,7 @@ def test_going_on_with_another_learning_rate(tmp_path: Path) -> None:
     ):
         with pytest.raises(OdeumError, match=sentence):
             train(replace(other, resume_from=state), Progress("", quiet=True))
-    with pytest.raises(OdeumError, match="is no state of a run"):
+    with pytest.raises(OdeumError, match="is not a checkpoint"):
         find_state(str(tmp_path / "b"))
 
 

@@ -16,7 +16,7 @@ from small_runs import Stopping, job, run, states
 from odeum.lab.cli import main
 from odeum.lab.commands import answers
 from odeum.lab.train import origin
-from odeum.lab.train.interrupt import Interrupted, requeue, stop_softly
+from odeum.lab.train.interrupt import Interrupted, graceful_stop, requeue
 from odeum.lab.train.run import train
 from odeum.storage import atomic_write, new_directory, remove_abandoned_parts
 
@@ -103,7 +103,7 @@ def test_a_training_saves_first(tmp_path: Path, number: int) -> None:
 def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with stop_softly() as stop:
+        with graceful_stop() as stop:
             os.kill(os.getpid(), signal.SIGHUP)
             assert not stop.asked
     finally:

@@ -274,7 +274,7 @@ def test_an_end_for_lack_of_progress_is_remembered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["checkpoint", "metrics.jsonl", "result.json", "config.json", "model.safetensors"])
 def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious")
-    with pytest.raises(OdeumError, match=f"holds {name} but no run.json, so it is no run of Odeum"):
+    with pytest.raises(OdeumError, match=f"holds {name} but no run.json, so it is not an Odeum run"):
         run(tmp_path, steps=1)
     assert [p.name for p in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == "precious"
 

@@ -16,7 +16,7 @@ from odeum.kernels.adamw import EPSILON
 from odeum.lab.cli import main
 from odeum.lab.tasks import open_task
 from odeum.lab.train.coordinate_check import check_transfer
-from odeum.lab.train.job import Job, first_model
+from odeum.lab.train.job import Job, initial_model
 from odeum.lab.train.optimization import make_optimizer
 from odeum.lab.train.settings import Training
 from odeum.lab.train.transfer import scale_initial_weights, scales, transferred
@@ -184,7 +184,7 @@ def test_a_run_is_trained_by_the_rule_and_loaded_as_any(tmp_path: Path) -> None:
     training = replace(COMPLETEP, base_depth=1)
     settings = task.fit(replace(task.model(), width=32, heads=2, depth=2))
     job = Job.on(task, settings, parse("parallel"), training, 3, tmp_path / "other")
-    assert first_model(job).architecture == model.architecture
+    assert initial_model(job).architecture == model.architecture
 
 
 def test_describe_prints_the_slopes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,21 +25,21 @@ from odeum.fields.transevolve.block import Anchored
 from odeum.flow import Flow
 from odeum.integrators import Reversible
 from odeum.lab.train.distributed import ranks
-from odeum.lab.train.distributed.beats import Beats
-from odeum.lab.train.distributed.ranks import Lost
+from odeum.lab.train.distributed.heartbeats import Heartbeats
+from odeum.lab.train.distributed.ranks import ProcessLost
 from odeum.lab.train.distributed.shards import Piece, write_shard
 from odeum.lab.train.distributed.world import World, pick_device
 from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
 
 STEP = timedelta(seconds=25)
-"""how long the others wait for one that gives no sign of life; torchrun gives it 30 seconds more to end"""
+"""wait for a process without heartbeat; torchrun then gives it 30 more seconds to end"""
 PATIENCE = timedelta(minutes=30)
-"""how long they wait for one that lives and has more to do: opening data, compiling, writing a state"""
+"""wait for a living process that opens data, compiles or writes a checkpoint"""
 
 NAMES = inspect.signature(DistributedDataParallel).parameters
 BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers"
-"""whether buffers are sent around in every forward pass: renamed in torch 2.13"""
+"""the argument for broadcasting buffers in every forward pass, renamed in torch 2.13"""
 
 
 class Replicated(World):
@@ -49,13 +49,13 @@ class Replicated(World):
         super().__init__(device)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.group = group
-        self.beats = _beats()
+        self.heartbeats = _heartbeats()
 
     def wrap(self, model: nn.Module) -> nn.Module:
         constant: dict[str, Any] = {BUFFERS: False}  # our buffers never change
         return DistributedDataParallel(model, process_group=self.group, gradient_as_bucket_view=True, **constant)
 
-    def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, DistributedDataParallel)
         return nullcontext() if last else wrapped.no_sync()
 
@@ -65,9 +65,9 @@ class Replicated(World):
         return total.tolist()
 
     def wait(self) -> None:
-        work = dist.all_reduce(torch.zeros(1), async_op=True)  # on the patient group
+        work = dist.all_reduce(torch.zeros(1), async_op=True)  # on the group with the long timeout
         assert work is not None
-        self.beats.wait_until(work.is_completed)
+        self.heartbeats.wait_until(work.is_completed)
         work.wait()
 
     @contextmanager
@@ -77,7 +77,7 @@ class Replicated(World):
         except RuntimeError as error:
             if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise
-            raise Lost(
+            raise ProcessLost(
                 "another process of this run has ended or does not answer; "
                 "the same command continues from the last saved state"
             ) from error
@@ -93,8 +93,8 @@ class Sharded(Replicated):
     def wrap(self, model: nn.Module) -> nn.Module:
         if any(isinstance(module, Reversible) for module in model.modules()):
             raise OdeumError(
-                "gradient=reversible runs layers back, whose weights fsdp2 makes whole in the forward pass alone; use "
-                "--train.strategy ddp, or gradient=checkpointed"
+                "gradient=reversible recomputes layers in the backward pass, where fsdp2 has sharded their weights; "
+                "use --train.strategy ddp, or gradient=checkpointed"
             )
         for module in model.modules():
             if isinstance(module, Flow):
@@ -105,7 +105,7 @@ class Sharded(Replicated):
         fully_shard(model, mesh=self.mesh)
         return model
 
-    def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, FSDPModule)
         wrapped.set_requires_gradient_sync(last)
         return nullcontext()
@@ -113,7 +113,7 @@ class Sharded(Replicated):
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         return [t.to_local().detach() if isinstance(t, DTensor) else t for t in tensors]
 
-    def whole(self, model: OdeumModel) -> OdeumModel:
+    def unsharded(self, model: OdeumModel) -> OdeumModel:
         copy = build(model.architecture, model.settings)
         assert isinstance(copy, OdeumModel)
         copy.load_state_dict(self.weights(model))
@@ -137,17 +137,17 @@ class Sharded(Replicated):
         )
 
     def write(self, directory: Path, tensors: dict[str, Tensor]) -> None:
-        mine: dict[str, Tensor] = {}
+        tensors_here: dict[str, Tensor] = {}
         offsets: dict[str, Piece] = {}
         for name, tensor in tensors.items():
             if isinstance(tensor, DTensor):
-                mine[name], offsets[name] = self._piece(tensor)
-            elif self.main:  # everybody has it; it is stored once
-                mine[name] = tensor
-        write_shard(directory, self.rank, self.size, mine, offsets)
+                tensors_here[name], offsets[name] = self._piece(tensor)
+            elif self.main:  # replicated tensors are stored once
+                tensors_here[name] = tensor
+        write_shard(directory, self.rank, self.size, tensors_here, offsets)
 
     def _piece(self, tensor: DTensor) -> tuple[Tensor, Piece]:
-        """What lies here, and where it belongs: FSDP2 gives each process the next rows, the last ones fewer or none."""
+        """The local part of a tensor and its offset: FSDP2 gives each process consecutive rows, the last ones fewer."""
         (placement,) = tensor.placements
         part, offset = tensor.to_local(), [0] * tensor.dim()
         if isinstance(placement, Shard):
@@ -157,8 +157,8 @@ class Sharded(Replicated):
         return part, (list(tensor.shape), offset)
 
 
-def meet(training: Training) -> World:
-    """Join the other processes; NCCL between GPUs, gloo between CPUs."""
+def join_processes(training: Training) -> World:
+    """Join the process group: NCCL between GPUs, gloo between CPUs."""
     place = int(os.environ.get("LOCAL_RANK", ranks.rank()))
     device = pick_device(training.device, place)
     if device.type not in ("cpu", "cuda"):
@@ -173,9 +173,9 @@ def meet(training: Training) -> World:
 
 
 @cache
-def _beats() -> Beats:
-    """One for all runs of this process."""
-    return Beats(STEP.total_seconds())
+def _heartbeats() -> Heartbeats:
+    """The heartbeats of this process, shared by its runs."""
+    return Heartbeats(STEP.total_seconds())
 
 
 _GROUPS: dict[timedelta, dist.ProcessGroup] = {}

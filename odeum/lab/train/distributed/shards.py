@@ -1,4 +1,4 @@
-"""A state's tensors on the disk: one file, or a file from each process with its part; read whole, by any world."""
+"""Checkpoint tensors on disk: one file, or one shard per process, readable by any number of processes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from odeum.storage import Damaged, current_path, make_directory
 FILE = "tensors.safetensors"
 SHARDS = "shards"
 Piece = tuple[list[int], list[int]]
-"""the shape of the whole tensor, and where in it a part begins"""
+"""the shape of the full tensor, and the offset of a part in it"""
 
 
 def write_shard(directory: Path, rank: int, size: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]) -> None:
-    """One process's file among `size`; of the tensors in `pieces` it holds a part."""
+    """Write one process's file of `size`; it holds only a part of each tensor in `pieces`."""
     make_directory(directory / SHARDS)
     about = {"rank": rank, "size": size, "pieces": pieces}
     write_tensors(directory / SHARDS / f"{rank:05d}.safetensors", tensors, shard=json.dumps(about))
 
 
 class StoredTensors:
-    """What `World.write` put into a directory, in whatever world."""
+    """Reads the tensors that `World.write` wrote, with any number of processes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -49,37 +49,39 @@ class StoredTensors:
 
     @property
     def seals(self) -> dict[str, str | None]:
-        """The checksum that each file carries, by its path in the state."""
+        """The checksum stored in each file, by its path in the checkpoint."""
         return {str(file.path.relative_to(self.directory)): file.seal for file in self.files}
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors."""
+        """The names of all tensors."""
         return list(self.pieces)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a whole tensor."""
+        """The shape of a full tensor."""
         return tuple(self.pieces[name][0][1][0])
 
     def read(self, like: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors of these names and shapes, one after another."""
+        """Yields full tensors with these names and shapes, one at a time."""
         for name, tensor in like.items():
             if name not in self.pieces or self.shape(name) != tensor.shape:
-                has = list(self.shape(name)) if name in self.pieces else "not there"
+                has = list(self.shape(name)) if name in self.pieces else "missing"
                 raise Damaged(f"the state '{self.directory}' does not fit: {name} is {has}, not {list(tensor.shape)}")
-            yield name, self._whole(name)
+            yield name, self._assemble(name)
 
-    def _whole(self, name: str) -> Tensor:
+    def _assemble(self, name: str) -> Tensor:
         parts = [(dict(file.read([name]))[name], piece) for file, piece in self.pieces[name]]
         shape = self.shape(name)
         if len(parts) == 1 and parts[0][0].shape == shape:
             return parts[0][0]
         if sum(part.numel() for part, _ in parts) != math.prod(shape) or any(tuple(p[0]) != shape for _, p in parts):
-            raise Damaged(f"'{self.directory / SHARDS}' is damaged: the parts of {name} do not make a whole")
-        whole = torch.empty(shape, dtype=parts[0][0].dtype)
+            raise Damaged(
+                f"'{self.directory / SHARDS}' is damaged: the parts of {name} do not add up to the full tensor"
+            )
+        tensor = torch.empty(shape, dtype=parts[0][0].dtype)
         for part, (_, offset) in parts:
-            whole[tuple(slice(begin, begin + n) for begin, n in zip(offset, part.shape, strict=True))] = part
-        return whole
+            tensor[tuple(slice(begin, begin + n) for begin, n in zip(offset, part.shape, strict=True))] = part
+        return tensor
 
 
 def _all_of(shape: tuple[int, ...]) -> Piece:
@@ -95,4 +97,4 @@ def _shard(file: TensorFile) -> tuple[int, dict[str, Piece]]:
         }
         return int(about["size"]), pieces
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
-        raise Damaged(f"'{file.path}' is damaged: it does not say of what it is a part") from None
+        raise Damaged(f"'{file.path}' is damaged: its header does not describe its shard") from None

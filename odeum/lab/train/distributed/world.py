@@ -1,4 +1,4 @@
-"""One process, and what it is among others; alone, most of this does nothing."""
+"""World: the processes of a run, seen from one of them; with a single process most methods do nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odeum.models.tensors import write_tensors
 
 
 class World:
-    """One process among `size`; the first one speaks and writes."""
+    """One of `size` processes; the first one prints and writes."""
 
     def __init__(self, device: torch.device) -> None:
         self.rank = 0
@@ -32,18 +32,18 @@ class World:
     # in every step
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """What is called in training, so that gradients are shared."""
+        """Wrap the model for training, so that gradients are synchronised."""
         return model
 
-    def syncing(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-        """Share gradients only with the last part of a batch."""
+    def gradient_sync(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """Context that synchronises gradients only for the last part of a batch."""
         return nullcontext()
 
     def add(self, values: Sequence[float]) -> list[float]:
-        """Sums over all processes: the same numbers everywhere, so that all decide alike."""
+        """Sum over all processes; every process gets the same numbers."""
         return list(values)
 
-    def agree(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """The first process's value."""
         return self.add([value if self.main else 0.0])[0]
 
@@ -51,47 +51,50 @@ class World:
         nn.utils.clip_grad_norm_(weights, largest, foreach=True)
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The parts that lie here."""
+        """The local parts of tensors."""
         return list(tensors)
 
-    # now and then
+    # between steps
 
     def wait(self) -> None:
-        """Until all have come here, however slow the disk of one is."""
+        """Wait until all processes have reached this point, however slow one of them is."""
 
     def watching(self) -> AbstractContextManager[None]:
-        """Within it, a process that is gone is a sentence."""
+        """Context that raises `ProcessLost` if another process has ended."""
         return nullcontext()
 
-    def whole(self, model: OdeumModel) -> OdeumModel:
-        """A model with whole weights, to be evaluated."""
+    def unsharded(self, model: OdeumModel) -> OdeumModel:
+        """A model with full weights, for evaluation."""
         return model
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
-        """Whole weights, wherever their parts lie."""
+        """The full weights, gathered from all processes."""
         return model.state_dict()
 
     def shard(self, value: Tensor, like: Tensor) -> Tensor:
-        """A whole value, laid out like that tensor."""
+        """A full tensor, sharded like `like`."""
         return value.to(like.device)
 
     def joined(self, part: Tensor, like: Tensor) -> Tensor:
-        """The inverse of `local`: a part as a tensor laid out like that one."""
+        """The inverse of `local`: a local part as a tensor sharded like `like`."""
         return part
 
     def write(self, directory: Path, tensors: dict[str, Tensor]) -> None:
-        """Put a state's tensors into a directory that is there."""
+        """Write tensors into an existing directory."""
         if self.main:
             write_tensors(directory / FILE, tensors)
 
     def read(self, directory: Path, like: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors in a directory, laid out like those given, in whatever world they were written."""
-        whole = StoredTensors(directory).read(like)
-        return {name: self.shard(value, like[name]) for name, value in whole}
+        """Read tensors, sharded like those given, whatever number of processes wrote them."""
+        stored = StoredTensors(directory).read(like)
+        return {name: self.shard(value, like[name]) for name, value in stored}
 
 
 def pick_device(name: str, index: int | None = None) -> torch.device:
-    """`auto` is the best there is; a device that is missing gets a sentence. `index` is the place on this machine."""
+    """Returns the device; `auto` prefers CUDA, then MPS. `index` is the local rank.
+
+    Raises `OdeumError` if the device is not available.
+    """
     if name == "auto":
         alone = index is None
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() and alone else "cpu"
@@ -106,10 +109,10 @@ def pick_device(name: str, index: int | None = None) -> torch.device:
 
 
 def join(training: Training) -> World:
-    """The world that this process was started in."""
+    """Join the processes that torchrun started, or return a world of one."""
     ranks.check_launcher()
     if ranks.size() == 1:
         return World(pick_device(training.device))
-    from odeum.lab.train.distributed.parallel import meet
+    from odeum.lab.train.distributed.parallel import join_processes
 
-    return meet(training)
+    return join_processes(training)

@@ -1,4 +1,4 @@
-"""Signs of life between processes, so that one that has stopped is told from one whose disk is slow."""
+"""Heartbeats between processes, which distinguish a dead process from a slow one."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from typing import Any
 
 from odeum.lab.train.distributed import ranks
-from odeum.lab.train.distributed.ranks import Lost
+from odeum.lab.train.distributed.ranks import ProcessLost
 
 EVERY = 1.0
-"""seconds between two signs of a process"""
+"""seconds between two heartbeats of a process"""
 
 
-class Beats:
-    """Every process counts up in the launcher's store, in a thread that goes on while the process writes or reads."""
+class Heartbeats:
+    """Each process increments a counter in the launcher's store, in a thread that runs during input and output."""
 
     def __init__(self, silence: float) -> None:
         self.silence = silence
-        """seconds after which a process without a sign is given up"""
+        """seconds without a heartbeat after which a process counts as lost"""
         self.store: Any = None
         with contextlib.suppress(RuntimeError, KeyError, ValueError):  # no store: then only long timeouts end a wait
-            mine, self.store = ranks.open_store(), ranks.open_store()
-            threading.Thread(target=self._beat, args=(mine,), daemon=True).start()
+            thread_store, self.store = ranks.open_store(), ranks.open_store()
+            threading.Thread(target=self._beat, args=(thread_store,), daemon=True).start()
 
     def _beat(self, store: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the launcher is gone
@@ -33,29 +33,29 @@ class Beats:
                 time.sleep(EVERY)
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait for others; raise `Lost` when one of them has given no sign of life for too long."""
+        """Wait until `done` returns True. Raises `ProcessLost` if another process sends no heartbeat for too long."""
         pause, begin = 0.001, time.monotonic()
         seen = {rank: (-1, begin) for rank in range(ranks.size()) if rank != ranks.rank()}
-        looked = begin
+        checked = begin
         while not done():
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
             now = time.monotonic()
-            if self.store is None or now - looked < EVERY:
+            if self.store is None or now - checked < EVERY:
                 continue
-            looked = now
+            checked = now
             for rank, (count, since) in seen.items():
                 beats = self._beats(rank, count)
                 if beats != count:
                     seen[rank] = beats, now
                 elif now - since > self.silence:
-                    raise Lost(
+                    raise ProcessLost(
                         f"process {rank} of this run has given no sign of life for {self.silence:.0f} seconds; "
                         "the same command continues from the last saved state"
                     )
 
     def _beats(self, rank: int, count: int) -> int:
-        with contextlib.suppress(RuntimeError):  # who has the store does not answer
+        with contextlib.suppress(RuntimeError):  # the store's host does not answer
             return self.store.add(_key(rank), 0)
         return count
 
