@@ -287,7 +287,7 @@ def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
         first = {name: {seed: row[seed] for seed in range(3)} for name, row in rows.items()}
         for pair, answer in judge(first, pairs, question).items():
             more = answer.verdict.more
-            if answer.verdict.word == "open" and more is not None and more <= 60:
+            if answer.verdict.word == "undecided" and more is not None and more <= 60:
                 later = {name: {seed: row[seed] for seed in range(3 + more)} for name, row in rows.items()}
                 asked, hit = asked + 1, hit + (not judge(later, pairs, question)[pair].verdict.open)
     return {"asked": asked, "decided": hit / max(asked, 1)}

@@ -5,7 +5,7 @@ Every word follows from one interval, so as long as the interval holds the truth
     better by more than the margin    the whole interval lies above +δ
     practically equal                 the whole interval lies within ±δ, on whichever side of zero
     better                            the whole interval lies above zero
-    open                              none of these, nor their mirror images: more seeds would decide
+    undecided                         none of these, nor their mirror images: more seeds would decide
 
 `--seeds auto` looks at 3, 6 and 12 seeds, `auto:N` goes on doubling up to N. By a look at n of N seeds n / N of the
 family's error has been spent, so the parts of all looks add up to it whatever the results are, and rows that are
@@ -46,7 +46,7 @@ Word = Literal[
     "practically equal",
     "worse",
     "worse by more than the margin",
-    "open",
+    "undecided",
     "one seed: no verdict",
     "diverged: no verdict",
     "cut off: no verdict",
@@ -54,7 +54,7 @@ Word = Literal[
 ]
 BETTER: tuple[Word, ...] = ("better by more than the margin", "better")
 WORSE: tuple[Word, ...] = ("worse by more than the margin", "worse")
-VERDICTS: tuple[Word, ...] = (*BETTER, "practically equal", "open", "worse", "worse by more than the margin")
+VERDICTS: tuple[Word, ...] = (*BETTER, "practically equal", "undecided", "worse", "worse by more than the margin")
 """verdicts that follow from an interval, in the order in which they are shown"""
 
 MANY = 1000
@@ -123,7 +123,7 @@ class Verdict:
     @property
     def open(self) -> bool:
         """Whether more seeds could change the verdict."""
-        return self.word in ("open", "one seed: no verdict", "same in every seed: no verdict")
+        return self.word in ("undecided", "one seed: no verdict", "same in every seed: no verdict")
 
 
 def verdict_of(difference: Difference, margin: float, higher_is_better: bool, look: int | None = None) -> Verdict:
@@ -137,7 +137,7 @@ def verdict_of(difference: Difference, margin: float, higher_is_better: bool, lo
         return Verdict(by_problem[difference.problem], look=look if difference.problem == "diverged" else None)
     low, high = (difference.low, difference.high) if higher_is_better else (-difference.high, -difference.low)
     word = _word(low, high, margin)
-    return Verdict("open", more_seeds(difference, margin)) if word is None else Verdict(word, look=look)
+    return Verdict("undecided", more_seeds(difference, margin)) if word is None else Verdict(word, look=look)
 
 
 def _word(low: float, high: float, margin: float) -> Word | None:
@@ -243,7 +243,9 @@ def _over_looks(
             if lacking and decision.difference.problem != "diverged":
                 late.add(pair)
                 before = decisions.get(pair)
-                decision = _waiting(before, look) if before else decision._replace(verdict=Verdict("open", lacking))
+                decision = (
+                    _waiting(before, look) if before else decision._replace(verdict=Verdict("undecided", lacking))
+                )
             decisions[pair] = decision
         for name in {name for pair in pairs for name in pair} - undecided(pairs, decisions):
             stopped.setdefault(name, look.seeds)
@@ -255,7 +257,7 @@ def _waiting(decision: Decision, look: Look) -> Decision:
     more = decision.verdict.more
     if more is None:
         return decision
-    return decision._replace(verdict=Verdict("open", max(more, look.seeds - decision.difference.n)))
+    return decision._replace(verdict=Verdict("undecided", max(more, look.seeds - decision.difference.n)))
 
 
 def undecided(pairs: Sequence[Pair], decisions: Mapping[Pair, Decision]) -> set[Name]:

@@ -17,7 +17,7 @@ from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.grid import Column, Grid
 from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_time, verdict
 from odeum.lab.study.runs import RunRecord
-from odeum.lab.study.sentences import differing, headline, notes, verdict_groups, warnings
+from odeum.lab.study.sentences import conclusion, differing, notes, verdict_groups, warnings
 from odeum.lab.study.statistics import mean_ranks
 from odeum.lab.study.tables import claim_grid, cost_claim_grid, not_judged, paper_notes, row_grid, seeds, tuning_grid
 from odeum.lab.train.rundir import RunDir, integer
@@ -155,7 +155,7 @@ def _ranking(ranks: Mapping[str, float], names: Sequence[str], compared: Sequenc
 
 def _summary(findings: Findings) -> dict[str, Any]:
     return {
-        "headline": headline(findings.rows, findings.study.data),
+        "headline": conclusion(findings),
         "verdicts": verdict_groups(findings.rows),
         "warnings": warnings(findings),
         "results": results_view(findings),

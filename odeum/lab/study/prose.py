@@ -72,18 +72,18 @@ class Scale:
 
 
 def verdict(row: Row) -> str:
-    """The word with its number: better by more than 1 point, open: about 9 more seeds."""
+    """The word with its number: better by more than 1 point, undecided: about 9 more seeds."""
     answer = row.answer
     if answer is None:
         return row.verdict
     word = answer.word.replace("the margin", row.margin_text)
-    if answer.word == "open":
-        return f"open: {more(row)}"
+    if answer.word == "undecided":
+        return f"undecided: {more(row)}"
     return word if answer.look is None else f"{word} ({answer.look} seeds)"
 
 
 def more(row: Row) -> str:
-    """How many more seeds an open row needs."""
+    """How many more seeds an undecided row needs."""
     seeds = row.answer.more if row.answer else None
     return f"over {MANY} more seeds" if seeds is None else f"about {seeds} more seed{'' if seeds == 1 else 's'}"
 

@@ -12,7 +12,7 @@ from odeum.lab.study.findings import Findings, judged
 from odeum.lab.study.grid import markdown
 from odeum.lab.study.page import comparison_page, overview_page, table_page
 from odeum.lab.study.runs import read
-from odeum.lab.study.sentences import headline, notes, warnings
+from odeum.lab.study.sentences import conclusion, notes, warnings
 from odeum.lab.study.tables import paper_table, table, tuning_grid
 from odeum.storage import make_directory, slug, write_bytes
 
@@ -38,7 +38,7 @@ def write(directory: str | Path, everything: bool = False) -> Report:
     for sentence in problems:
         notice(sentence)
     figures = _draw(findings, root / "plots")
-    answer, doubts = headline(findings.rows, findings.study.data), warnings(findings)
+    answer, doubts = conclusion(findings), warnings(findings)
     remarks = "".join(f"- {markdown(text)}\n" for text in [*doubts, *notes(findings)])
     printed = {f"{sentence}." for sentence in problems}
     report = Report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,12 +11,15 @@ from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.judge import BETTER, VERDICTS, WORSE, Seeds
 from odeum.lab.study.metric import METRICS
 from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
+from odeum.lab.study.runs import without_places
 from odeum.lab.study.statistics import ERROR, far_runs
-from odeum.lab.study.tuning import SEED
+from odeum.lab.study.tuning import FEWEST, SEED
 from odeum.lab.train.settings import MAY_CHANGE
 
 NOTICEABLE = 0.03
 """numbers of parameters within 3 % are called about the same"""
+MOST_SUGGESTED = 30
+"""more additional seeds than this are not suggested"""
 SLOWER = 0.1
 """step times within 10 %, or whose range includes 1, are a tie"""
 
@@ -45,19 +49,48 @@ def headline(rows: Sequence[Row], data: str) -> str:
         return _worth_it(better[0], base, data, scale) + _behind(judged)
     if equal := [row for row in judged if row.verdict == "practically equal"]:
         return _equal(equal, judged, base, data) + _behind(judged)
-    if still := [row for row in judged if row.verdict == "open"]:
+    if still := [row for row in judged if row.verdict == "undecided"]:
         return _open(still, base, data, scale) + _behind(judged)
-    stay = f"Stay with `{base.architecture}` on {data}:"
+    stay = f"Keep `{base.architecture}` on {data}:"
     if left := [row.architecture for row in rows if row not in judged and not row.is_baseline]:
         worse = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'} worse"
         return f"{stay} {worse}. Of {listing(left)} nothing can be said yet."
     return f"{stay} {'the' if len(judged) == 1 else 'every'} other architecture is worse."
 
 
+def conclusion(findings: Findings) -> str:
+    """The headline, whether settings were tuned, and the next command with its estimated time."""
+    study = findings.study
+    untuned = study.baseline is not None and study.tuning is None and any(row.judged for row in findings.rows)
+    tuned = " Settings were not tuned per architecture." if untuned else ""
+    return f"{headline(findings.rows, study.data)}{tuned}{_next(findings)}"
+
+
+def _next(findings: Findings) -> str:
+    """What to run next: the seeds that would decide; or, of a decided comparison, the same with tuned settings."""
+    study, rows = findings.study, findings.rows
+    if not study.command or study.baseline is None or not any(row.judged for row in rows):
+        return ""
+    same = re.sub(r" --seeds(=| )\S+", "", study.command)
+    anew = f"{without_places(same)} --out NEW"
+    seeds = max((len(row.seeds) for row in rows), default=0)
+    more_of = [row.answer.more for row in rows if row.answer and row.answer.word == "undecided" and row.answer.more]
+    each = math.fsum(row.seconds or 0.0 for row in rows)
+    if more_of and not (study.seeds and study.seeds.auto) and min(more_of) <= MOST_SUGGESTED:
+        command, cost = f"{same} --seeds {seeds + min(more_of)}", min(more_of) * each
+    elif study.tuning is None:
+        command, cost = f"{anew} --seeds {seeds} --tune {FEWEST}", (FEWEST + seeds) * each
+    elif not study.factors:
+        command, cost = f"{anew} --seeds {seeds} --sizes 3", 3 * (study.tuning.tuning.runs + seeds) * each
+    else:
+        return ""
+    return f" Next: `{command}` (about {duration(cost)} of training)."
+
+
 def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """The verdicts that occur, with the names of their rows."""
     compared = [row for row in rows if not row.is_baseline]
-    texts = {row.verdict: verdict(row) if row.verdict != "open" else "open" for row in compared}
+    texts = {row.verdict: verdict(row) if row.verdict != "undecided" else "undecided" for row in compared}
     kinds = [*(word for word in VERDICTS if word in texts), *(word for word in texts if word not in VERDICTS)]
     shown = {kind: texts[kind].partition(" (")[0] for kind in kinds}
     return [(shown[kind], [row.architecture for row in compared if row.verdict == kind]) for kind in kinds]
@@ -129,10 +162,12 @@ def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
     assert difference is not None and best.ends is not None and best.score is not None
     ends = sorted(map(abs, best.ends))
     way = "higher" if difference.mean > 0 else "lower"
-    word = "worth it" if best.verdict == BETTER[0] else "better"
-    small = "" if best.verdict == BETTER[0] else f", perhaps by less than the margin of {best.margin_text}"
+    # Better at a higher cost is not yet a reason to use it.
+    dearer = best.seconds is not None and base.seconds is not None and best.seconds > (1 + SLOWER) * base.seconds
+    start = f"`{best.architecture}` is better on {data}" if dearer else f"Use `{best.architecture}` on {data}"
+    small = "" if best.verdict == BETTER[0] else f", better perhaps by less than the margin of {best.margin_text}"
     return (
-        f"`{best.architecture}` is {word} on {data}{small}: its {best.split} {best.metric} of "
+        f"{start}{small}: its {best.split} {best.metric} of "
         f"{scale.value(best.score)} is {scale.number(abs(difference.mean))}{scale.points} {way} than that of "
         f"`{base.architecture}` (interval {scale.number(ends[0])} to {scale.number(ends[1])}), {_cost(best, base)}."
     )
@@ -144,32 +179,33 @@ def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str) ->
         if saving := [(value, row) for row in equal if (value := cost(row, base)) is not None and value < 1]:
             value, row = min(saving, key=lambda pair: pair[0])
             return (
-                f"`{row.architecture}` is practically equal to `{base.architecture}` on {data} (within "
+                f"Use `{row.architecture}` on {data}: it is practically equal to `{base.architecture}` (within "
                 f"{row.margin_text}) and needs {ratio(value)} its {name}."
             )
     names = [row.architecture for row in equal]
-    still = [row.architecture for row in judged if row.verdict == "open"]
+    still = [row.architecture for row in judged if row.verdict == "undecided"]
     tail = f" Of {listing(still)} more seeds would tell." if still else ""
     are = "is" if len(names) == 1 else "are"
     return (
-        f"Stay with `{base.architecture}` on {data}: {listing(names)} {are} practically equal to it (within "
+        f"Keep `{base.architecture}` on {data}: {listing(names)} {are} practically equal to it (within "
         f"{equal[0].margin_text}) and no cheaper.{tail}"
     )
 
 
 def _open(still: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     """The headline if no row is shown to be better."""
-    start = f"Nothing was shown to be better than `{base.architecture}` on {data}"
+    names = listing([row.architecture for row in still])
+    start = f"Undecided on {data} between `{base.architecture}` and {names}"
     for name, cost in (("step time", _time), ("parameters", _size)):
         if saving := [(value, row) for row in still if (value := cost(row, base)) is not None and value < 1]:
             value, row = min(saving, key=lambda pair: pair[0])
             return (
-                f"{start} yet. `{row.architecture}` needs {ratio(value)} its {name}, but whether it is as good is "
-                f"open{_bound(row, scale)}: {more(row)} would decide."
+                f"{start}. `{row.architecture}` needs {ratio(value)} its {name}, but whether it is as good is "
+                f"undecided{_bound(row, scale)}: {more(row)} would decide."
             )
     nearest = min(still, key=lambda row: (row.answer.more if row.answer else None) or math.inf)
-    rest = f" ({len(still)} are open)" if len(still) > 1 else ""
-    return f"{start} yet. Of `{nearest.architecture}` {more(nearest)} would decide{rest}."
+    who = f" of `{nearest.architecture}`" if len(still) > 1 else ""
+    return f"{start}: {more(nearest)}{who} would decide."
 
 
 def _bound(row: Row, scale: Scale) -> str:
@@ -181,9 +217,9 @@ def _bound(row: Row, scale: Scale) -> str:
 
 
 def _cost(row: Row, base: Row) -> str:
-    known = (("the time a step", _time(row, base)), ("the parameters", _size(row, base)))
+    known = (("the time per step", _time(row, base)), ("the parameters", _size(row, base)))
     differing = [f"{ratio(value)} {name}" for name, value in known if value is not None]
-    return "at " + " and ".join(differing) if differing else "at about the same time a step and parameters"
+    return "at " + " and ".join(differing) if differing else "at about the same time per step and parameters"
 
 
 def _time(row: Row, base: Row) -> float | None:
@@ -405,8 +441,8 @@ def _verdicts(findings: Findings) -> list[str]:
         out = [
             interval_note(rows),
             f"Verdicts are read off the intervals, with a margin of {margin} said before the run: “practically equal” "
-            "lies within it altogether, “better” or “worse” leaves out zero, “open” does neither. The number of seeds "
-            "that would decide an open one supposes that difference and spread stay what they are.",
+            "lies within it altogether, “better” or “worse” leaves out zero, “undecided” does neither. The number of "
+            "seeds that would decide an undecided one supposes that difference and spread stay what they are.",
         ]
     if study.seeds and study.seeds.auto:
         out.append(_looks(study.seeds, rows))

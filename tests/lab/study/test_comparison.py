@@ -49,7 +49,7 @@ def test_rows_stop_when_they_are_decided_and_the_same_command_adds_nothing(tmp_p
     others = ("parallel", "transevolve")
     for name in others:
         assert there[name] == int(found[name]["decided_at"] or 6), name
-        assert found[name]["decided_at"] or found[name]["verdict"] == "open"
+        assert found[name]["decided_at"] or found[name]["verdict"] == "undecided"
     assert there["sequential"] == max(there[name] for name in others)
     assert found["parallel"]["metric"] == "loss" and found["parallel"]["not_judged"] == "accuracy"
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-*/result.json")}

@@ -56,7 +56,7 @@ def test_rows_hold_what_the_runs_hold(tmp_path: Path) -> None:
     assert [rows[name].verdict for name in rows] == [
         "baseline",
         "practically equal",
-        "open",
+        "undecided",
         "better by more than the margin",
         "worse",
     ]
@@ -87,22 +87,23 @@ def test_a_baseline_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 def test_better_is_said_with_its_price(tmp_path: Path) -> None:
     told, _ = compared(tmp_path, ("rk4", (0.950, 0.971, 0.961), 0.05))
-    assert told.startswith("`rk4` is worth it on digits") and "5.1 points higher" in told
-    assert "2.50× the time a step" in told
+    assert told.startswith("`rk4` is better on digits") and "5.1 points higher" in told
+    assert "2.50× the time per step" in told
 
 
 def test_open_is_not_called_equal_and_a_saving_is_named(tmp_path: Path) -> None:
     told, rows = compared(tmp_path, ("parallel", (0.905, 0.914, 0.913), 0.016))
-    assert told.startswith("Nothing was shown to be better than `sequential` on digits yet.")
-    assert "`parallel` needs 0.80× its step time, but whether it is as good is open (at worst" in told
-    assert "more seeds would decide" in told and rows[1].verdict == "open"
+    assert told.startswith("Undecided on digits between `sequential` and `parallel`.")
+    assert "`parallel` needs 0.80× its step time, but whether it is as good is undecided (at worst" in told
+    assert "more seeds would decide" in told and rows[1].verdict == "undecided"
 
 
 def test_equal_within_the_margin_is_said_and_the_price_decides(tmp_path: Path) -> None:
     told, rows = compared(tmp_path, ("parallel", (0.901, 0.918, 0.912), 0.016))
     assert rows[1].verdict == "practically equal" and rows[1].margin == 0.01
     assert told == (
-        "`parallel` is practically equal to `sequential` on digits (within 1 point) and needs 0.80× its step time."
+        "Use `parallel` on digits: it is practically equal to `sequential` (within 1 point) and needs 0.80× its step "
+        "time."
     )
 
 
@@ -114,7 +115,7 @@ def test_a_small_or_shaky_gap_of_step_times_is_a_tie(tmp_path: Path, times: tupl
         write_run(tmp_path, "parallel", seed, score + (0.001, -0.002, 0.002)[seed], step_seconds=times[seed])
     write_plan(tmp_path, ["sequential", "parallel"])
     told = headline(findings(tmp_path).rows, "digits")
-    assert told.startswith("Stay with `sequential`") and told.endswith("and no cheaper.")
+    assert told.startswith("Keep `sequential`") and told.endswith("and no cheaper.")
 
 
 def test_step_times_are_those_measured_in_turns_and_not_of_runs_side_by_side(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_step_times_are_those_measured_in_turns_and_not_of_runs_side_by_side(tmp
     found = findings(tmp_path)
     rows = found.rows
     told = headline(rows, "digits")
-    assert told.startswith("Stay with `sequential`") and "no cheaper" in told
+    assert told.startswith("Keep `sequential`") and "no cheaper" in told
     assert "1.00× [0.95, 1.04]" in table(rows, "md") and "3.00× [2.90, 3.10]" in table(rows, "md")
     flat = rows[2].as_dict()
     assert (flat["step_ratio"], flat["step_ratio_low"], flat["step_seconds"], flat["seconds"]) == (3.0, 2.9, 0.03, 15.0)
@@ -161,13 +162,13 @@ def test_what_the_clock_cuts_off_gets_no_verdict_and_the_rest_keeps_theirs(tmp_p
 
 def test_the_margin_of_the_plan_decides_what_is_equal(tmp_path: Path) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.901, 0.918, 0.912), 0.05), margin={"value": 0.001, "relative": False})
-    assert rows[1].verdict == "open" and rows[1].margin_text == "0.1 points"
+    assert rows[1].verdict == "undecided" and rows[1].margin_text == "0.1 points"
 
 
 def test_better_by_less_than_the_margin_is_no_more_than_better(tmp_path: Path) -> None:
     told, rows = compared(tmp_path, ("rk4", (0.910, 0.932, 0.921), 0.02))
     assert rows[1].verdict == "better"
-    assert told.startswith("`rk4` is better on digits, perhaps by less than the margin of 1 point")
+    assert told.startswith("Use `rk4` on digits, better perhaps by less than the margin of 1 point")
 
 
 def test_intervals_are_shown_within_what_is_possible_and_words_are_not_touched_by_it(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_intervals_are_shown_within_what_is_possible_and_words_are_not_touched_b
     row = next(row for row in rows if row.architecture == "rk4")
     assert row.difference is not None and row.difference.high is not None and row.ends is not None
     assert row.difference.high > 0.03 and row.ends[1] == pytest.approx(0.03) and row.ends[0] == row.difference.low
-    assert row.verdict == "open"
+    assert row.verdict == "undecided"
     assert "+3.0]" in table(rows, "md") and float(row.as_dict()["difference_high"]) == pytest.approx(0.03)
 
 
@@ -260,7 +261,7 @@ def test_who_is_worse_is_said_beside_a_decision_for_another(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "scores, decision",
-    [((0.950, 0.971, 0.961), "is worth it"), ((0.905, 0.914, 0.913), "Nothing was shown to be better")],
+    [((0.950, 0.971, 0.961), "Use `rk4` on digits"), ((0.905, 0.914, 0.913), "Undecided on digits")],
 )
 def test_who_is_worse_is_said_whatever_else_is_decided(
     tmp_path: Path, scores: tuple[float, ...], decision: str
@@ -305,11 +306,9 @@ def test_models_that_have_not_learned_are_pointed_out_and_the_terminal_says_so(
 
 def test_worse_and_level_but_not_cheaper(tmp_path: Path) -> None:
     told, _ = compared(tmp_path / "a", ("rk4", (0.80, 0.821, 0.811), 0.05))
-    assert told == "Stay with `sequential` on digits: the other architecture is worse."
+    assert told == "Keep `sequential` on digits: the other architecture is worse."
     told, _ = compared(tmp_path / "b", ("rk4", (0.901, 0.918, 0.912), 0.05))
-    assert told == (
-        "Stay with `sequential` on digits: `rk4` is practically equal to it (within 1 point) and no cheaper."
-    )
+    assert told == ("Keep `sequential` on digits: `rk4` is practically equal to it (within 1 point) and no cheaper.")
 
 
 def test_one_seed_has_no_verdict_and_says_so(tmp_path: Path) -> None:
@@ -662,7 +661,7 @@ def test_the_page_needs_no_torch_is_whole_and_the_same_each_time(tmp_path: Path)
     assert "<script" not in text and "@import" not in text and not re.search(r"url\((?!#)", text)
     assert "prefers-color-scheme: dark" in text and text.count('role="img"') == 5
     for words in (
-        "macaron</strong> is worth it",
+        "<strong>macaron</strong> is better on digits",
         "x ← x + softmax(A + b(t)) V",
         "odeum compare digits",
         "torch 2.13.0",
@@ -698,3 +697,17 @@ def test_numbers_as_people_read_them(tmp_path: Path) -> None:
     assert [duration(x) for x in (0.0168, 35.5, 600, 36000)] == ["16.8 ms", "35.5 s", "10 min", "10 h"]
     scale = Scale(100.0, 1, " %", " points")
     assert scale.number(-0.0004, signed=True) == "0.0" and scale.number(-0.012, signed=True) == "−1.2"
+
+
+def test_the_headline_ends_with_the_next_command_and_its_time(tmp_path: Path) -> None:
+    for seed, score in enumerate(BASE):
+        write_run(tmp_path, "sequential", seed, score)
+        write_run(tmp_path, "parallel", seed, score + (0.004, -0.009, 0.012)[seed])
+    write_plan(tmp_path, ["sequential", "parallel"], command="odeum compare digits --seeds 3 --out there")
+    row = findings(tmp_path).row("parallel")
+    assert row.verdict == "undecided" and row.answer is not None and row.answer.more is not None
+    told = report.write(tmp_path).headline
+    assert told.startswith("Undecided on digits between sequential and parallel")
+    assert "Settings were not tuned per architecture." in told
+    cost = row.answer.more * 2 * 10  # seeds × rows × seconds of a run
+    assert f"Next: odeum compare digits --out there --seeds {3 + row.answer.more} (about {duration(cost)}" in told

@@ -25,8 +25,8 @@ def interval(low: float, high: float, n: int = 3) -> Difference:
         (0.1, 2.0, "better"),
         (-0.9, 0.9, "practically equal"),
         (0.1, 0.9, "practically equal"),
-        (-0.9, 1.1, "open"),
-        (-3.0, 3.0, "open"),
+        (-0.9, 1.1, "undecided"),
+        (-3.0, 3.0, "undecided"),
         (-2.0, -0.1, "worse"),
         (-2.0, -1.1, "worse by more than the margin"),
     ],
@@ -43,7 +43,7 @@ def test_no_word_is_wrong_while_the_interval_holds_the_truth() -> None:
         "practically equal": lambda truth: abs(truth) < 1,
         "worse": lambda truth: truth < 0,
         "worse by more than the margin": lambda truth: truth < -1,
-        "open": lambda truth: True,
+        "undecided": lambda truth: True,
     }
     grid = [x / 4 for x in range(-10, 11)]
     for low, high in itertools.combinations(grid, 2):
@@ -153,11 +153,11 @@ def test_a_look_that_is_not_complete_decides_nothing() -> None:
     scores = simulated(12, base=0.0, far=-8.0, near=-8.0)
     pairs = to_baseline(list(scores), "base")
     found = judge(first(scores, 2), pairs, AUTO)
-    assert {answer.verdict.word for answer in found.values()} == {"open"}
+    assert {answer.verdict.word for answer in found.values()} == {"undecided"}
     assert {answer.verdict.more for answer in found.values()} == {1}
     scores["near"] = first(scores, 2)["near"]
     found = judge(first(scores, 3), pairs, AUTO)
-    assert found["near", "base"].verdict.word == "open" and not found["far", "base"].verdict.open
+    assert found["near", "base"].verdict.word == "undecided" and not found["far", "base"].verdict.open
 
 
 def test_between_two_looks_an_open_row_needs_what_was_estimated_and_not_what_the_next_look_lacks() -> None:
@@ -167,12 +167,12 @@ def test_between_two_looks_an_open_row_needs_what_was_estimated_and_not_what_the
     pairs = to_baseline(list(scores), "base")
     for count in (3, 4, 5):  # nothing is seen before the next look is complete
         found = judge(first(scores, count), pairs, AUTO)["wild", "base"]
-        assert found.verdict.word == "open" and found.verdict.more is not None and found.verdict.more > 50
+        assert found.verdict.word == "undecided" and found.verdict.more is not None and found.verdict.more > 50
         assert found.difference == judge(first(scores, 3), pairs, AUTO)["wild", "base"].difference
         assert found.difference.level == pytest.approx(1 - 0.05 * 3 / 12)
     near = {"base": dict.fromkeys(range(3), 0.0), "near": dict(enumerate((0.3, 0.9, 0.6)))}
     found = judge(near, [("near", "base")], AUTO)["near", "base"]
-    assert found.verdict.word == "open" and found.verdict.more is not None and found.verdict.more >= 3
+    assert found.verdict.word == "undecided" and found.verdict.more is not None and found.verdict.more >= 3
 
 
 def test_a_diverged_row_stops() -> None:
