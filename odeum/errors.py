@@ -1,4 +1,4 @@
-"""A user's mistake is one sentence; everything else is a bug and keeps its traceback."""
+"""Exceptions and warnings for user mistakes; any other exception is a bug and keeps its traceback."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import warnings
 from collections.abc import Iterable
 
 _display_names: dict[str, str] = {}
-"""what a user named, by the place where its content lies unpacked"""
+"""names that the user gave, by the path where their content was unpacked"""
 
 
 def set_display_name(place: object, name: object) -> None:
-    """From now on sentences say `name` for what lies at `place`, a file or a folder that a user never saw."""
+    """Show `name` in messages instead of `place`, a temporary file or folder that the user never saw."""
     _display_names[str(place)] = with_display_names(str(name))
 
 
 def with_display_names(sentence: str) -> str:
-    """A sentence, or a path, with the names that a user knows."""
+    """Returns a message or a path with temporary paths replaced by the names that the user gave."""
     for place in sorted(_display_names, key=len, reverse=True):  # a file before the folder that it lies in
         sentence = sentence.replace(place, _display_names[place])
     return sentence
 
 
 class OdeumError(ValueError):
-    """Says, in one sentence, which value is wrong, where, and what would be right."""
+    """A user mistake. The message says what is wrong (with the value), where, and what to do."""
 
     def __init__(self, *sentence: object) -> None:
         super().__init__(*(with_display_names(part) if isinstance(part, str) else part for part in sentence))
 
 
 class Notice(UserWarning):
-    """Nothing is wrong, but a user should know: rows that were left out, lines that were cut."""
+    """A warning about something that is not an error, such as rows that were left out or lines that were cut."""
 
 
 def notice(sentence: str) -> None:
@@ -38,15 +38,15 @@ def notice(sentence: str) -> None:
 
 
 class Diverged(OdeumError):
-    """A loss that is not finite, a field too stiff: the user's settings again, but in a comparison it is a result."""
+    """A loss that is not finite, or a field that is too stiff. In a comparison this counts as a result."""
 
 
 class CutOff(OdeumError):
-    """The clock ended a run before its length; its state is saved, and a longer limit continues it."""
+    """A run reached its time limit. Its state is saved; a longer limit continues it."""
 
 
 def choose(word: str, options: Iterable[str], what: str) -> str:
-    """Return `word` if it is one of `options`, else raise a sentence that lists them."""
+    """Returns `word` if it is one of `options`; raises `OdeumError` with the known options otherwise."""
     known = list(options)
     if word in known:
         return word

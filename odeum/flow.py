@@ -1,4 +1,4 @@
-"""Flow: a field, a solver and an interval make a layer. Stack: layers in a row, with their schedule."""
+"""Flow: a field, a solver and an interval make a layer. Stack: a sequence of layers with a schedule."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from odeum.integrators.splitting import Splitting
 
 
 class Layer(Protocol):
-    """What a stack holds, a module each: a flow, or a block of flows under something of their own."""
+    """An element of a stack: a flow, or a block that contains flows."""
 
     @property
     def duration(self) -> float:
-        """By how much the time of the stack runs on."""
+        """Time that passes from the input of the layer to its output."""
         ...
 
     def __call__(self, x: Tensor, context: Context, t0: float) -> Tensor:
-        """The state at t0 + duration."""
+        """Returns the state at t0 + duration."""
         ...
 
 
 class Flow(nn.Module):
-    """x(t0) ↦ x(t1) under dx/dt = field, as the solver computes it."""
+    """Maps x(t0) to x(t1) under dx/dt = field, computed by the solver."""
 
     def __init__(self, field: Field, solver: Solver, t0: float = 0.0, t1: float = 1.0, layer: float = 1.0) -> None:
         super().__init__()
@@ -46,7 +46,8 @@ class Flow(nn.Module):
         self.t0 = t0
         self.t1 = t1
         self.layer = layer
-        """how long a layer is in time: `set_steps` counts by layers, of which a flow may be one or many"""
+        """is one unit of time, or as long as its `interval`. Fractions are for flows over many layers (weights that
+        depend on time): with steps = 0.5, 12 layers become 6 steps."""
 
     @property
     def duration(self) -> float:
@@ -54,21 +55,21 @@ class Flow(nn.Module):
 
     @property
     def stateful_method(self) -> Method | None:
-        """The method that keeps a history from layer to layer, if it does."""
+        """The method whose history passes from layer to layer, or None."""
         return self.solver.stateful_method
 
     def forward(self, x: Tensor, context: Context | None = None, t0: float | None = None) -> Tensor:
         return self.integrate(self.field, x, context or Context(), self.t0 if t0 is None else t0)
 
     def integrate(self, field: Field, x: Tensor, context: Context, start: float) -> Tensor:
-        """The state at `start` + duration under this field: its own, or one that computes the same in another way."""
+        """Returns the state at `start` + duration; `field` is the flow's field or an equivalent implementation."""
         solver, end = self.solver, start + self.duration
         for source in (context.own, context.other):
             if source.cache is not None:
                 if not source.cache.length and not supports_cache(self.field):
                     raise OdeumError(
-                        f"{self.field.formula('x')} does not say that new positions alone give what the whole sequence "
-                        "gives; decode without a cache, or let the field say so (cached = True)"
+                        f"{self.field.formula('x')} does not declare that computing only the new positions is "
+                        "enough; decode without a cache, or set cached = True in the field's class"
                     )
                 source.cache.enter(solver)
         method = solver.stateful_method
@@ -77,15 +78,15 @@ class Flow(nn.Module):
             return solve_reversibly([(self, start)], x, context)
         if method is None:
             return solver(field, start, end, x, context if context.carry is None else context._replace(carry=None))
-        given = context.carry or Carry()  # alone, it remembers its own steps
-        own = Carry(given.state)
-        context = context._replace(carry=own)
+        given = context.carry or Carry()  # a flow outside a stack has a history of its own
+        inner = Carry(given.state)
+        context = context._replace(carry=inner)
         if given.opens:
             x = method.begin(x, context)
         x = solver(field, start, end, x, context)
         if sharded(self) and not given.closes:
-            x, own.state = _join(x, own.state)
-        given.handed = own.state
+            x, inner.state = _join(x, inner.state)
+        given.handed = inner.state
         return method.finish(x, context) if given.closes else x
 
     def extra_repr(self) -> str:
@@ -93,12 +94,12 @@ class Flow(nn.Module):
 
 
 def sharded(layer: nn.Module) -> bool:
-    """Whether `torch.distributed.fsdp.fully_shard` has been applied to this layer by itself."""
+    """Returns whether `torch.distributed.fsdp.fully_shard` was applied to this layer."""
     return hasattr(type(layer), "set_reshard_after_backward")
 
 
 def _join(x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """Let gradients of the state pass where those of x do, before which FSDP gathers the weights of the layer."""
+    """Ties the gradients of the state to those of x, before which FSDP gathers the weights of the layer."""
     leaves, spec = pytree.tree_flatten(state)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     x, *tensors = _JointIdentity.apply(x, *(leaves[i] for i in places))
@@ -108,7 +109,7 @@ def _join(x: Tensor, state: Any) -> tuple[Tensor, Any]:
 
 
 class _JointIdentity(torch.autograd.Function):
-    """The identity of several tensors as one node: hooks on one output run before a gradient of any passes."""
+    """Identity of several tensors as one autograd node, so hooks on one output run before any gradient passes."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -121,10 +122,10 @@ class _JointIdentity(torch.autograd.Function):
 
 
 class Stack(nn.Module):
-    """Flows in the order of the schedule; time runs on through depth. A flow that acts twice is stored once.
+    """Layers in the order of the schedule; time runs on through depth. A layer that acts twice is stored once.
 
-    Neighbouring layers whose methods have the same history pass it on through the context; it begins anew in each
-    pass, after layers that do not have it, in a stack within this one, and at the places that are `cuts`.
+    Neighbouring layers whose methods have the same history share it through the context. The history starts anew in
+    each forward pass, after layers with another history, in a nested stack, and at the depths in `cuts`.
     """
 
     def __init__(
@@ -148,10 +149,10 @@ class Stack(nn.Module):
         checkpointing on and off, such as transformers"""
 
     def check(self) -> None:
-        """Refuse, in words, solvers that this stack would silently make something else of."""
+        """Raises `OdeumError` if this stack cannot use the solvers of its layers."""
 
     def timed(self, schedule: Sequence[int] | None = None) -> Iterator[tuple[Any, float]]:
-        """The flows as they act, and when each begins; in another order than the stack's own, if one is given."""
+        """Yields the layers in the order of the schedule (default: the stack's) and the time at which each starts."""
         time = 0.0
         for index in self.schedule if schedule is None else schedule:
             flow: Any = self.flows[index]
@@ -159,11 +160,11 @@ class Stack(nn.Module):
             time += flow.duration
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
-        row: list[tuple[Any, float]] = []  # layers that the gradient runs back through as one
-        kept = self._irreversible_histories()
+        row: list[tuple[Any, float]] = []  # consecutive layers of one reversible backward pass
+        irreversible = self._irreversible_histories()
         for flow, time, here in self._carrying(context or Context()):
             solver = getattr(flow, "solver", None)
-            if uses_reversible_gradient(solver, x, here) and flow.stateful_method.history not in kept:
+            if uses_reversible_gradient(solver, x, here) and flow.stateful_method.history not in irreversible:
                 row.append((flow, time))
                 if here.carry is not None and here.carry.closes:
                     x, row = solve_reversibly(row, x, here), []
@@ -180,7 +181,7 @@ class Stack(nn.Module):
         return out
 
     def _irreversible_histories(self) -> set[str | None]:
-        """Histories that layers share of which one at least cannot be run back."""
+        """Returns the histories shared by layers of which at least one is not reversible."""
         flows: list[Any] = list(self.flows)
         return {
             flow.stateful_method.history
@@ -189,7 +190,7 @@ class Stack(nn.Module):
         }
 
     def trajectory(self, x: Tensor, context: Context | None = None) -> Iterator[Tensor]:
-        """The state before the first layer, after each, and not normed: what the particles do."""
+        """Yields the state before the first layer and after each layer, without the final norm."""
         yield x
         for flow, time, here in self._carrying(context or Context()):
             x = self._call(flow, x, here, time)
@@ -198,8 +199,8 @@ class Stack(nn.Module):
     def _carrying(
         self, context: Context, schedule: Sequence[int] | None = None
     ) -> Iterator[tuple[Any, float, Context]]:
-        """The flows as they act, when each begins, and the context with what the layer before hands on."""
-        # A block is no flow: it has a stack, and so a history, of its own.
+        """Yields the layers, their start times, and the context with the history handed on by the layer before."""
+        # A block is not a flow: it contains a stack, which has a history of its own.
         methods = [getattr(flow, "stateful_method", None) for flow, _ in self.timed(schedule)]
         names = [None, *(method and method.history for method in methods), None]
         state: Any = None
@@ -211,11 +212,11 @@ class Stack(nn.Module):
             state = None if carry is None else carry.handed
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Weights are found by their roles, so that they may come from another architecture."""
-        mine = {name.removeprefix(prefix): name for name in state_dict if name.startswith(prefix)}
-        for name, path in find(self, mine).items():
+        """Finds weights by their roles, so that a state_dict of another architecture loads."""
+        names = {name.removeprefix(prefix): name for name in state_dict if name.startswith(prefix)}
+        for name, path in find(self, names).items():
             if name != path:
-                state_dict[prefix + path] = state_dict.pop(mine[name])
+                state_dict[prefix + path] = state_dict.pop(names[name])
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def extra_repr(self) -> str:
@@ -225,10 +226,10 @@ class Stack(nn.Module):
 def recomputed(
     recompute: Callable[..., tuple[Any, ...]], layer: Layer, x: Tensor, context: Context, time: float
 ) -> Tensor:
-    """Call a layer through `recompute` as a function of tensors alone.
+    """Calls a layer through `recompute` as a function of tensors alone.
 
-    Reentrant checkpointing passes gradients to the tensors among its arguments and to no others. So every tensor that
-    the layer reads (in the context) is an argument, and every tensor that it hands on (in the carry) is a result.
+    Reentrant checkpointing passes gradients only to tensors among its arguments. So every tensor that the layer reads
+    from the context is an argument, and every tensor that it puts into the carry is a result.
     """
     carry = context.carry
     leaves, spec = pytree.tree_flatten((context._replace(carry=None), None if carry is None else carry.state))
@@ -260,7 +261,7 @@ def recomputed(
 
 
 def _refuse_detached_state(layer: nn.Module, x: Tensor, out: Tensor, carry: Carry | None) -> None:
-    """Refuse a wrapper around a layer that detaches what its method hands on, as reentrant checkpointing does."""
+    """Raises `OdeumError` if a wrapper detaches the state of a method, as reentrant checkpointing does."""
     if carry is None or carry.closes or not (x.requires_grad and out.requires_grad) or torch.compiler.is_compiling():
         return
     known = {id(leaf) for leaf in (x, *pytree.tree_leaves(carry.state))}
@@ -273,7 +274,7 @@ def _refuse_detached_state(layer: nn.Module, x: Tensor, out: Tensor, carry: Carr
 
 
 def finished(x: Tensor, flow: Any, context: Context) -> Tensor:
-    """The state after a layer as it would go on if its method's history ended here: one stream, whatever there are."""
+    """Returns the state after a layer as if its method's history ended there: a single stream."""
     carry = context.carry
     if carry is None or carry.closes:
         return x
@@ -281,11 +282,11 @@ def finished(x: Tensor, flow: Any, context: Context) -> Tensor:
 
 
 def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) -> None:
-    """Integrate a trained model in another way, or a sentence says why not and nothing is changed.
+    """Replaces the solver of a trained model. Raises `OdeumError`, and changes nothing, if the model cannot use it.
 
-    Every flow inside gets a copy of its own, so that what is learned in a solver is learned for each. The kind of
-    gradient stays (`Checkpointed`, `Adjoint`) unless the solver brings one, or `keep_gradient` is false, as for a model
-    that is only evaluated. A splitting takes attention and feed-forward in the order that its name stands for.
+    Every flow gets its own copy, so that learned coefficients of a solver are per flow. The kind of gradient is kept
+    (`Checkpointed`, `Adjoint`) unless the solver brings one or `keep_gradient` is false, as for a model that is only
+    evaluated. A splitting orders attention and feed-forward as the layer of its name does.
     """
     if not isinstance(solver, Solver):
         raise OdeumError(f"a solver is an object such as FixedSteps(RungeKutta(RK4)), not {solver!r}")
@@ -293,40 +294,40 @@ def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) 
     if not flows:
         raise OdeumError(f"{type(model).__name__} has no flows whose solver could be set")
     before = [flow.solver for flow in flows]
-    made = [_solver_for(flow, solver, keep_gradient) for flow in flows]
+    solvers = [_solver_for(flow, solver, keep_gradient) for flow in flows]
     try:
-        for flow, own in zip(flows, made, strict=True):
-            flow.solver = own
+        for flow, new in zip(flows, solvers, strict=True):
+            flow.solver = new
         for module in model.modules():
             if isinstance(module, Stack):
                 module.check()
     except OdeumError:
-        for flow, own in zip(flows, before, strict=True):
-            flow.solver = own
+        for flow, new in zip(flows, before, strict=True):
+            flow.solver = new
         raise
 
 
 def _solver_for(flow: Flow, solver: Solver, keep_gradient: bool) -> Solver:
-    if lost := sum(parameter.numel() for parameter in flow.solver.parameters()):
+    if coefficients := sum(parameter.numel() for parameter in flow.solver.parameters()):
         raise OdeumError(
-            f"the solver of this model has {lost} learned coefficients a layer, which another solver would drop; "
-            "set flow.solver of each layer yourself if they are not needed"
+            f"the solver of this model has {coefficients} learned coefficients per layer, which another solver would "
+            "drop; set flow.solver of each layer yourself if they are not needed"
         )
-    own = copy.deepcopy(solver)
-    for part in own.modules():
+    new = copy.deepcopy(solver)
+    for part in new.modules():
         if isinstance(part, Splitting):
             part.arrange(flow.field)
-    if keep_gradient and isinstance(flow.solver, GradientSolver) and not isinstance(own, GradientSolver):
-        own = type(flow.solver)(own)
-    own.check(flow.field)
-    return own.train(flow.training)
+    if keep_gradient and isinstance(flow.solver, GradientSolver) and not isinstance(new, GradientSolver):
+        new = type(flow.solver)(new)
+    new.check(flow.field)
+    return new.train(flow.training)
 
 
 def set_steps(model: nn.Module, steps: float) -> None:
-    """Refine or coarsen a trained model: `steps` steps for each layer.
+    """Sets the number of steps per layer of a trained model.
 
-    A layer is one unit of time, or as long as `interval` made it. Less than one, or a fraction, is for flows of many
-    layers (weights that depend on time): 12 layers become 6 by steps = 0.5.
+    Each layer is one unit of time, or as long as its `interval`. Fractions are for flows over many layers (weights that
+    depend on time): with steps = 0.5, 12 layers become 6 steps.
     """
     wrong = f"steps per layer must be a positive integer, got {steps!r}"
     if isinstance(steps, bool) or not isinstance(steps, int | float) or not 0.0 < steps < math.inf:

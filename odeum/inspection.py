@@ -381,10 +381,10 @@ def _after_attention(watch: _Watch) -> Callable[..., None]:
     return hook
 
 
-def named_terms(whole: Field) -> list[tuple[str, Field]]:
+def named_terms(field: Field) -> list[tuple[str, Field]]:
     """The terms of a field by name; a field that hides its terms (one norm for all) is one term."""
-    terms = whole.terms
-    names = {id(term): name for name, term in getattr(whole, "fields", {}).items()}
+    terms = field.terms
+    names = {id(term): name for name, term in getattr(field, "fields", {}).items()}
     if len(terms) == 1:
         return [(terms[0].role or "field", terms[0])]
     return [(names.get(id(term), term.role or f"term {place}"), term) for place, term in enumerate(terms)]

@@ -1,11 +1,11 @@
-"""Files that are whole or not there, and tell when they are damaged: JSON, bytes, directories, a lock; no torch.
+"""Atomic files with checksums: JSON, bytes, directories and a lock; imports no torch.
 
-A sealed file carries the checksum of its own bytes, taken with zeros in the checksum's place, so that a file and its
-checksum can never be of two minds, however a writer was interrupted.
+Sealed files contain the checksum of their own bytes, computed with zeros in place of the checksum. So a file and its
+checksum always agree, however a writer was interrupted.
 
-A directory that a process holds is written through its descriptor: a folder that is moved away takes its files along,
-and one that was put in its place gets none of them. Files of a run carry the id of the run, so that a file of another
-run is noticed.
+Directories that this process holds open are written through their file descriptor: files follow a folder that is moved,
+and a folder put in its place gets none of them. Files of a run carry the run's id, so that files of another run are
+noticed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from typing import IO, Any
 from odeum.errors import OdeumError
 
 UNSEALED = "0" * 32
-"""what stands in a checksum's place while the checksum is taken"""
+"""placeholder for the checksum while it is computed"""
 PART_SUFFIX = ".part"
-"""how the name of a file ends that is still being written"""
+"""suffix of files that are still being written"""
 
 
 class Damaged(OdeumError):
-    """A file of a run is not what was written."""
+    """A file does not have the content that was written."""
 
 
 def slug(spelling: str) -> str:
-    """`parallel:independent=6` as the name of a folder."""
+    """Returns a spelling such as `parallel:independent=6` as a folder name."""
     return re.sub(r"[^\w.]+", "-", spelling).strip("-")
 
 
 def out_directory(given: str | None, default: Path) -> Path:
-    """The directory that --out names, or the default."""
+    """Returns the directory given by --out, or the default."""
     if given is None:
         return default
     if not given.strip() or "\0" in given:
@@ -48,26 +48,26 @@ def out_directory(given: str | None, default: Path) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """A directory to write into, with those above it, without what killed writers left in it."""
+    """Creates a directory and its parents, and removes partial files of killed writers."""
     place = current_path(path)
     try:
         place.mkdir(parents=True, exist_ok=True)
         remove_abandoned_parts(place)
     except (FileExistsError, NotADirectoryError):
-        there = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
-        what = "a link to nowhere" if there.is_symlink() and not there.exists() else "a file"
-        raise OdeumError(f"'{there}' is {what}, so there can be no runs in it; give another --out") from None
+        obstacle = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
+        what = "a link to nowhere" if obstacle.is_symlink() and not obstacle.exists() else "a file"
+        raise OdeumError(f"'{obstacle}' is {what}, so there can be no runs in it; give another --out") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        shown = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}… ({len(str(path))} characters)"
-        raise OdeumError(f"cannot make the directory '{shown}': {reason}; give another --out") from None
+        short = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}… ({len(str(path))} characters)"
+        raise OdeumError(f"cannot make the directory '{short}': {reason}; give another --out") from None
 
 
 @contextlib.contextmanager
 def new_directory(given: str | Path) -> Generator[Path]:
-    """Where to write what is to become this directory: it must be new or empty, and is filled whole or not at all.
+    """Yields a temporary directory that becomes the given directory when the block ends; it must be new or empty.
 
-    It is made and locked first, so that a name that cannot be, and a second process, are refused before any work.
+    The target is created and locked first, so that an impossible name or a second process is refused before any work.
     """
     if not str(given).strip() or "\0" in str(given):
         raise OdeumError(f"{str(given)!r} names no directory; give a path")
@@ -91,8 +91,8 @@ def new_directory(given: str | Path) -> Generator[Path]:
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         with contextlib.suppress(OSError):
-            for made in missing:
-                made.rmdir()
+            for directory in missing:
+                directory.rmdir()
         raise
 
 
@@ -100,7 +100,7 @@ def new_directory(given: str | Path) -> Generator[Path]:
 
 
 class OpenDirectory:
-    """A directory that this process writes to through its descriptor, whatever becomes of its name."""
+    """A directory that this process writes to through its file descriptor, even if it is renamed."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -110,30 +110,30 @@ class OpenDirectory:
         self.name, self.path = path, path.absolute()
         self.run_id: str | None = None
         self.bound = False
-        """whether every record that is written here carries the id of the run, and every one that is read must"""
+        """whether records written here carry the run's id, and records read here must have it"""
         link = Path(f"/proc/self/fd/{self.number}")
         self.place = link if link.is_dir() else self.path
-        """the directory itself on Linux; elsewhere its name, which is checked before every write"""
+        """the directory through its descriptor on Linux; elsewhere its path, which is checked before every write"""
 
     def bind(self, run_id: str | None) -> None:
-        """From now on records that are written here are of this run (None: of one that has no id)."""
+        """Sets the run id of records written here from now on (None: no id)."""
         self.run_id, self.bound = run_id, True
 
     def check(self) -> None:
-        """Raise `OdeumError` if another directory, or none, has the name by now."""
-        mine = os.fstat(self.number)
+        """Raises `Moved` if the path now names another directory, or none."""
+        opened = os.fstat(self.number)
         try:
-            there = os.stat(self.path)
+            current = os.stat(self.path)
         except OSError:
-            there = None
-        if there is not None and os.path.samestat(there, mine):
+            current = None
+        if current is not None and os.path.samestat(current, opened):
             return
         where = ""
         with contextlib.suppress(OSError):
             target = os.readlink(f"/proc/self/fd/{self.number}")
             where = "" if target.endswith(" (deleted)") or not os.path.isdir(target) else f" to '{target}'"
-        fate = f"moved away{where}" if where or mine.st_nlink else "removed"
-        now = "" if there is None else ", and another directory is in its place"
+        fate = f"moved away{where}" if where or opened.st_nlink else "removed"
+        now = "" if current is None else ", and another directory is in its place"
         todo = "continue the run there with --out" if where else "give another --out, or begin again"
         raise Moved(f"'{self.name}' was {fate} while this process wrote to it{now}; nothing more is written: {todo}")
 
@@ -146,7 +146,7 @@ _held: list[OpenDirectory] = []
 
 
 def find_open_directory(path: Path) -> OpenDirectory | None:
-    """The innermost held directory that a path lies in."""
+    """Returns the innermost open directory that contains a path, or None."""
     if not _held:
         return None
     path = path.absolute()
@@ -155,9 +155,9 @@ def find_open_directory(path: Path) -> OpenDirectory | None:
 
 
 def current_path(path: Path) -> Path:
-    """The path to use for a file operation: through the descriptor where this process holds the directory.
+    """Returns the path to use for a file operation: through the descriptor if this process holds the directory open.
 
-    Raises `OdeumError` if that directory was moved, removed or replaced.
+    Raises `Moved` if that directory was moved, removed or replaced.
     """
     held = find_open_directory(path)
     if held is None:
@@ -168,7 +168,7 @@ def current_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def open_directory(directory: Path) -> Generator[OpenDirectory]:
-    """Hold a directory without locking it, as the other processes of a run do."""
+    """Opens a directory without locking it, as worker processes of a run do."""
     held = OpenDirectory(directory)
     _held.append(held)
     try:
@@ -180,7 +180,7 @@ def open_directory(directory: Path) -> Generator[OpenDirectory]:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Generator[OpenDirectory]:
-    """Hold and lock a directory: a second process is refused. On file systems without locks none is."""
+    """Opens and locks a directory; raises `OdeumError` if another process has it. No lock where unsupported."""
     with open_directory(directory) as held:
         try:
             import fcntl
@@ -196,14 +196,14 @@ def lock_directory(directory: Path) -> Generator[OpenDirectory]:
 
 
 def remove_parts(directory: Path) -> None:
-    """Remove what a killed writer left half done; only for whoever is alone in the directory."""
+    """Removes partial files of killed writers; only for the process that has locked the directory."""
     for path in current_path(directory).glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def remove_abandoned_parts(directory: Path) -> None:
-    """Remove files and directories whose writer was killed: no process here has its number, and it has no lock."""
+    """Removes partial files and directories whose writer no longer runs and holds no lock."""
     for path in directory.glob(f".*{PART_SUFFIX}"):
         match = re.fullmatch(rf"\.(\d+)-[0-9a-f]{{8}}{re.escape(PART_SUFFIX)}", path.name)
         if match is None or _is_running(int(match[1])):
@@ -231,7 +231,7 @@ def _part_name(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path, must: bool = False) -> Generator[None]:
-    """Lock a file or directory by its own descriptor; `must`: raise `OSError` where that cannot be."""
+    """Locks a file or directory through a descriptor; with `must`, raises `OSError` if it cannot be locked."""
     try:
         import fcntl
     except ImportError:
@@ -256,7 +256,7 @@ def _locked(path: Path, must: bool = False) -> Generator[None]:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Generator[IO[bytes]]:
-    """A file that takes its name when all of it is on the disk; its writer's name for it is nobody else's."""
+    """Yields a file that gets its name once all of it is on the disk; the temporary name is unique."""
     target = current_path(path)
     part = _part_name(target)
     try:
@@ -279,20 +279,20 @@ def atomic_write(path: Path) -> Generator[IO[bytes]]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Whole or not at all: a reader, or a power cut, never sees half a file."""
+    """Writes a file atomically: readers never see part of it, even after a power failure."""
     with atomic_write(path) as file:
         file.write(content)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a sealed object; in the directory of a run it carries the run's id."""
+    """Writes a sealed JSON object, with the run's id inside the directory of a run."""
     text = json.dumps({**content, **run_id_entry(path), "checksum": UNSEALED}, indent=1, ensure_ascii=False) + "\n"
     # Bytes of a file's name that are no UTF-8 become what JSON escapes them as.
     write_sealed(path, text.encode(errors="backslashreplace"))
 
 
 def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = ()) -> None:
-    """Write `head`, whose last zeros are the checksum's place, and `body`; then put the checksum of it all there."""
+    """Writes `head` and `body`, then puts the checksum of both in place of the last zeros in `head`."""
     place = head.rindex(UNSEALED.encode())
     taken = _hash(head)
     with atomic_write(path) as file:
@@ -305,13 +305,13 @@ def write_sealed(path: Path, head: bytes, body: Iterable[bytes | memoryview] = (
 
 
 def run_id_entry(path: Path) -> dict[str, str]:
-    """The entry by which a file of a run names its run; empty outside of a run that this process writes."""
+    """Returns the record entry with the run's id; empty outside a run that this process writes."""
     held = find_open_directory(path)
     return {} if held is None or held.run_id is None else {"run_id": held.run_id}
 
 
 def begin_run(directory: Path) -> None:
-    """From now on what this process writes into a directory that it holds is of a new run."""
+    """Starts a new run in an open directory: records written there from now on carry its id."""
     held = find_open_directory(directory)
     assert held is not None
     held.bind(secrets.token_hex(8))
@@ -346,7 +346,7 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Let a file, or the names in a directory, reach the disk."""
+    """Flushes a file, or the entries of a directory, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -362,14 +362,14 @@ def _hash(begin: bytes = b"") -> Any:
 
 
 def checksum(content: bytes) -> str:
-    """Of bytes that do not carry it themselves."""
+    """Returns the checksum of bytes that do not contain it."""
     return _hash(content).hexdigest()
 
 
 def check_seal(path: Path, seal: object, head: bytes, body: Iterable[bytes] = (), run_id: object = None) -> None:
-    """Raise `Damaged` if a file is not what was written, or is of another run than the directory that is held.
+    """Raises `Damaged` if a file was changed, or belongs to another run than the open directory.
 
-    Files of other libraries have no checksum; those with the id of a run have one.
+    Files without checksum and run id come from other libraries and are accepted.
     """
     held = find_open_directory(path)
     if held is not None and held.bound and run_id != held.run_id:
@@ -391,7 +391,7 @@ def _of_another(run_id: object) -> str:
 
 
 def check_one_run(run_ids: Mapping[Path, object]) -> None:
-    """Raise `Damaged` if files that lie beside each other are of several runs; earlier runs have no ids at all."""
+    """Raises `Damaged` if files in one directory belong to different runs."""
     (first, run_id), *others = run_ids.items()
     for path, other in others:
         if other != run_id:
@@ -403,14 +403,14 @@ def check_one_run(run_ids: Mapping[Path, object]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a sealed file."""
+    """Returns the object in a sealed file."""
     raw, content = _parsed(path)
     check_seal(path, content.pop("checksum", None), raw, run_id=content.get("run_id"))
     return content
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | Damaged]]:
-    """The number and the object of each line of a .jsonl file; for a damaged line, its error."""
+    """Yields the number and object of each line of a .jsonl file; for a damaged line, its error."""
     for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
         if raw.strip():
             place = path.with_name(f"{path.name}:{number}")
@@ -432,10 +432,10 @@ def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
 
 def _object(path: Path, raw: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(raw.decode("utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("it holds no object")
-        return found
+        content = json.loads(raw.decode("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it is not a JSON object")
+        return content
     except RecursionError:
         raise Damaged(f"'{path}' is damaged: it is nested too deeply") from None
     except ValueError as error:
@@ -443,7 +443,7 @@ def _object(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file; what has no end (a pipe, a device) is no file of a run."""
+    """Returns the content of a regular file; raises `Damaged` for pipes, devices and directories."""
     place = current_path(path)
     try:
         if place.exists() and not place.is_file():

@@ -1,4 +1,4 @@
-"""From text to numbers and back: words, characters, bytes, or byte-level BPE; learned from the training part only."""
+"""Tokenizers: words, characters, bytes, or byte-level BPE, learned from the training split."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LONGEST_PIECE = 1 << 16  # characters that are tokenised at once, so that a file
 BATCH = 1 << 20  # characters of many lines that are tokenised at once
 _BLANK = re.compile(r"(?<=[^\s]) (?=[^\s/])")  # between two words, but not within <br />
 PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
-"""words and punctuation, as a regular expression"""
+"""regular expression of words and punctuation"""
 
 
 def _lines(text: str) -> list[str]:
-    """The papers' word level: split at blanks, each line ends in <eos>."""
+    """Splits at blanks, with <eos> at the end of each line: the word level of the papers."""
     out: list[str] = []
     for line in text.split("\n"):
         out += line.split()
@@ -40,31 +40,31 @@ def _lines(text: str) -> list[str]:
 
 
 def text_pieces(text: str) -> Iterator[str]:
-    """A long text in pieces, cut between words, where every way of tokenising keeps apart what it finds.
+    """Yields a long text in pieces, cut between words, so that tokens are not split.
 
     Where there is no blank for very long, the cut falls anywhere.
     """
     begin = 0
     while len(text) - begin > LONGEST_PIECE:
-        found = _BLANK.search(text, begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE)
-        end = found.start() if found else begin + LONGEST_PIECE
+        blank = _BLANK.search(text, begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE)
+        end = blank.start() if blank else begin + LONGEST_PIECE
         yield text[begin:end]
         begin = end
     yield text[begin:]
 
 
 def batched(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Texts in their order, some at a time, few enough for the memory."""
-    some: list[str] = []
+    """Yields texts in order, in batches that fit into memory."""
+    batch: list[str] = []
     size = 0
     for text in texts:
-        some.append(text)
+        batch.append(text)
         size += len(text) + 64
         if size > BATCH:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 SPLITTERS: dict[str, Callable[[str], list[str]]] = {
@@ -77,11 +77,11 @@ JOINERS = {"words": " ", "characters": "", "pieces": " ", "symbols": " "}
 
 
 class Tokens(ABC):
-    """A vocabulary and the way a text is cut."""
+    """Base class of tokenizers."""
 
     size: int
     joiner: str = ""
-    """what stands between two tokens when a text is put together"""
+    """text between two tokens when a text is decoded"""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]: ...
@@ -94,37 +94,37 @@ class Tokens(ABC):
 
     @abstractmethod
     def token(self, number: int) -> str:
-        """One token as it is written."""
+        """Returns the text of one token."""
 
     @property
     def start(self) -> int | None:
-        """The token that stands before the first one of a text: the end of a line (none: there is no such token)."""
+        """The token before the first one of a text (an end of line), or None."""
         return next(iter(self.encode("\n")), None)
 
     @property
     def prefix(self) -> list[int]:
-        """What stands before a prompt."""
+        """Tokens before a prompt."""
         return [] if self.start is None else [self.start]
 
     @property
     def ends(self) -> list[int]:
-        """Tokens after which a text is over."""
+        """Tokens that end a text."""
         return []
 
-    def decode_after(self, told: list[int], ids: list[int]) -> str:
-        """The text of `ids`, which follow those of `told`."""
+    def decode_after(self, context: list[int], ids: list[int]) -> str:
+        """Returns the text of `ids`, which follow the tokens `context`."""
         return self.decode(ids)
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Several texts at once."""
+        """Encodes several texts at once."""
         return [self.encode(text) for text in texts]
 
     def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
-        """The first tokens of each text, at most so many (none: all)."""
+        """Returns the first `most` tokens of each text (None: all)."""
         out: list[list[int]] = []
-        for some in batched(texts):
-            short = iter(self.encode_batch([text for text in some if len(text) <= LONGEST_PIECE]))
-            out += [next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most) for text in some]
+        for batch in batched(texts):
+            short = iter(self.encode_batch([text for text in batch if len(text) <= LONGEST_PIECE]))
+            out += [next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most) for text in batch]
         return out
 
     def _beginning(self, text: str, most: int | None) -> list[int]:
@@ -136,21 +136,21 @@ class Tokens(ABC):
         return ids[:most]
 
     def stream(self, texts: Iterable[str]) -> Tensor:
-        """All texts as one row of ids, made line by line so that large corpora fit."""
+        """Returns all texts as one row of ids, encoded line by line so that large corpora fit into memory."""
         out = array("i")
         lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
-        for some in batched(piece for line in lines for piece in text_pieces(line)):
-            for ids in self.encode_batch(some):
+        for batch in batched(piece for line in lines for piece in text_pieces(line)):
+            for ids in self.encode_batch(batch):
                 out.extend(ids)
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
 
     def files(self) -> dict[str, bytes]:
-        """What `load_tokens` reads."""
+        """Returns the files that `load_tokens` reads, by name."""
         return {"tokenizer.json": self.to_json().encode()}
 
 
 class Listed(Tokens):
-    """Tokens written out in a list: words, characters, pieces or symbols."""
+    """A vocabulary given as a list: words, characters, pieces or symbols."""
 
     def __init__(self, kind: str, entries: list[str]) -> None:
         self.kind, self.entries, self.size = kind, entries, len(entries)
@@ -160,7 +160,7 @@ class Listed(Tokens):
 
     @classmethod
     def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
-        """`first`, then the entries by falling frequency, as the adaptive softmax wants them."""
+        """Learns a vocabulary: `first`, then entries by decreasing frequency, as the adaptive softmax needs."""
         counts: Counter[str] = Counter()
         for piece in (piece for text in texts for piece in text_pieces(text)):
             counts.update(SPLITTERS[kind](piece))
@@ -168,7 +168,7 @@ class Listed(Tokens):
             counts[UNKNOWN] = 0
         ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
         if largest is not None and largest < len(first) + 2:
-            raise OdeumError(f"vocabulary of {kind} should be at least {len(first) + 2} tokens, not {largest}")
+            raise OdeumError(f"vocabulary of {kind} should be at least {len(first) + 2} tokens, got {largest}")
         if largest is not None and len(first) + len(ranked) > largest:
             ranked = ranked[: largest - len(first)]
             if UNKNOWN not in first and UNKNOWN not in ranked:
@@ -193,7 +193,7 @@ class Listed(Tokens):
 
 
 class Bytes(Tokens):
-    """UTF-8 bytes after a padding token: nothing is unknown."""
+    """UTF-8 bytes after a padding token; every text can be encoded."""
 
     size = 257
 
@@ -211,7 +211,7 @@ class Bytes(Tokens):
 
 
 class Bpe(Tokens):
-    """Byte-level BPE of the `tokenizers` library: no character is unknown, and decoding gives the text back."""
+    """Byte-level BPE of the `tokenizers` library; every text can be encoded and decoded exactly."""
 
     def __init__(self, tokenizer: Tokenizer, size: int = 0) -> None:
         self.tokenizer = tokenizer
@@ -225,7 +225,7 @@ class Bpe(Tokens):
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
         tokenizer.decoder = decoders.ByteLevel()
         if size < 256 + len(first):
-            raise OdeumError(f"vocabulary of BPE should be at least {256 + len(first)}, one token a byte, not {size}")
+            raise OdeumError(f"vocabulary of BPE should be at least {256 + len(first)}, one token per byte, got {size}")
         trainer = trainers.BpeTrainer(
             vocab_size=size,
             special_tokens=list(first),
@@ -255,10 +255,10 @@ class Bpe(Tokens):
 
 
 def load_tokens(directory: Path) -> Tokens:
-    """The inverse of `Tokens.files`, once they lie in that directory."""
+    """Loads the tokenizer that `Tokens.files` describes from a directory."""
     path = directory / "tokenizer.json"
     if not path.exists():
-        raise OdeumError(f"'{directory}' holds no tokenizer.json, so it is no whole run of Odeum")
+        raise OdeumError(f"'{directory}' has no tokenizer.json, so it is not a complete run of Odeum")
     try:
         return _tokens(read_bytes(path).decode("utf-8"), path)
     except OdeumError:
@@ -280,13 +280,13 @@ def _tokens(text: str, path: Path) -> Tokens:
     if "odeum" in content:
         entries = content["entries"]
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-            raise ValueError("its entries are no texts")
+            raise ValueError("its entries are not strings")
         return Listed(content["odeum"], entries)
     return Bpe(*read_tokenizer(text, path))
 
 
 class Framed(Tokens):
-    """Other tokens with one before and one after each text, as a pretrained classifier reads them."""
+    """Wraps tokens with one token before and one after each text, as pretrained classifiers expect."""
 
     def __init__(self, inner: Tokens, first: int, last: int) -> None:
         self.inner, self.first, self.last = inner, first, last
@@ -310,9 +310,10 @@ class Framed(Tokens):
 
 
 class Delimited(Tokens):
-    """Other tokens, with those at which the texts of a pretrained language model begin and end.
+    """Wraps tokens with the start and end tokens of a pretrained language model.
 
-    `told` says whether the first one stands before every prompt, as in Llama, or only where nothing else does (GPT-2).
+    `told` (the key in saved files) is whether the start token precedes every prompt, as in Llama, or only an empty one
+    (GPT-2).
     """
 
     def __init__(self, inner: Tokens, start: int | None, told: bool, ends: list[int]) -> None:
@@ -340,10 +341,10 @@ class Delimited(Tokens):
     def decode(self, ids: Iterable[int]) -> str:
         return self.inner.decode(ids)
 
-    def decode_after(self, told: list[int], ids: list[int]) -> str:
-        """A word has its blank where another one stands before it, so both are read and the first taken away."""
-        before, whole = self.inner.decode(told), self.inner.decode([*told, *ids])
-        return whole.removeprefix(before) if before and whole.startswith(before) else self.inner.decode(ids)
+    def decode_after(self, context: list[int], ids: list[int]) -> str:
+        """Decodes both parts and removes the first, so that the blank between two words is kept."""
+        prefix, text = self.inner.decode(context), self.inner.decode([*context, *ids])
+        return text.removeprefix(prefix) if prefix and text.startswith(prefix) else self.inner.decode(ids)
 
     def token(self, number: int) -> str:
         return self.inner.token(number)

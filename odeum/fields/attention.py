@@ -1,8 +1,4 @@
-"""G: how particles act on each other.
-
-Boolean masks hide, floating masks are added to the scores and may have a gradient. The values of a mask are never
-inspected, so a compiled, exported or vmapped model behaves the same. A query that sees nothing gets zeros.
-"""
+"""Attention: the interaction term G of the field."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
-    """Turn each pair of features of [batch, heads, length, head width] by its position."""
+    """Applies rotary positions to [batch, heads, length, head width]."""
     if rotary is None:
         return x
     half = (rotary.width or x.shape[-1]) // 2
@@ -40,7 +36,7 @@ def rotate(x: Tensor, rotary: Rotary | None) -> Tensor:
 
 
 def turning(rotary: Rotary, half: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of each position's angles, one for each of `half` pairs, as x is stored; kept for the pass."""
+    """Returns cosines and sines of the rotary angles for `half` pairs of features; cached for the pass."""
     known = None if rotary.tables is None else rotary.tables.get((half, x.dtype))
     if known is not None:
         return known
@@ -51,14 +47,14 @@ def turning(rotary: Rotary, half: int, x: Tensor) -> tuple[Tensor, Tensor]:
     else:  # pretrained: rounded as by the library that trained it, since thousands of positions multiply the rounding
         rates = 1.0 / rotary.base ** (2.0 * steps / rotary.width)
     angles = rotary.positions.to(exact).unsqueeze(-1) * rates
-    made = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    table = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     if rotary.tables is not None:
-        rotary.tables[half, x.dtype] = made
-    return made
+        rotary.tables[half, x.dtype] = table
+    return table
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a mask of another kind, or that does not broadcast to [batch, heads, queries, keys]."""
+    """Raises `OdeumError` for a mask of the wrong dtype or not broadcastable to [batch, heads, queries, keys]."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise OdeumError(
             f"an attention mask is boolean (True where a query may look) or floating (added to the scores), "
@@ -89,7 +85,7 @@ def visible(source: Source, queries: int, keys: int, device: torch.device) -> tu
 
 
 def merge_masks(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Both masks in one: what one hides is hidden, what they weigh is added. True = look, floating = added."""
+    """Merges two masks: hidden if either hides, floating values are added (True = visible)."""
     if one is None or other is None:
         return other if one is None else one
     if one.dtype == torch.bool and other.dtype == torch.bool:

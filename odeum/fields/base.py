@@ -1,4 +1,4 @@
-"""What is integrated: dx/dt = f(t, x; context), with everything besides (t, x) said in the context."""
+"""The vector field dx/dt = f(t, x; context); everything besides (t, x) is in the context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odeum.fields.noise import Noise
 
 
 class Rotary(NamedTuple):
-    """Positions told by rotating queries and keys (Su et al. 2021)."""
+    """Rotary positions (Su et al. 2021)."""
 
     positions: Tensor
     base: float = 10_000.0
@@ -55,37 +55,37 @@ class Source(NamedTuple):
 
 
 class Carry:
-    """What a method remembers from step to step and layer to layer of one pass: past evaluations, streams, a velocity.
+    """The history of a method within one forward pass: past evaluations, streams or a velocity.
 
-    A stack opens one for each layer with what the layer before handed on, so nothing outlives the pass, however it
-    ends. It belongs to the method; fields do not look at it. What is put into `state` may carry gradients. With a
-    cache it holds the new positions alone, so a beam that is reordered between two passes has nothing to reorder here.
+    The stack creates one per layer from what the layer before handed on, so nothing outlives the pass. It belongs to
+    the method; fields do not read it. `state` may carry gradients. With a decoding cache it holds the new positions
+    only, so reordering beams does not affect it.
     """
 
     def __init__(self, state: Any = None, *, opens: bool = True, closes: bool = True) -> None:
         self.state = state
         self.opens = opens
-        """whether the layer is the first of those that share this history"""
+        """whether this is the first layer that shares the history"""
         self.closes = closes
-        """whether it is the last"""
+        """whether this is the last layer that shares the history"""
         self.handed: Any = None
-        """the state at the layer's end; `state` stays what it began with, so that the layer may be recomputed"""
+        """the state at the end of the layer; `state` stays unchanged, so that the layer can be recomputed"""
 
 
 class Step(NamedTuple):
-    """The step in which a field is evaluated, of a solver whose steps have a given length."""
+    """The step in which a field is evaluated, for solvers with a given step length."""
 
     begin: float
     length: float
 
     @property
     def middle(self) -> float:
-        """A time that belongs to this step alone, where the time of a stage may lie on its edge."""
+        """A time inside the step; the time of a stage may lie on its edge."""
         return self.begin + self.length / 2
 
 
 class Context(NamedTuple):
-    """All that a field may read besides (t, x), and what its method remembers."""
+    """Everything that a field may read besides (t, x), and the history of its method."""
 
     own: Source = Source()
     other: Source = Source()
@@ -99,9 +99,9 @@ class Field(Keyed, nn.Module):
     """dx/dt = f(t, x; context) with x of shape [batch, length, width]."""
 
     role: str | None = None
-    """what it is called in a Sum, if not after its class"""
+    """name of the field in a Sum (None: derived from its class)"""
     timed: bool = False
-    """whether it is told a single time, the same for all samples"""
+    """whether it needs one time for all samples"""
     cached: bool = False
     """whether the newest positions alone give the same as all of them: because the field looks at no other position, or
     keeps what it needs in `context.own.cache`. Asked of fields from outside Odeum; without it decoding computes the
@@ -112,34 +112,34 @@ class Field(Keyed, nn.Module):
 
     @property
     def stepwise(self) -> bool:
-        """Whether it jumps from step to step, so that steps of a given length are needed."""
+        """Whether the field is discontinuous between steps, so that steps of a given length are needed."""
         return False
 
     @property
     def terms(self) -> tuple[Field, ...]:
-        """What a splitting may treat apart."""
+        """The terms that a splitting steps through one by one."""
         return (self,)
 
     @property
     def projects(self) -> bool:
-        """Whether a finished step is moved by `project`."""
+        """Whether `project` is applied after each step."""
         return False
 
     def project(self, x: Tensor) -> Tensor:
-        """Where a finished step lands: post-norm."""
+        """Returns the state after a finished step: post-norm."""
         return x
 
     def observe(self, x: Tensor) -> Tensor:
-        """The part of the state on which an adaptive solver measures its error."""
+        """Returns the part of the state in which an adaptive solver measures its error."""
         return x
 
     def formula(self, x: str) -> str:
-        """The field as people write it."""
+        """Returns the field as a formula."""
         return f"{type(self).__name__}({x})"
 
 
 def fast_modules(module: nn.Module) -> list[nn.Module]:
-    """What `modules()` gives, layer by layer: asked for in every call, and torch's own walk takes ten times as long."""
+    """Returns `list(module.modules())` in breadth-first order, ten times as fast as torch's method."""
     parts, known = [module], {module}
     for part in parts:
         for inner in part._modules.values():
@@ -150,9 +150,9 @@ def fast_modules(module: nn.Module) -> list[nn.Module]:
 
 
 def foreign_modules(module: nn.Module) -> list[nn.Module]:
-    """The modules inside that come from neither Odeum nor torch: what they do with positions is not known.
+    """Returns the modules inside that come from neither Odeum nor torch, whose use of positions is unknown.
 
-    Those of peft stand for a linear map with an adapter, which looks at each position alone.
+    Modules of peft count as known: linear maps with an adapter act on each position alone.
     """
     known = ("odeum", "torch", "peft")
     # What only looks at a field, and stands for it, says itself which modules there are.
@@ -161,10 +161,10 @@ def foreign_modules(module: nn.Module) -> list[nn.Module]:
 
 
 def supports_cache(module: nn.Module) -> bool:
-    """Whether all that comes from outside says that its newest positions alone give the same as all of them."""
+    """Returns whether all foreign modules declare that computing only new positions is enough."""
     return all(getattr(part, "cached", False) for part in foreign_modules(module))
 
 
 def projects_anywhere(field: Field) -> bool:
-    """Whether a step through the field, or through one of its terms at any depth, ends in a projection."""
+    """Returns whether the field, or one of its terms at any depth, projects after a step."""
     return field.projects or any(projects_anywhere(term) for term in field.terms if term is not field)

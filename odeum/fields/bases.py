@@ -30,14 +30,14 @@ class Basis(Keyed, nn.Module):
         self.t1 = t1
 
     def share(self, t: float) -> float:
-        """Which part of the interval has passed: from 0 to 1."""
+        """Returns the fraction of the interval that has passed, from 0 to 1."""
         return min(1.0, max(0.0, (t - self.t0) / (self.t1 - self.t0)))
 
     def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         raise TypeError(f"{type(self).__name__} must define forward(t, versions)")
 
     def nearest(self, t: float) -> int:
-        """The version with the largest share at time t."""
+        """Returns the version with the largest weight at time t."""
         return 0
 
     def layers(self, version: int, count: int) -> list[int]:
@@ -134,19 +134,19 @@ class HyperNetwork(Basis):
         self.outer = nn.Linear(hidden, rank * weights, bias=False)
 
     def features(self, t: float) -> Tensor:
-        """What the network is told of the time."""
+        """Returns the time features that the network reads."""
         return time_features(self.share(t), self.inner.weight)
 
     def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        made = self.outer(nn.functional.silu(self.inner(self.features(t))))
-        if len(made) != len(versions) * self.rank:
+        coefficients = self.outer(nn.functional.silu(self.inner(self.features(t))))
+        if len(coefficients) != len(versions) * self.rank:
             raise OdeumError(
-                f"weights=hyper was made for {len(made) // self.rank} weights and meets {len(versions)}: adapters "
+                f"weights=hyper was made for {len(coefficients) // self.rank} weights, got {len(versions)}: adapters "
                 "cannot be put on maps whose weights depend on time by a network"
             )
-        made = made.unflatten(0, (len(versions), self.rank))
+        coefficients = coefficients.unflatten(0, (len(versions), self.rank))
         out = []
-        for (first, *rest), numbers in zip(versions, made.to(versions[0][0].dtype), strict=True):
+        for (first, *rest), numbers in zip(versions, coefficients.to(versions[0][0].dtype), strict=True):
             for number, other in zip(numbers, rest, strict=True):
                 first = first + number * other
             out.append(first)

@@ -13,7 +13,7 @@ REMEDY = "a solver and its steps stay as they are while a cache is in use: begin
 
 
 class Cache:
-    """Keys and values of past positions, one slot an evaluation, in evaluation order.
+    """Keys and values of past positions, one slot per evaluation, in evaluation order.
 
     An RK4 layer attends four times, so it has four slots; the order of evaluations is the same in each
     forward pass, so a cursor is all that is needed to find the slot again. A pass that takes another way, since the

@@ -1,4 +1,4 @@
-"""Tensors that follow from a few numbers."""
+"""Constant tensors that are computed once and shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F: how each particle moves alone."""
+"""Feed-forward network: the term F, which moves each particle by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "reglu": nn.functional.relu,
 }
 GATED = ("swiglu", "geglu", "geglu-tanh", "reglu")
-"""the activation of the first half of the hidden features is a factor of the second"""
+"""activations that multiply the second half of the hidden features by the activated first half"""
 
 
 class FeedForward(Field):

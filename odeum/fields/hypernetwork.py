@@ -115,13 +115,13 @@ class AdaptiveNorm(Wrapper):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if isinstance(t, Tensor) and t.dim():
-            raise OdeumError("adaLN is told one time, not one for each sample; use one step for all")
+            raise OdeumError("adaLN needs one time for all samples, not one per sample; use adapt=batch")
         span, weight = self.t1 - self.t0, self.time.weight
         length = 0.0 if context.step is None else abs(context.step.length)
-        told = self.time(time_features((t - self.t0) / span, weight)) + self.length(
+        embedded = self.time(time_features((t - self.t0) / span, weight)) + self.length(
             time_features(length / span, weight)
         )
-        scale, shift, gate = self.adapt(nn.functional.silu(told)).chunk(3, dim=-1)
+        scale, shift, gate = self.adapt(nn.functional.silu(embedded)).chunk(3, dim=-1)
         return (1.0 + gate) * self.field(t, torch.addcmul(shift, 1.0 + scale, self.norm(x)), context)
 
     def formula(self, x: str) -> str:

@@ -1,8 +1,4 @@
-"""Dropout masks: one draw a step, so that every stage of a Runge–Kutta step evaluates the same field.
-
-Dropout acts on the outputs of attention and feed-forward and on the embedding, as fairseq's `dropout` does. There is
-none on attention weights, because the fused kernel cannot replay a mask.
-"""
+"""Dropout masks, drawn once per step, so that all stages of a Runge–Kutta step evaluate the same field."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from odeum.errors import OdeumError
 
 
 def generators() -> list[Tensor]:
-    """Where torch's random numbers stand: who draws one moves them."""
+    """Returns the states of torch's random generators, which change when a number is drawn."""
     states = [torch.default_generator.get_state()]
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         states += [generator.get_state() for generator in torch.cuda.default_generators]
@@ -24,7 +20,7 @@ def generators() -> list[Tensor]:
 
 
 class DrawWatch:
-    """Sees what a field draws by itself, as nn.functional.dropout does, where it should be the same field again."""
+    """Detects random draws of a field outside `Noise`, such as nn.functional.dropout."""
 
     def __init__(self, field: Any, why: str) -> None:
         self.field = field
@@ -32,11 +28,11 @@ class DrawWatch:
         self.states: list[Tensor] | None = None
 
     def note(self) -> None:
-        """From here on nothing should be drawn."""
+        """Starts watching from the current generator states."""
         self.states = generators()
 
     def look(self) -> None:
-        """Refuse what was drawn since the last note."""
+        """Raises `OdeumError` if random numbers were drawn since `note`."""
         if self.states is not None and not all(map(torch.equal, self.states, generators())):
             raise OdeumError(
                 f"{self.why}, but {self.field.formula('x')} draws random numbers by itself, such as those of "
@@ -62,7 +58,7 @@ class Noise:
         self._turns: dict[Hashable, int] = {}
 
     def draw(self, module: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """The module's next mask in this evaluation; made if no evaluation before has asked for it."""
+        """Returns the module's next mask in this evaluation, and makes it on first use."""
         place = self._places.setdefault(self._turn(module), len(self._places))
         if place == len(self.masks):
             self.masks.append(self._made(make))
@@ -77,7 +73,7 @@ class Noise:
         return mask
 
     def known(self, module: Hashable) -> list[Tensor]:
-        """What the module's next draws in this evaluation will find."""
+        """Returns the masks that the module's next draws in this evaluation will get."""
         module = _identity(module)
         turn, masks = self._turns.get(module, 0), []
         while (place := self._places.get((*self._path, module, turn))) is not None:
@@ -86,14 +82,14 @@ class Noise:
         return masks
 
     def evaluation(self, field: Hashable) -> Noise:
-        """The masks as an evaluation of this field sees them, the same ones each time."""
+        """Returns the masks as seen by an evaluation of this field; equal for every evaluation."""
         if self.watch is not None:  # since the last evaluation nothing else has acted
             self.watch.look()
             self.watch.note()
         return self._within((*self._path, _identity(field)))
 
     def step(self, field: Hashable) -> Noise:
-        """The masks as the next step of this field sees them."""
+        """Returns the masks as seen by the next step of this field."""
         return self._within(self._turn(field))
 
     def _turn(self, who: Hashable) -> tuple[Hashable, ...]:
@@ -109,12 +105,12 @@ class Noise:
 
 
 def _identity(module: Any) -> Hashable:
-    """The module itself, or the one that a copy of it stands for."""
+    """Returns the module, or the original of a copy."""
     return getattr(module, "__dict__", {}).get("stands_for", module)
 
 
 class ReplayedNoise(Noise):
-    """Masks that depend on who asks in which evaluation of which step, not on the order, which is another one back."""
+    """Masks keyed by module, evaluation and step instead of drawing order, which differs in the backward pass."""
 
     def __init__(self, seed: tuple[int, ...], places: dict[Any, int], turns: dict[Any, int] | None = None) -> None:
         super().__init__()
@@ -139,7 +135,7 @@ class ReplayedNoise(Noise):
 
 
 class Dropout(nn.Module):
-    """Dropout whose mask is frozen across the stages of a step."""
+    """Dropout whose mask is shared by all stages of a step."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -159,7 +155,7 @@ class Dropout(nn.Module):
 
 
 def drop(x: Tensor, rate: float) -> Tensor:
-    """Dropout. A GPU's kernel makes the mask on the way; on a CPU most of its time is drawing the random numbers."""
+    """Applies dropout, with the fused kernel on a GPU and packed random bits on a CPU."""
     return x * drop_mask(x, rate) if _draws_packed_bits(x) else nn.functional.dropout(x, rate)
 
 
@@ -169,8 +165,8 @@ def drop_mask(x: Tensor, rate: float) -> Tensor:
         return nn.functional.dropout(torch.ones_like(x), rate)
     dropped = min(round(rate * 65536), 65535)
     bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 32768
-    return kept.to(x.dtype).mul_(65536 / (65536 - dropped))
+    alive = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 32768
+    return alive.to(x.dtype).mul_(65536 / (65536 - dropped))
 
 
 def _draws_packed_bits(x: Tensor) -> bool:

@@ -20,45 +20,45 @@ WRAPPER_NAMES = frozenset(
         *("_orig_mod", "_checkpoint_wrapped_module"),  # torch.compile's and torch's checkpointing
     }
 )
-"""steps on the way to a weight that say nothing of its role"""
+"""path components that do not belong to a weight's role"""
 
 
 def role(path: str) -> str:
-    """The role in torch's name for a weight, of whichever architecture."""
+    """Returns the role of a weight from its state_dict name in any architecture."""
     return ".".join("layers" if step == "flows" else step for step in path.split(".") if step not in WRAPPER_NAMES)
 
 
 def role_names(module: nn.Module) -> dict[str, str]:
-    """From torch's name for each weight and stored buffer to its role, where that is the role of one alone."""
+    """Returns the role of each parameter and buffer by its state_dict name; the name itself if roles collide."""
     paths = [path for path, _ in _stored(module)]
     count = Counter(map(role, paths))
     return {path: role(path) if count[role(path)] == 1 else path for path in paths}
 
 
 def by_role(module: nn.Module) -> dict[str, Tensor]:
-    """Every weight and stored buffer of a stack, or of a whole model, under the name of its role."""
+    """Returns every parameter and stored buffer by role."""
     names = role_names(module)
     return {names[path]: tensor for path, tensor in _stored(module)}
 
 
 def find(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
-    """Torch's name in this module for each of the names, which may be of any kind; what is not found stays itself."""
+    """Returns the state_dict name in this module for each role or state_dict name; unknown names map to themselves."""
     names = list(names)
-    own = role_names(module)
-    known = {name: path for path, name in own.items()}
-    taken = own.keys() & set(names)
-    found: dict[str, str] = {}
+    names_by_path = role_names(module)
+    known = {name: path for path, name in names_by_path.items()}
+    taken = names_by_path.keys() & set(names)
+    result: dict[str, str] = {}
     for name in names:
-        path = name if name in own else known.get(name, known.get(role(name), name))
-        if name not in own and path in taken:  # said twice: the second is nobody's
+        path = name if name in names_by_path else known.get(name, known.get(role(name), name))
+        if name not in names_by_path and path in taken:  # a second name for the same weight stays unknown
             path = name
         taken.add(path)
-        found[name] = path
-    return found
+        result[name] = path
+    return result
 
 
 def _stored(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What a state_dict holds, without asking for one."""
+    """Yields the entries of `state_dict()` without building one."""
     for path, part in module.named_modules(remove_duplicate=False):
         buffers = {k: v for k, v in part._buffers.items() if k not in part._non_persistent_buffers_set}
         for name, tensor in {**part._parameters, **buffers}.items():

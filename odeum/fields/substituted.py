@@ -21,8 +21,8 @@ def effective_weights(module: nn.Module, prefix: str = "") -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {name: weight for name, weight in module._parameters.items() if weight is not None}
     parametrized = parametrize.is_parametrized(module)
     if parametrized:
-        made: Any = module.parametrizations
-        weights |= {name: getattr(module, name) for name in made}
+        parametrized_names: Any = module.parametrizations
+        weights |= {name: getattr(module, name) for name in parametrized_names}
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, REWEIGHTING):
             name: str = hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name

@@ -1,4 +1,4 @@
-"""Steps as long as the estimated error allows."""
+"""Adaptive step sizes, chosen from the estimated error."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FIXED = "use fixed steps, such as rk4:steps=2"
 
 
 class Adaptive(Solver):
-    """An embedded Runge–Kutta pair whose step follows the error; `evaluations` tells what the last solve cost.
+    """An embedded Runge–Kutta pair with adaptive steps; `evaluations` is the cost of the last solve.
 
-    The whole batch shares one step, so the result for one sample depends, within the tolerance, on the others,
-    and in a causal model on what comes later. The length of a step depends on the error of the one before, so each step
-    waits for the device.
+    All samples of a batch share one step size, so the result of a sample depends, within the tolerance, on the others
+    and, in a causal model, on later positions. Each step waits for the device, since its length depends on the error
+    before.
     """
 
     evaluations = Diagnostic[int](0)
@@ -116,7 +116,7 @@ class Adaptive(Solver):
 
     @torch.no_grad()
     def _first_step(self, field: Field, span: float, x: Tensor, first: Tensor) -> float:
-        """A step whose Euler change is about a hundredth of the state (Hairer, Nørsett & Wanner, II.4)."""
+        """Returns a step whose Euler change is about 1 % of the state (Hairer, Nørsett & Wanner, II.4)."""
         scale = self.atol + self.rtol * field.observe(x).abs()
         size, speed = _rms(field.observe(x) / scale), _rms(field.observe(first) / scale)
         guess = 0.01 * size / speed if size > 1e-5 and speed > 1e-5 else 0.1 * abs(span)
@@ -127,7 +127,7 @@ class Adaptive(Solver):
 
 
 def weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
-    """Σ wᵢ kᵢ."""
+    """Returns Σ wᵢ kᵢ."""
     total = combine(weights, stages)
     assert total is not None
     return total
@@ -138,5 +138,5 @@ def _rms(x: Tensor) -> float:
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """The most precise kind of number of a device: MPS has no float64."""
+    """Returns the widest floating dtype of a device: MPS has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

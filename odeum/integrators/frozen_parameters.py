@@ -1,4 +1,4 @@
-"""A field with the weights that it has now: whoever evaluates it again later must evaluate the same function."""
+"""Parameters of a field as they are now, so that a later evaluation computes the same function."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from odeum.kernels.autograd import leaves_of
 
 
 class FrozenParameters:
-    """Weights and buffers of a field, by name, as they are when it is made.
+    """The parameters and buffers of a field, by name, as they were at construction.
 
-    In the backward pass the field may have others: `torch.func.functional_call` puts its own in their place only while
-    the forward pass runs.
+    In the backward pass the field may have others: `torch.func.functional_call` replaces them only while the forward
+    pass runs.
     """
 
     def __init__(self, field: Field) -> None:
@@ -28,7 +28,7 @@ class FrozenParameters:
             return
         modules = list(field.named_modules())
         weights, buffers = _places(modules, "_parameters"), _places(modules, "_buffers")
-        first = {id(place.held): place for place in reversed(weights + buffers)}  # one in several places is held once
+        first = {id(place.held): place for place in reversed(weights + buffers)}  # a shared tensor is stored once
         self.tensors = {place.name: place.held for place in weights + buffers if first[id(place.held)] is place}
         names = {place.name for place in weights}
         self.versions = {n: _version(x) for n, x in self.tensors.items() if n in names or x.requires_grad}
@@ -38,11 +38,11 @@ class FrozenParameters:
         autograd saved may be copies, if saved-tensor hooks are at work"""
 
     def swapped(self) -> bool:
-        """Whether the field has other weights or parts by now."""
+        """Returns whether the field has other weights or submodules now."""
         return any(place.part.get(place.key) is not place.held for place in self.places)
 
     def refuse_changed(self) -> None:
-        """A weight that was written to since is not the one of the forward pass."""
+        """Raises `OdeumError` if a weight was changed in place since construction."""
         for name, version in self.versions.items():
             if version != _version(self.tensors[name]):
                 raise OdeumError(
@@ -51,7 +51,7 @@ class FrozenParameters:
                 )
 
     def __call__(self, t: float, x: Tensor, context: Context, others: Mapping[str, Tensor] | None = None) -> Tensor:
-        """The field with the weights that are held, or with others in the place of some of them."""
+        """Evaluates the field with the stored weights; `others` replace some of them."""
         if torch.compiler.is_compiling():
             return self.field(t, x, context)
         self.refuse_changed()
@@ -61,7 +61,7 @@ class FrozenParameters:
 
 
 class Autocast(NamedTuple):
-    """The precision of the forward pass, which is that of the backward pass too, wherever it is called."""
+    """The autocast state of the forward pass, applied again in the backward pass."""
 
     device: str
     enabled: bool
@@ -74,12 +74,12 @@ class Autocast(NamedTuple):
         return cls(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
 
     def again(self) -> torch.autocast:
-        """Without the cache of cast weights: one that was cast without a gradient would be found with one."""
+        """Returns the autocast context without its weight cache: weights cast without gradient would be reused."""
         return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
 
 
 def check_extra(extra: Any, who: str) -> None:
-    """Tensors inside of an unknown object would get no gradient, without a word."""
+    """Raises `OdeumError` for objects in the context's extra whose tensors would silently get no gradient."""
     for leaf in pytree.tree_leaves(extra):
         if leaf is not None and not isinstance(leaf, Tensor | bool | int | float | complex | str):
             raise OdeumError(
@@ -89,7 +89,7 @@ def check_extra(extra: Any, who: str) -> None:
 
 
 def refuse_other_tensors(who: str, out: Tensor, inputs: Sequence[Tensor]) -> None:
-    """A tensor that the field has from elsewhere would get no gradient, without a word."""
+    """Raises `OdeumError` if `out` depends on a tensor that would silently get no gradient."""
     known = {id(tensor) for tensor in inputs}
     for leaf in leaves_of(out):
         if id(leaf) not in known:
@@ -100,7 +100,7 @@ def refuse_other_tensors(who: str, out: Tensor, inputs: Sequence[Tensor]) -> Non
 
 
 class _Place(NamedTuple):
-    """Where something stands: a module is slow to be asked for all it has, and is held in each layer of each step."""
+    """Where a parameter or submodule is stored; searching the modules in every step of every layer would be slow."""
 
     name: str
     part: dict[str, Any]

@@ -1,13 +1,8 @@
-"""How the gradient passes through a solve: solvers that wrap solvers.
+"""Gradients of a solve: solvers that wrap solvers.
 
-Backpropagation through the steps is the default and exact. `Checkpointed` is exact too and recomputes each
-evaluation instead of keeping it. `Adjoint` solves backwards in time with constant memory; its gradient is that of
-the continuous problem, so it agrees with backpropagation only as far as both solves are accurate.
-
-`Checkpointed` and `Adjoint` evaluate the field again with the weights and the precision of the forward pass, also
-under `functional_call`, and refuse weights that were changed in place. The adjoint supports first derivatives by
-`backward` only, and refuses a tensor that a field reads besides its weights and its context. torch's fused attention
-has no second derivative: use `sdpa_kernel(SDPBackend.MATH)` for it.
+Backpropagation through the steps is the default and exact. `Checkpointed` is exact too and recomputes each evaluation
+instead of storing it. `Adjoint` solves backwards in time with constant memory; its gradient is that of the continuous
+problem, so it agrees with backpropagation as far as both solves are accurate.
 """
 
 from __future__ import annotations
@@ -31,9 +26,9 @@ from odeum.kernels.autograd import differentiable_once, is_batched, transformed
 
 
 class _Recomputed:
-    """A field whose activations are recomputed in the backward pass, evaluation by evaluation.
+    """Wraps a field and recomputes its activations in the backward pass, evaluation by evaluation.
 
-    Not a module: it only looks at one, and owns no weights.
+    Not a module: it has no parameters of its own.
     """
 
     def __init__(self, field: Field) -> None:
@@ -58,15 +53,15 @@ class _Recomputed:
 
         if noise is None:
             return checkpoint(lambda x: self.held(t, x, context), x, use_reentrant=False)
-        masks, told = noise.known(self), []
+        masks, checked = noise.known(self), []
 
         def evaluate(x: Tensor) -> tuple[Tensor, ...]:
-            """Changes nothing outside, so that it may run again: known masks are handed in, new ones handed out."""
-            own = Noise(masks, None if told else noise.watch)
+            """Has no side effects, so that it may run again: takes known masks and returns new ones."""
+            inner = Noise(masks, None if checked else noise.watch)
             if noise.watch is not None:
-                told.append(True)  # in the backward pass there is nobody to tell, and nothing new
-            out = self.held(t, x, context._replace(noise=own))
-            return out, *own.masks[len(masks) :]
+                checked.append(True)  # nothing is drawn in the backward pass, so it is not checked again
+            out = self.held(t, x, context._replace(noise=inner))
+            return out, *inner.masks[len(masks) :]
 
         out, *new = checkpoint(evaluate, x, use_reentrant=False)
         masks += new  # so that the evaluation in the backward pass draws nothing
@@ -76,7 +71,7 @@ class _Recomputed:
 
 
 class GradientSolver(Solver):
-    """A solver that solves by another one, and says how the gradient passes."""
+    """A solver that wraps another one and defines how gradients are computed."""
 
     def __init__(self, solver: Solver) -> None:
         super().__init__()
@@ -84,11 +79,11 @@ class GradientSolver(Solver):
 
 
 class Checkpointed(GradientSolver):
-    """Keep only the state at each evaluation; recompute the rest when the gradient passes."""
+    """Stores only the state at each evaluation and recomputes the rest in the backward pass."""
 
     @property
     def stateful_method(self) -> Method | None:
-        """Evaluations are recomputed, not steps: what the method remembers of them is kept like any state."""
+        """The method of the inner solver; its history is stored, since evaluations are recomputed, not steps."""
         return self.solver.stateful_method
 
     def check(self, field: Field) -> None:
@@ -103,7 +98,7 @@ class Checkpointed(GradientSolver):
 
 
 class Adjoint(GradientSolver):
-    """Forget the forward solve; solve the adjoint equation backwards: gradient of state, weights and context."""
+    """Solves the adjoint equation backwards in time instead of storing the forward solve."""
 
     keeps_states = False
 
@@ -121,7 +116,7 @@ class Adjoint(GradientSolver):
             return self.solver(field, t0, t1, x, context)
         if transformed():
             raise OdeumError(
-                "the adjoint knows backward() alone, not torch.func or forward mode; use gradient=backprop"
+                "the adjoint supports backward() only, not torch.func or forward mode; use gradient=backprop"
             )
         if field.training:
             self.check(field)
@@ -138,7 +133,7 @@ TWICE = "the adjoint gives a first derivative only; use gradient=backprop or che
 
 
 class _Problem(NamedTuple):
-    """What is solved, besides the tensors that may want a gradient."""
+    """A solve without the tensors that may need gradients."""
 
     solver: Solver
     field: FrozenParameters
@@ -180,8 +175,8 @@ class _AdjointSolve(torch.autograd.Function):
         for_leaves: list[Tensor | None] = [None] * len(leaves)
         for i, gradient in zip(live, gradients, strict=False):
             for_leaves[i] = gradient
-        found = [a, *for_leaves, *gradients[len(live) :]]
-        return (None, *differentiable_once(TWICE, found, [*grads, out, *tensors, *weights]))
+        results = [a, *for_leaves, *gradients[len(live) :]]
+        return (None, *differentiable_once(TWICE, results, [*grads, out, *tensors, *weights]))
 
 
 class _Augmented:
@@ -232,8 +227,8 @@ class _Augmented:
             # Weights that were handed in for one call may have a history of their own, in which no gradient is asked.
             weights = [w.detach().requires_grad_() for w in self.weights] if self.fresh else self.weights
             others = dict(zip(self.problem.field.wanted, weights, strict=True)) if self.fresh else None
-            own = pytree.tree_unflatten(leaves, self.problem.spec)._replace(step=context.step)
-            f = self.problem.field(t, x, own, others)
+            inner = pytree.tree_unflatten(leaves, self.problem.spec)._replace(step=context.step)
+            f = self.problem.field(t, x, inner, others)
             inputs = [x, *fresh, *weights]
             self._look(f, inputs)
             gradients = torch.autograd.grad(f, inputs, -a, allow_unused=True)
@@ -241,7 +236,7 @@ class _Augmented:
         return self.pack([f.detach(), *filled])
 
     def _look(self, f: Tensor, inputs: list[Tensor]) -> None:
-        """Once a solve: a tensor that the field has from elsewhere would get no gradient, without a word."""
+        """Checks once per solve that the field reads no tensor that would silently get no gradient."""
         if self.looked:
             return
         self.looked = True

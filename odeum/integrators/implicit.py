@@ -1,4 +1,4 @@
-"""The implicit midpoint rule, its equation solved by repeating it."""
+"""The implicit midpoint rule, solved by fixed-point iteration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odeum.integrators.runge_kutta import projected_step
 from odeum.kernels.autograd import plain_autograd
 
 RESIDUAL_LIMIT = 0.1
-"""a residual above which a step is not the implicit one"""
+"""relative residual above which a step is reported as unsolved"""
 
 
 class ImplicitMidpoint(Method):

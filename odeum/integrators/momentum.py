@@ -36,8 +36,8 @@ class Momentum(Method):
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         carry = get_carry(context, "momentum")
         context = within_step(field, context, repeats=False)
-        kept = self.gamma**dt
-        velocity = kept * carry.state + (1.0 - kept) * field(t, x, within_evaluation(field, context))
+        decay = self.gamma**dt
+        velocity = decay * carry.state + (1.0 - decay) * field(t, x, within_evaluation(field, context))
         carry.state = velocity
         return field.project(x + velocity if dt == 1.0 else x + dt * velocity)
 
@@ -48,18 +48,18 @@ class Momentum(Method):
     def step_back(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         carry = get_carry(context, "momentum")
         context = within_step(field, context, repeats=False)
-        kept = self.gamma**dt
+        decay = self.gamma**dt
         before = x - carry.state if dt == 1.0 else x - dt * carry.state
-        carry.state = (carry.state - (1.0 - kept) * field(t, before, within_evaluation(field, context))) / kept
+        carry.state = (carry.state - (1.0 - decay) * field(t, before, within_evaluation(field, context))) / decay
         return before
 
     def equation(self, field: Field, turns: int = 1) -> str:
-        """Each turn draws the velocity once more."""
+        """Returns the equation; `turns` is how often per step a splitting updates the velocity."""
         if not self.gamma:
             return super().equation(field)
         return f"dx/dt = v, dv/dt = {turns * math.log(1.0 / self.gamma):.3g} ({field.formula('x')} − v)"
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
-        kept = self.gamma**share
+        decay = self.gamma**share
         step = "x + v" if share == 1.0 else f"x + {share:g} v"
-        return [f"v ← {kept:.4g} v + {1 - kept:.4g} ({field.formula('x')})", projected_step(field, step)]
+        return [f"v ← {decay:.4g} v + {1 - decay:.4g} ({field.formula('x')})", projected_step(field, step)]

@@ -89,9 +89,9 @@ def renamed_stages(combination: str, marks: Sequence[str]) -> str:
 
 
 def weights(lengths: Sequence[float]) -> tuple[float, ...]:
-    """Of the field now and at the begin of each step before, newest first, in x + dt Σ wᵢ fᵢ.
+    """Returns the weights of the field now and at the starts of earlier steps, newest first, in x + dt Σ wᵢ fᵢ.
 
-    `lengths` are those of this step and of the ones before.
+    `lengths` are those of this step and of the earlier ones.
     """
     return mean_weights(nodes(lengths))
 
@@ -106,14 +106,14 @@ def nodes(lengths: Sequence[float]) -> list[float]:
 
 
 def mean_weights(points: Sequence[float]) -> tuple[float, ...]:
-    """Of values at these points in the mean over [0, 1]: that of the polynomial that is 1 there and 0 at the others."""
+    """Returns the weights of values at these points in the mean of their interpolating polynomial over [0, 1]."""
     out = []
     for node in points:
         poly = [1.0]  # coefficients of s⁰, s¹, …
         for other in points:
             if other != node:
-                raised, kept = [0.0, *poly], [*poly, 0.0]
-                poly = [(a - other * b) / (node - other) for a, b in zip(raised, kept, strict=True)]
+                raised, unraised = [0.0, *poly], [*poly, 0.0]
+                poly = [(a - other * b) / (node - other) for a, b in zip(raised, unraised, strict=True)]
         out.append(sum(c / (power + 1) for power, c in enumerate(poly)))
     return tuple(out)
 

@@ -1,4 +1,4 @@
-"""Adaptive steps for each sample: its result is what it would be alone, whatever stands beside it in the batch."""
+"""Adaptive steps per sample: the result of a sample does not depend on the rest of the batch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from odeum.integrators.runge_kutta import evaluate_stages
 
 
 class AdaptivePerSample(Adaptive):
-    """As `Adaptive`, with a time and a step for each sample; fields are told times of shape [batch, 1, …].
+    """Like `Adaptive`, with a time and a step size per sample; fields get times of shape [batch, 1, …].
 
-    All samples are evaluated until the last is done, so the cost is that of the slowest. Positions that a mask of keys
-    hides are not measured, so that padding does not count. Within a sample, in a causal model, a step still depends on
-    later tokens.
+    All samples are evaluated until the last one is finished, so the cost is that of the slowest. Masked positions do
+    not count in the error. Within a sample of a causal model, a step still depends on later tokens.
     """
 
     shares_steps = False

@@ -36,7 +36,7 @@ class Twin(NamedTuple):
 
 
 class TwoStates(Method):
-    """A method that moves a state and its twin, and can be run backwards."""
+    """Base of methods with a state and a twin state, which can be inverted."""
 
     def check(self, field: Field) -> None:
         refuse_projections(field, f"{self.history} has no place for a norm after the step")

@@ -1,13 +1,7 @@
-"""The reversible gradient: no state between layers is kept; the backward pass runs the steps back and meets them again.
+"""The reversible gradient: no state between layers is stored; the backward pass inverts the steps instead.
 
-`Reversible` marks the solver of a flow. A stack hands all neighbouring flows of one history to `solve_reversibly`, so
-that the memory does not grow with their number; one that stands alone does so by itself.
-
-All neighbouring layers of one history are one node of the graph. Each step is undone, recomputed from its start and
-differentiated alone. Dropout masks are drawn by seeds that depend on the module and the step, so they need no memory
-and are equal on the way back. The drift is measured in every backward pass (`reconstruction_drift` in result.json):
-above one percent it is an error on a CPU and gives NaN gradients on other devices, which are not synchronised. Under
-`torch.compile`, `torch.func` and double differentiation states are kept; FSDP2 per layer is refused.
+`Reversible` marks the solver of a flow. `Stack` hands all neighbouring flows of one history to `solve_reversibly`, so
+that memory does not grow with their number; a flow outside a stack does so by itself.
 """
 
 from __future__ import annotations
@@ -34,14 +28,13 @@ from odeum.kernels.autograd import needs_plain_gradients, plain_autograd, readab
 
 WHO = "the reversible gradient"
 MAX_DRIFT = 1e-2
-"""of the first state as it is met again, relative to it; a gradient at states that are further off is refused"""
+"""largest relative error of the reconstructed first state; beyond it gradients are refused"""
 
 
 class Reversible(GradientSolver):
-    """Keep the last state alone, and run the steps back when the gradient passes: exact but for rounding.
+    """Stores the last state only and inverts the steps in the backward pass: exact up to rounding.
 
-    `drift` tells how far the state that was met last, the first of the row of layers, was from what it had been:
-    relative, of the last backward pass, at the first layer of a row.
+    `drift` is the relative error of the first state of a row of layers as reconstructed by the last backward pass.
     """
 
     keeps_states = False
@@ -70,16 +63,16 @@ class Reversible(GradientSolver):
 
 
 def reconstruction_drift(model: nn.Module) -> float | None:
-    """How far first states were from what they had been when they were met again, relative, in the last backward pass.
+    """Returns the largest relative error of reconstructed first states in the last backward pass.
 
-    None where nothing was run back.
+    None if no layer was inverted.
     """
     drifts = (part.drift for part in model.modules() if isinstance(part, Reversible))
     return max((drift for drift in drifts if drift is not None), default=None)
 
 
 def uses_reversible_gradient(solver: Solver | None, x: Tensor, context: Context) -> bool:
-    """Whether a gradient will be asked that is to pass so; what compiles or transforms keeps states in its own way."""
+    """Returns whether a backward pass will invert the steps; not under tracers, caches and torch.func."""
     return (
         isinstance(solver, Reversible)
         and torch.is_grad_enabled()
@@ -91,7 +84,7 @@ def uses_reversible_gradient(solver: Solver | None, x: Tensor, context: Context)
 
 
 def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Context) -> Tensor:
-    """The state after these layers, flows of one history, from its begin to its end."""
+    """Returns the state after these layers, which are all layers of one history."""
     if x.dtype.itemsize < 4:
         raise OdeumError(f"{WHO} needs a state of single precision at least, not {x.dtype}; use autocast instead")
     check_extra(context.extra, WHO)
@@ -119,8 +112,8 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
     )
     if isinstance(method, Leapfrog) and len({round(s.length, 9) for layer in row.layers for s in layer.steps()}) > 1:
         raise OdeumError(f"{WHO} of leapfrog needs layers and steps of one length; use gradient=checkpointed")
-    out, kept = _Reversed.apply(row, x, method.history_tensor(carry.state), *leaves, *row.weights())
-    return method.finish(out, context._replace(carry=Carry(method.history_from_tensor(kept))))
+    out, final = _Reversed.apply(row, x, method.history_tensor(carry.state), *leaves, *row.weights())
+    return method.finish(out, context._replace(carry=Carry(method.history_from_tensor(final))))
 
 
 class _Layer(NamedTuple):
@@ -142,7 +135,7 @@ class _Layer(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What is solved, besides the tensors that may want a gradient."""
+    """The layers of one reversible solve, without the tensors that may need gradients."""
 
     layers: list[_Layer]
     method: Method
@@ -151,12 +144,12 @@ class _Row(NamedTuple):
     leaves: int
 
     def weights(self) -> list[Tensor]:
-        """Of all layers, each once."""
+        """Returns the weights of all layers, each once."""
         return list({id(w): w for layer in self.layers for w in layer.held.wanted.values()}.values())
 
 
 class _Move(nn.Module):
-    """One step, or back, as a function of a field's weights."""
+    """One step, forward or back, as a function of a field's weights."""
 
     def __init__(self, field: Field, method: Method) -> None:
         super().__init__()
@@ -214,11 +207,11 @@ class _Reversed(torch.autograd.Function):
 def _gradients_with_stored_states(
     row: _Row, inputs: list[Any], needed: Sequence[bool], grads: Sequence[Any], autocast: Autocast
 ) -> list[Tensor | None]:
-    """The gradients of a row whose states are kept after all: for derivatives of them, and several at once."""
+    """Computes gradients with stored states: for higher derivatives and batched gradients."""
     with torch.enable_grad(), autocast.again():
         fresh = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # to end here, not in their own history
         x, kept, *rest = fresh
-        weights = {id(w): own for w, own in zip(row.weights(), rest[row.leaves :], strict=True)}
+        weights = {id(w): fresh_tensor for w, fresh_tensor in zip(row.weights(), rest[row.leaves :], strict=True)}
         context = pytree.tree_unflatten(rest[: row.leaves], row.spec)
         state = row.method.history_from_tensor(kept)
         for layer in row.layers:
@@ -230,30 +223,30 @@ def _gradients_with_stored_states(
         outs: list[tuple[Any, Any]] = [
             (o, g) for o, g in zip((x, row.method.history_tensor(state)), grads, strict=True) if g is not None
         ]
-    wanted = [own for own, need in zip(fresh, needed, strict=True) if need]
-    found = iter(
+    wanted = [fresh_tensor for fresh_tensor, need in zip(fresh, needed, strict=True) if need]
+    results = iter(
         torch.autograd.grad(
             [o for o, _ in outs], wanted, [g for _, g in outs], create_graph=torch.is_grad_enabled(), allow_unused=True
         )
     )
-    return [next(found) if need else None for need in needed]
+    return [next(results) if need else None for need in needed]
 
 
 class _BackwardWalk:
-    """From the last state to the first, with the gradients gathered on the way."""
+    """Walks from the last state to the first and accumulates gradients."""
 
     def __init__(self, row: _Row, leaves: list[Any], live: list[int], autocast: Autocast) -> None:
         self.row, self.leaves, self.live, self.autocast = row, leaves, live, autocast
         self.for_leaves: dict[int, Tensor] = {}
-        """gradients of the context's tensors by place: one tensor may stand at two places"""
+        """gradients of the context's tensors by index, since one tensor may appear twice"""
         self.for_weights: dict[int, Tensor] = {}
-        """gradients of the weights by identity: they are those that the row holds, which autograd did not save"""
+        """gradients of the weights by identity"""
         self.looked = False
 
     def run(
         self, x: Tensor, kept: Any, start: Tensor, first: Tensor | None, gx: Tensor | None, gk: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The gradients of the first state and of its twin, from those of the last."""
+        """Returns the gradients of the first state and its history from those of the last."""
         gx = torch.zeros_like(x) if gx is None else gx
         gk = torch.zeros_like(kept) if gk is None else gk
         method = self.row.method
@@ -282,7 +275,7 @@ class _BackwardWalk:
         self, move: _Move, layer: _Layer, step: Step, x: Tensor, state: Any, last: Any, start: Tensor,
         first: Tensor | None, context: Context,
     ) -> Tensor:  # fmt: skip
-        """The first state as it was; how far it was missed is noted."""
+        """Returns the stored first state and records the error of its reconstruction."""
         if first is None:  # the first step is not of the kind that is undone: it leads back to what is remembered
             x = last
         else:
@@ -305,7 +298,7 @@ class _BackwardWalk:
         self, move: _Move, layer: _Layer, step: Step, x: Tensor, kept: Tensor | None, gx: Tensor, gk: Tensor,
         context: Context,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The step once more from where it began, and the gradients through it alone."""
+        """Repeats one step from its start and backpropagates through it."""
         held = layer.held
         fresh = held.swapped()
         with torch.enable_grad(), self.autocast.again():

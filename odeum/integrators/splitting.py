@@ -128,10 +128,10 @@ class Strang(Splitting):
         self.order = min(2, self.part.order or 0) or None
 
     def stages(self, field: Field) -> list[tuple[Field, float, float]]:
-        *halves, whole = self.arranged(field)
-        there = [(term, 0.0, 0.5) for term in halves]
+        *halves, last = self.arranged(field)
+        forward = [(term, 0.0, 0.5) for term in halves]
         back = [(term, 0.5, 0.5) for term in reversed(halves)]
-        return [*there, (whole, 0.0, 1.0), *back]
+        return [*forward, (last, 0.0, 1.0), *back]
 
 
 def strang_midpoint() -> Strang:

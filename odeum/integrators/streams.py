@@ -41,10 +41,7 @@ class Streams(Method):
         refuse_projections(field, why)
 
     def coefficients(self, z: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        """c [n], A [n, n] from the second stream index to the first, and b [n], with or without z's leading sizes.
-
-        A may be None: the identity.
-        """
+        """Returns c [n], A [n, n] and b [n], with or without the leading sizes of z."""
         raise TypeError(f"{type(self).__name__} must define coefficients(z)")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
@@ -57,9 +54,9 @@ class Streams(Method):
             read, mix, write = self.coefficients(wide)
             read, write = read.to(wide.dtype), write.to(wide.dtype)
             here = (read.unsqueeze(-2) @ wide).squeeze(-2).to(x.dtype)
-            kept = wide if mix is None else self._mixed(mix.to(wide.dtype), dt, wide)
+            mixed = wide if mix is None else self._mixed(mix.to(wide.dtype), dt, wide)
         f = field(t, here, within_evaluation(field, context))
-        return (kept + dt * write.unsqueeze(-1) * f.unsqueeze(-2)).to(x.dtype)
+        return (mixed + dt * write.unsqueeze(-1) * f.unsqueeze(-2)).to(x.dtype)
 
     def _mixed(self, mix: Tensor, dt: float, z: Tensor) -> Tensor:
         if dt != 1.0:

@@ -81,7 +81,7 @@ def test_torch_func_passes_a_checkpoint_and_is_refused_by_the_adjoint() -> None:
     torch.testing.assert_close(*tangents)
     adjoint = stack("rk4:gradient=adjoint", shape)
     for call in (torch.func.grad, torch.func.vmap, torch.func.jacfwd):
-        with pytest.raises(OdeumError, match=r"the adjoint knows backward.. alone, not torch.func"):
+        with pytest.raises(OdeumError, match=r"the adjoint supports backward.. only, not torch.func"):
             call(lambda x: loss(adjoint, x))(x if call is torch.func.vmap else x[0])
     out = adjoint(x).square().sum()
     with pytest.raises(OdeumError, match="one gradient at a time"):

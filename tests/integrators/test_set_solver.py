@@ -113,7 +113,7 @@ def test_an_adjoint_refuses_a_splitting_and_nothing_is_changed() -> None:
 def test_learned_coefficients_are_not_dropped(coefficients: str) -> None:
     model, x = stack(f"ode-transformer:coefficients={coefficients}", SHAPE), torch.randn(2, 5, 8)
     before = model(x)
-    with pytest.raises(OdeumError, match=r"has \d+ learned coefficients a layer, which another solver would drop"):
+    with pytest.raises(OdeumError, match=r"has \d+ learned coefficients per layer, which another solver would drop"):
         set_solver(model, FixedSteps(RungeKutta(RK4)))
     torch.testing.assert_close(model(x), before, rtol=0, atol=0)
 

@@ -148,8 +148,8 @@ class Shared(NamedTuple):
         if not evaluations:
             return self
         b = self.drift.at([field.depth_vector(t) for field, t in evaluations])
-        made = zip(evaluations, self.exponential.evolve(b), within_range(b), strict=True)
-        return self._replace(ahead={(id(field), t): evolution for (field, t), evolution, exact in made if exact})
+        evolutions = zip(evaluations, self.exponential.evolve(b), within_range(b), strict=True)
+        return self._replace(ahead={(id(field), t): evolution for (field, t), evolution, exact in evolutions if exact})
 
     def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
         b = b.unsqueeze(2)

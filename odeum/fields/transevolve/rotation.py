@@ -71,8 +71,8 @@ class Rotation(nn.Module):
     def _folded(self, t: float) -> Tensor:
         """The kept product, made anew when the learned weights have changed since."""
         version = 0 if self.singular.is_inference() else self.singular._version
-        made, matrix = self.folded.get(t, (-1, None))
-        if matrix is None or made != version:
+        built_for, matrix = self.folded.get(t, (-1, None))
+        if matrix is None or built_for != version:
             with torch.autocast(self.singular.device.type, enabled=False):
                 matrix = self.matrix(t)
             self.folded[t] = (version, matrix)

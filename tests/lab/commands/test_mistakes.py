@@ -304,7 +304,7 @@ def test_options_that_would_do_nothing_are_refused(run: Path, complaint: Complai
         ("task.json", "{", "is damaged"),
         ("task.json", "{}", "names no run"),
         ("config.json", '{"a": 1}', "names no run"),
-        ("config.json", "null", "it holds no object"),
+        ("config.json", "null", "it is not a JSON object"),
     ],
 )
 def test_damaged_descriptions_are_a_sentence(
