@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import odeum
 from odeum import OdeumError
 from odeum.fields.cache import Cache
 from odeum.hf.configuration import class_of
+from odeum.inspection import inspect
 from odeum.interop import load, read_pretrained
 from odeum.lab.cli import main
 from odeum.models.saved import load_model, save_model
@@ -166,6 +168,19 @@ def test_image_models(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         for source in (theirs, saved(theirs, tmp_path)):
             same(load(source)(images).logits, theirs(images).logits)
+
+
+@pytest.mark.parametrize("name", [*CAUSAL, *BOTH_SIDES, *IMAGES])
+def test_every_family_can_be_inspected(name: str) -> None:
+    """The lens after the last layer is the model's own answer."""
+    theirs = scrambled((CAUSAL | BOTH_SIDES | IMAGES)[name])
+    ours = load(theirs).eval()
+    batch = torch.randn(2, theirs.config.num_channels, 12, 12) if name in IMAGES else torch.randint(29, (2, 9))
+    result = inspect(ours, batch)
+    assert result.lens is not None and result.answer is not None
+    assert (result.lens[-1] == result.answer).all() and result.layers[-1].agreement == 1.0
+    assert (result.answer == ours(batch).logits.argmax(-1).numpy()).all()
+    assert all(math.isfinite(layer.displacement) for layer in result.layers)
 
 
 def test_every_form_of_a_file(tmp_path: Path) -> None:

@@ -212,6 +212,20 @@ def test_local_error_falls_with_the_order(method: str, order: int) -> None:
     assert math.log2(errors[0] / errors[1]) == pytest.approx(order + 1, abs=0.15)
 
 
+def test_exponents_through_attention() -> None:
+    """Forward derivatives of the whole layer, against differences of two passes through one layer."""
+    model = model_of("sequential", Language(width=4, heads=1, depth=1, length=4, vocabulary=20)).double()
+    ids = torch.randint(0, 20, (1, 3))
+    calls: list[Any] = []
+    handle = model.stack.flows[0].register_forward_pre_hook(lambda _, given: calls.append(given))
+    model(ids)
+    handle.remove()
+    x, context, time = calls[0]
+    jacobian = torch.autograd.functional.jacobian(lambda y: model.stack.flows[0](y, context, time), x).view(12, 12)
+    found = lyapunov(model, ids, 12)
+    assert found.sum() == pytest.approx(float(torch.linalg.slogdet(jacobian)[1]), rel=1e-6)
+
+
 def test_methods_with_memory_have_no_layer_of_their_own() -> None:
     with pytest.raises(OdeumError, match="from layer to layer"):
         lyapunov(model_of("adams-bashforth"), torch.randint(0, 20, (1, 5)), 2)

@@ -205,9 +205,11 @@ class Task(ABC):
         return joined(batches)
 
     def token_names(self, ids: Iterable[int]) -> list[str]:
-        """Each token as people read it."""
+        """Each token as people read it; white space is ␣."""
         tokens: Any = getattr(self, "tokens", None)
-        return [str(i) if tokens is None else (tokens.decode([i]).strip() or tokens.token(i)) for i in ids]
+        if tokens is None:
+            return [str(i) for i in ids]
+        return [tokens.decode([i]).strip() or tokens.token(i).strip() or "␣" for i in ids]
 
     def apply_head(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
         """Outputs of the model for new inputs, batch by batch."""
