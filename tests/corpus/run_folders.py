@@ -217,7 +217,7 @@ def questions() -> Iterator[Case]:
         ("predict texts --text x --top -1", "top"),
         ("train digits --out texts", "holds a run on other data"),
         ("train digits --resume_from images", "is not a checkpoint"),
-        ("train digits --from images --model.width 16 --out new", "the sizes of a model that begins with"),
+        ("train digits --from images --model.width 16 --out new", "a model that starts from"),
         ("refine images --variant 99 --save new", "--variant 99 is none of the"),
         ("refine images --out torn.png", "'torn.png' is a file"),
         ("compare digits --out images --architectures sequential --train.steps x", "--train.steps is 'x'"),

@@ -1,6 +1,6 @@
-"""Runs on other machines: Ray Core, or Slurm by submitit. All machines see the folder of the runs.
+"""Runs on other machines: Ray Core, or Slurm through submitit. All machines must see the folder of the runs.
 
-Both hand a run to whatever process they have; how far it is, is read from its folder.
+Both pass a run to any of their processes; its progress is read from its folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odeum.lab.train.spec import RunSpec
 from odeum.storage import make_directory
 
 POLL = 1.0
-"""seconds between two looks"""
+"""seconds between two polls"""
 
 _worker = Worker()  # of this process: Ray uses a process again for the next run
 
@@ -33,13 +33,13 @@ def carry_out(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 class CarryOut:
-    """The same for submitit, which asks `checkpoint` for what to start again when Slurm ends a job for a while."""
+    """`carry_out` for submitit, which calls `checkpoint` when Slurm preempts a job and requeues the result."""
 
     def __call__(self, spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return carry_out(spec)
 
     def checkpoint(self, spec: dict[str, Any]) -> Any:
-        """The state is saved when this is called: the same run continues."""
+        """Resubmit the same run; its state has been saved."""
         return import_module("submitit").helpers.DelayedSubmission(self, spec)
 
 
@@ -67,8 +67,8 @@ class Ray:
         self.ray = ray
         self.jobs = jobs
         try:
-            own: dict[str, Any] = {"_node_ip_address": "127.0.0.1"} if address is None else {}
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False, **own)
+            options: dict[str, Any] = {"_node_ip_address": "127.0.0.1"} if address is None else {}
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False, **options)
         except Exception as error:  # Ray raises several kinds, bare ones among them: a slow start, a path too long
             where = "Ray could not be started here" if address is None else f"there is no Ray cluster at '{address}'"
             raise OdeumError(f"{where}: {' '.join(str(error).split())}") from None
@@ -81,7 +81,7 @@ class Ray:
         self.close()
 
     def run(self, runs: Sequence[RunSpec], tell: Tell) -> list[Event]:
-        """Carry out these runs; Ray begins one again whose process or machine is gone."""
+        """Carry out these runs; Ray restarts a run whose process or machine is lost."""
         waiting, running = deque(enumerate(runs)), {}
         ended: dict[int, Event] = {}
         most = self.jobs or max(1, int(self.ray.cluster_resources().get("GPU" if self.gpus else "CPU", 1)))
@@ -130,7 +130,7 @@ class Ray:
             return Event("failed", {"sentence": f"Ray lost the process of this run: {first}"})
 
     def close(self) -> None:
-        """Leave the cluster; one that was started here ends."""
+        """Disconnect from the cluster, and stop it if it was started here."""
         self.ray.shutdown()
 
 
@@ -149,7 +149,7 @@ class Slurm:
         try:
             self.executor: Any = submitit.AutoExecutor(folder=place, cluster="local" if local else "slurm")
         except RuntimeError as error:
-            raise OdeumError(f"Slurm is not to be had here: {error}; --on slurm:local tries it without") from None
+            raise OdeumError(f"Slurm is not available here: {error}; --on slurm:local tries it without") from None
         self.jobs = jobs or (1 if local else None)
         self.parameters: dict[str, Any] = {"timeout_min": 24 * 60, "name": "odeum"}
         if partition is not None and not local:
@@ -162,7 +162,7 @@ class Slurm:
         self.close()
 
     def run(self, runs: Sequence[RunSpec], tell: Tell) -> list[Event]:
-        """Carry out these runs, as many at once as `jobs` says (none: as Slurm lets)."""
+        """Carry out these runs, at most `jobs` at once (None: as many as Slurm allows)."""
         waiting = deque((number, 1) for number in range(len(runs)))
         running: dict[int, tuple[Any, int]] = {}
         ended: dict[int, Event] = {}
@@ -212,7 +212,7 @@ class Slurm:
             return Event("lost", {"sentence": f"Slurm lost the process of this run: {first}"})
 
     def close(self) -> None:
-        """Nothing is left to end."""
+        """Nothing to close."""
 
 
 def progress_of(spec: RunSpec) -> Iterator[Event]:

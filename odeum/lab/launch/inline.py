@@ -1,4 +1,4 @@
-"""One run after the other in this very process: what torchrun needs, and what --jobs 1 means."""
+"""Runs one after another in this process: for torchrun and for --jobs 1."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class Inline:
-    """The launcher without processes: a run that fails does not stop the others, Ctrl-C does.
+    """The launcher without worker processes: a failed run does not stop the others, Ctrl-C does.
 
-    Under torchrun all processes work on one run, so what stops it stops the call: no process goes on alone.
+    Under torchrun all processes work on one run, so an error stops the call: no process continues alone.
     """
 
     def __enter__(self) -> Inline:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Nothing is left to end."""
+        """Nothing to close."""
 
     def run(self, runs: Sequence[Job], tell: Tell) -> list[Event]:
-        """Carry out these runs; how each ended, in their order."""
+        """Carry out these runs. Returns the final event of each, in order."""
         ended: list[Event] = []
         for number, job in enumerate(runs):
 

@@ -1,4 +1,4 @@
-"""Which launcher, from the words of the command line."""
+"""Chooses the launcher from the command-line options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Launcher(Protocol):
-    """Carries out runs; a context, because processes may live on between two calls."""
+    """Carries out runs; a context manager, because worker processes are reused between calls."""
 
     def __enter__(self) -> Any: ...
 
@@ -34,11 +34,11 @@ class Launcher(Protocol):
 PLACES = {"ray": ("ray", "ray"), "slurm": ("submitit", "slurm")}
 """values of --on: the package that each needs, and the extra that installs it"""
 RUNS_PER_CORE = 8
-"""runs at once that a core may be given; more would wait for each other and fill the memory"""
+"""most concurrent runs per core; more would only fill the memory"""
 
 
 def check_jobs(jobs: str, on: str | None = None) -> None:
-    """Refuse an impossible number of runs at once before anything is read or measured."""
+    """Raises `OdeumError` for an invalid number of concurrent runs."""
     if jobs != "auto" and not (jobs.isascii() and jobs.isdecimal() and int(jobs) > 0):
         raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
     most = RUNS_PER_CORE * max(cores(), len(gpus()))
@@ -49,7 +49,7 @@ def check_jobs(jobs: str, on: str | None = None) -> None:
 
 
 def check_place(on: str) -> None:
-    """Refuse an unknown value of --on, and one whose package is not installed."""
+    """Raises `OdeumError` if the value of --on is unknown or its package is not installed."""
     package, extra = PLACES[choose(on.partition(":")[0], PLACES, "launcher")]
     if package not in sys.modules and find_spec(package) is None:
         raise OdeumError(f"--on {on} needs the package {package}; `pip install odeum[{extra}]`, or use --jobs here")

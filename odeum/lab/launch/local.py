@@ -19,13 +19,13 @@ from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.spec import RunSpec
 
 TRIES = 3
-"""how often a run is begun whose process died: it continues from its last state each time"""
+"""attempts per run if its process dies; each continues from the last checkpoint"""
 GRACE = 60.0
-"""seconds in which a worker that was asked to stop may save its state"""
+"""seconds that a worker has to save its state after a request to stop"""
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of CPU cores available to this process."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
@@ -33,12 +33,12 @@ def cores() -> int:
 
 
 def stop_code(stop: KeyboardInterrupt) -> int:
-    """What a process ends with that this ended: Ctrl-C, or another signal."""
+    """The exit code for an interruption by Ctrl-C or another signal."""
     return stop.code if isinstance(stop, Interrupted) else 130
 
 
 def gpus() -> list[str]:
-    """Their names as CUDA_VISIBLE_DEVICES takes them; looked for without making a context."""
+    """The GPUs as names for CUDA_VISIBLE_DEVICES, listed without creating a CUDA context."""
     if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in given.split(",") if name.strip()]
     with contextlib.suppress(OSError):
@@ -47,7 +47,7 @@ def gpus() -> list[str]:
 
 
 def threads_for(runs: int) -> int:
-    """Threads of each run of a plan: fixed by the number of runs and cores, not by how many go on at once."""
+    """Threads per run: determined by the number of runs and cores, not by how many run at once."""
     return max(1, cores() // max(runs, 1))
 
 
@@ -63,7 +63,7 @@ def jobs_for(asked: str | int, threads: int) -> int:
 
 @dataclass
 class Process:
-    """A worker and what it is doing."""
+    """A worker process and its current run."""
 
     process: Any
     connection: Connection
@@ -173,14 +173,14 @@ class Local:
         return worker
 
     def _ready(self, timeout: float | None = None) -> list[Process]:
-        """The workers that have something to tell, or have died."""
+        """The workers that have sent an event or have died."""
         handles = {worker.connection: worker for worker in self.workers}
         handles |= {worker.process.sentinel: worker for worker in self.workers}
-        found = wait(list(handles), timeout)
-        return list({id(handles[handle]): handles[handle] for handle in found}.values())  # ty: ignore[invalid-argument-type]
+        ready = wait(list(handles), timeout)
+        return list({id(handles[handle]): handles[handle] for handle in ready}.values())  # ty: ignore[invalid-argument-type]
 
     def _hear(self, worker: Process) -> Event | None:
-        """The next event of a worker; a worker that died says so by its silence, and is forgotten."""
+        """The next event of a worker; for a dead worker, which is removed, an event of kind `died`."""
         with contextlib.suppress(EOFError, OSError):
             if worker.connection.poll():
                 return worker.connection.recv()
@@ -193,7 +193,7 @@ class Local:
         return Event("died", {"sentence": f"the process of this run ended by {how}"})
 
     def _drain(self, specs: Sequence[RunSpec], tell: Tell, ended: dict[int, Event], code: int) -> list[Event]:
-        """Hear out what saves its state."""
+        """Receive the final events of runs that are saving their state."""
         until = time.monotonic() + GRACE
         while self._busy() and time.monotonic() < until:
             for worker in self._ready(1.0):

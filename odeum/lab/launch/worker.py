@@ -1,4 +1,4 @@
-"""What carries out runs: one after the other in one process, so that start-up and data are paid for once."""
+"""Workers: carry out runs one after another in one process, so that start-up and data loading happen once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """What a run tells while it goes on, and once when it ends (one of FINAL_EVENTS)."""
+    """A progress event of a run, or its final event (one of FINAL_EVENTS)."""
 
     kind: str
     content: dict[str, Any]
@@ -36,11 +36,11 @@ class Event(NamedTuple):
 FINAL_EVENTS = ("done", "diverged", "cut off", "interrupted", "failed")
 Listen = Callable[[Event], None]
 Tell = Callable[[int, Event], None]
-"""of the run with this number"""
+"""called with the index of a run and an event"""
 
 
 class Reporting:
-    """Stands for the progress line of a run: tells a listener instead of a terminal."""
+    """Replaces the progress line of a run: sends events to a listener instead of a terminal."""
 
     def __init__(self, listen: Listen, every: float = 0.5) -> None:
         self.listen = listen
@@ -64,7 +64,7 @@ class Reporting:
 
 
 class Worker:
-    """Carries out runs and remembers the data of the last one."""
+    """Carries out runs, and keeps the data of the last one open."""
 
     def __init__(self) -> None:
         self._key = ""
@@ -78,7 +78,7 @@ class Worker:
 
             self._task = None  # two at once may not fit into memory
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", Notice)  # the process that began the runs has said them
+                warnings.simplefilter("ignore", Notice)  # the launching process has already printed them
                 self._task = open_task(*spec.source, kind=spec.kind, **spec.options)
             self._key = key
         return self._task
@@ -100,7 +100,7 @@ class Worker:
 
 
 def _forward(listen: Listen) -> Callable[..., None]:
-    """Notices become events; what libraries warn of, with lines of their source, is not for users."""
+    """Turns notices into events, and drops warnings of other libraries."""
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, Notice):
@@ -110,7 +110,7 @@ def _forward(listen: Listen) -> Callable[..., None]:
 
 
 def finish(job: Callable[[], Job], listen: Listen) -> Event:
-    """How a run ended, whatever ends it: the other runs go on."""
+    """Carry out a run and return its final event, whatever error ends it, so that other runs continue."""
     from odeum.errors import OdeumError
     from odeum.lab.train.interrupt import Interrupted
 
@@ -122,7 +122,7 @@ def finish(job: Callable[[], Job], listen: Listen) -> Event:
         return Event("interrupted", {"sentence": "interrupted", "code": 130})
     except OdeumError as error:
         return Event("failed", {"sentence": str(error)})
-    except Exception as error:  # a bug of ours or of a plugin, told in full
+    except Exception as error:  # a bug in Odeum or in a plugin: keep the traceback
         import traceback
 
         text = traceback.format_exc()
@@ -130,7 +130,7 @@ def finish(job: Callable[[], Job], listen: Listen) -> Event:
 
 
 def attempt(job: Job, listen: Listen) -> Event:
-    """Train, or continue, or find it done. A run that diverged is a result, and would diverge again."""
+    """Train or continue a run. Divergence is a result, since the run would diverge again."""
     from odeum.errors import CutOff, Diverged
     from odeum.lab.train.run import train
 
@@ -144,7 +144,7 @@ def attempt(job: Job, listen: Listen) -> Event:
 
 
 def serve(connection: Connection, environment: dict[str, str]) -> None:
-    """The life of a worker process: specs come, events go; None, or a parent that is gone, ends it."""
+    """Main loop of a worker process: receives specs and sends events until it gets None or the parent is gone."""
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; it sends SIGTERM, which saves and stops
     parent = parent_process()
@@ -155,7 +155,7 @@ def serve(connection: Connection, environment: dict[str, str]) -> None:
     def tell(event: Event) -> None:
         try:
             connection.send(event)
-        except OSError:  # nobody listens any more: save and stop
+        except OSError:  # the parent is gone: save and stop
             os.kill(os.getpid(), signal.SIGTERM)
 
     while True:
@@ -171,6 +171,6 @@ def serve(connection: Connection, environment: dict[str, str]) -> None:
 
 
 def _follow(parent: Any) -> None:
-    """A parent that was killed cannot say so: stop as it would have asked."""
+    """Stop this process when its parent dies."""
     parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
