@@ -49,13 +49,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "look" / "page.html"
 
 
-def probed(page: Path, folder: Path, *options: str, text: str | None = None) -> dict[str, Any]:
+def probed(page: Path, folder: Path, *options: str, text: str | None = None, width: int = 390) -> dict[str, Any]:
     """What the probe saw in a frame as wide as a phone."""
     (folder / "inner.html").write_text((text or page.read_text()).replace("</body>", PROBE + "</body>"))
     outer = folder / "outer.html"
     outer.write_text(
-        '<iframe src="inner.html" style="width:390px;height:900px;border:0"></iframe><script>addEventListener("load", '
-        '() => setTimeout(() => { document.title = document.querySelector("iframe").contentDocument.title; }, 1200));'
+        f'<iframe src="inner.html" style="width:{width}px;height:900px;border:0"></iframe>'
+        '<script>addEventListener("load", () => setTimeout('
+        '() => { document.title = document.querySelector("iframe").contentDocument.title; }, 1200));'
         "</script>"
     )
     assert BROWSER is not None
@@ -87,7 +88,7 @@ def test_dark_and_printed(page: Path, tmp_path: Path) -> None:
     dark = probed(page, tmp_path, "--force-dark-mode", "--blink-settings=preferredColorScheme=0")["paper"]
     assert light != dark
     printed = page.read_text().replace("@media print", "@media all").replace("@media screen", "@media speech")
-    seen = probed(page, tmp_path, text=printed)
+    seen = probed(page, tmp_path, "--window-size=900,1000", text=printed, width=718)  # a sheet of A4
     assert seen["width"][1] <= seen["width"][0]
     assert BROWSER is not None
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
