@@ -32,16 +32,16 @@ def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
     flows, order, cuts, layers = [], [], [], 0
     norm = None
     for part, count in settings.parts:
-        made = make_stack(part, _segment(shape, layers, count), cross)
-        if type(made) is not Stack:
+        inner = make_stack(part, _segment(shape, layers, count), cross)
+        if type(inner) is not Stack:
             raise OdeumError(f"{label(part)} cannot be a part of a mixed stack: its layers are more than a row")
-        for module in made.modules():
+        for module in inner.modules():
             if isinstance(module, Basis | AdaptiveNorm):  # time runs on, and weights over time begin with their part
                 module.t0, module.t1 = module.t0 + layers, module.t1 + layers
-        cuts += [len(order), *(len(order) + cut for cut in made.cuts)]
-        order += [len(flows) + index for index in made.schedule]
-        flows += made.flows
-        norm = made.norm  # of the last part: where it ends, the stack ends
+        cuts += [len(order), *(len(order) + cut for cut in inner.cuts)]
+        order += [len(flows) + index for index in inner.schedule]
+        flows += inner.flows
+        norm = inner.norm  # of the last part: where it ends, the stack ends
         layers += count
     return Stack(flows, order, norm, cuts=cuts)
 

@@ -84,11 +84,11 @@ def _in_blocks(logits: Tensor, count: int) -> bool:
 
 def _largest_of_blocks(logits: Tensor) -> Tensor:
     vocabulary = logits.shape[-1]
-    whole = vocabulary - vocabulary % BLOCK
-    tops = logits[:, :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1)
-    if whole == vocabulary:
+    end = vocabulary - vocabulary % BLOCK
+    tops = logits[:, :end].unflatten(-1, (-1, BLOCK)).amax(dim=-1)
+    if end == vocabulary:
         return tops
-    return torch.cat((tops, logits[:, whole:].amax(dim=-1, keepdim=True)), dim=-1)
+    return torch.cat((tops, logits[:, end:].amax(dim=-1, keepdim=True)), dim=-1)
 
 
 def _places(blocks: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:

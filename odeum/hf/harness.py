@@ -28,10 +28,10 @@ class HarnessModel(_theirs.HFLM):
     """A causal model whose texts begin as those of `odeum predict` do."""
 
     def __init__(self, pretrained: str, tokenizer: str | None = None, **options: Any) -> None:
-        made: Any = AutoTokenizer.from_pretrained(tokenizer or pretrained)
-        if made.pad_token_id is None:
-            made.pad_token_id = 0  # of those that the model has, any: it is hidden wherever it fills up a row
-        super().__init__(pretrained=pretrained, tokenizer=made, **options)
+        loaded: Any = AutoTokenizer.from_pretrained(tokenizer or pretrained)
+        if loaded.pad_token_id is None:
+            loaded.pad_token_id = 0  # of those that the model has, any: it is hidden wherever it fills up a row
+        super().__init__(pretrained=pretrained, tokenizer=loaded, **options)
 
     @property
     def prefix_token_id(self) -> int:

@@ -132,8 +132,8 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
         if start is None or pad is None:
             raise OdeumError("to shift labels, the configuration must have decoder_start_token_id and pad_token_id")
-        kept = labels.masked_fill(labels == IGNORE, pad)
-        return torch.cat((torch.full_like(kept[:, :1], start), kept[:, :-1]), dim=1)
+        ids = labels.masked_fill(labels == IGNORE, pad)
+        return torch.cat((torch.full_like(ids[:, :1], start), ids[:, :-1]), dim=1)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """What data collators of transformers ask for."""

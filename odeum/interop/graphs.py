@@ -48,18 +48,18 @@ class Graph(nn.Module):
     def example(self, batch: int, length: int, target: int) -> tuple[Tensor, ...]:
         """Inputs of these sizes that differ from place to place; the first row of a text is padded on the left."""
         random = torch.Generator().manual_seed(batch)
-        own: dict[str, Tensor] = {}
+        inputs: dict[str, Tensor] = {}
         for name, tensor in self.model.example("cpu").items():
             if tensor.is_floating_point():
-                own[name] = torch.randn(batch, *tensor.shape[1:], generator=random)
+                inputs[name] = torch.randn(batch, *tensor.shape[1:], generator=random)
                 continue
             size = min(target if name.startswith("decoder") else length, tensor.shape[1])
             vocabulary = getattr(self.model.settings, "vocabulary", 1)
-            own[name] = torch.randint(0, vocabulary, (batch, size), generator=random)
+            inputs[name] = torch.randint(0, vocabulary, (batch, size), generator=random)
         if "attention_mask" in self.names:
-            own["attention_mask"] = torch.ones_like(own["input_ids"])
-            own["attention_mask"][0, :1] = 0
-        return tuple(own[name] for name in self.names)
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+            inputs["attention_mask"][0, :1] = 0
+        return tuple(inputs[name] for name in self.names)
 
     def dynamic(self) -> tuple[dict[int, Any], ...]:
         """Which dimensions are of any size: the batch, and of tokens the length."""
@@ -92,11 +92,11 @@ def fold_rotations(model: OdeumModel) -> OdeumModel:
         part.fold()
     with torch.no_grad():  # so that each has been asked for at all of its times
         out(**out.example("cpu"))
-    made = {id(part): FoldedRotation(part) for part in rotations}
+    folded = {id(part): FoldedRotation(part) for part in rotations}
     for parent in list(out.modules()):
         for name, child in list(parent.named_children()):
-            if id(child) in made:
-                setattr(parent, name, made[id(child)])
+            if id(child) in folded:
+                setattr(parent, name, folded[id(child)])
     return out
 
 
@@ -155,8 +155,8 @@ def compare_graph(graph: Graph, run: Any) -> float:
         for sizes in TRIED_SIZES:
             inputs = graph.example(*sizes)
             expected = graph(*inputs)
-            found = run(*inputs)
-            worst = max(worst, float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-6)))
+            result = run(*inputs)
+            worst = max(worst, float((result - expected).abs().max() / expected.abs().max().clamp(min=1e-6)))
     return worst
 
 

@@ -307,9 +307,9 @@ def position_table(model: Any, like: Tensor, length: int | None = None) -> Tenso
 
 def _split(layer: Weights, ours: str, theirs: list[str], out: Weights, bias: bool = True) -> None:
     """One map of ours as several of theirs."""
-    whole: Weights = {}
-    _copy(layer, ours, "", whole, bias=bias)
-    for name, tensor in whole.items():
+    joined: Weights = {}
+    _copy(layer, ours, "", joined, bias=bias)
+    for name, tensor in joined.items():
         for part, target in zip(tensor.chunk(len(theirs)), theirs, strict=True):
             out[f"{target}{name}"] = part
 

@@ -83,12 +83,12 @@ class Config:
     def refuse_other_sizes(self, settings: Model) -> None:
         """Sizes are read off the weights; a configuration that says others belongs to other weights."""
         for ours, theirs in SIZES_OF_WEIGHTS.items():
-            own = getattr(settings, ours, None)
+            value = getattr(settings, ours, None)
             for name in theirs:
-                if own is not None and self.values.get(name) not in (None, own):
+                if value is not None and self.values.get(name) not in (None, value):
                     raise OdeumError(
                         f"{name}={self.values[name]!r} in the configuration of this {self.family} does not fit its "
-                        f"weights, which are of {ours} {own}"
+                        f"weights, which are of {ours} {value}"
                     )
 
     def finish(self) -> None:
@@ -121,8 +121,8 @@ class NamedWeights:
         self.taken.add(name)
         if name not in self.tensors:
             raise OdeumError(f"the weights hold no '{name}'; they have {', '.join(sorted(self.tensors)[:4])} …")
-        found = self.tensors[name]
-        return found.to(torch.promote_types(found.dtype, torch.float32)) if found.is_floating_point() else found
+        tensor = self.tensors[name]
+        return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) if tensor.is_floating_point() else tensor
 
     def bias(self, name: str, like: Tensor) -> Tensor:
         """The bias of a map; zeros where the source has none."""
@@ -130,11 +130,11 @@ class NamedWeights:
 
     def count(self, pattern: str) -> int:
         """How many layers there are: one more than the largest number in that place."""
-        found = [int(m[1]) for name in self.tensors if (m := re.match(pattern, name))]
-        if not found:
+        numbers = [int(m[1]) for name in self.tensors if (m := re.match(pattern, name))]
+        if not numbers:
             first = pattern.replace(r"(\d+)", "0").replace("\\", "")
             raise OdeumError(f"the weights hold no layers by the name of '{first}'")
-        return max(found) + 1
+        return max(numbers) + 1
 
     def left(self, ignored: str) -> list[str]:
         """Names that nobody took, but for those that match."""
@@ -207,13 +207,13 @@ def activation(config: Config, *names: str, default: str, gated: bool = False) -
 
 def heads_of(config: Config, width: int, *names: str) -> int:
     """How many heads there are; 64 features each, which is told, where no configuration says it."""
-    found = int(config.number(*names, default=0))
-    if found < 1 and config.get(*names) is not None:
+    heads = int(config.number(*names, default=0))
+    if heads < 1 and config.get(*names) is not None:
         raise OdeumError(f"{names[0]}={config.get(*names)} of this {config.family} should be one or more heads")
-    if not found:
-        found = max(1, width // 64)
-        config.notes.append(f"no configuration says how many heads there are; {found} of 64 features are assumed")
-    return found
+    if not heads:
+        heads = max(1, width // 64)
+        config.notes.append(f"no configuration says how many heads there are; {heads} of 64 features are assumed")
+    return heads
 
 
 def check_rotary_width(name: str, value: Any, head_width: int, turning: int) -> int:

@@ -127,16 +127,16 @@ def _file(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return dict(TensorFile.open(path).read())
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever the pickle holds: nothing in it is executed
         reason = str(error).split(".")[0] if isinstance(error, pickle.UnpicklingError) else "torch cannot open it"
         raise OdeumError(
             f"'{path}' is no file of weights that can be read without running what it holds: {reason}"
         ) from None
-    found = found.get("state_dict", found.get("model", found)) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not all(isinstance(v, Tensor) for v in found.values()):
+    content = content.get("state_dict", content.get("model", content)) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
         raise OdeumError(f"'{path}' holds something else than tensors by name")
-    return found
+    return content
 
 
 def _downloaded(name: str) -> Path:

@@ -211,10 +211,10 @@ def _read_h5(path: Path) -> dict[str, Any]:
 
 
 def _path_ending(arrays: dict[str, np.ndarray], end: str) -> str:
-    found = [path for path in arrays if path == end or path.endswith("." + end)]
-    if len(found) != 1:
-        raise OdeumError(f"the published weights should hold one array '{end}', not {len(found)}")
-    return found[0]
+    matches = [path for path in arrays if path == end or path.endswith("." + end)]
+    if len(matches) != 1:
+        raise OdeumError(f"the published weights should hold one array '{end}', not {len(matches)}")
+    return matches[0]
 
 
 def _ending(arrays: dict[str, np.ndarray], end: str) -> np.ndarray:
@@ -230,13 +230,13 @@ def _width(arrays: dict[str, np.ndarray]) -> int:
 
 def _layers(arrays: dict[str, np.ndarray], side: str) -> tuple[int, int]:
     """Blocks and layers a block of the encoder or the decoder."""
-    own = "apply_attention" if side == "encoder" else "apply_decoder_attention"
-    found = [m for p in arrays if (m := re.search(rf"{side}\.(\d+)\.{side}\.(\d+)\.{own}\.WO$", p))]
-    if not found:
-        raise OdeumError(f"the published weights lack the array '{side}.{side}.0.{side}.0.{own}.WO'")
-    blocks, depth = (1 + max(int(match[i]) for match in found) for i in (1, 2))
-    if len(found) != blocks * depth:
-        raise OdeumError(f"the published weights hold {len(found)} {side} layers, not {blocks} blocks × {depth}")
+    attention = "apply_attention" if side == "encoder" else "apply_decoder_attention"
+    matches = [m for p in arrays if (m := re.search(rf"{side}\.(\d+)\.{side}\.(\d+)\.{attention}\.WO$", p))]
+    if not matches:
+        raise OdeumError(f"the published weights lack the array '{side}.{side}.0.{side}.0.{attention}.WO'")
+    blocks, depth = (1 + max(int(match[i]) for match in matches) for i in (1, 2))
+    if len(matches) != blocks * depth:
+        raise OdeumError(f"the published weights hold {len(matches)} {side} layers, not {blocks} blocks × {depth}")
     return blocks, depth
 
 

@@ -1,4 +1,4 @@
-"""What a node of our own owes to autograd: to step aside where it cannot serve, and to be differentiable again."""
+"""Checks of autograd's state, and helpers for custom autograd functions."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def gradients_of(
         fresh = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]
         out = formula(*fresh)
     wanted = [x for x, need in zip(fresh, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(out, wanted, grad, create_graph=torch.is_grad_enabled(), allow_unused=True))
-    return tuple(next(found) if need else None for need in needed)
+    results = iter(torch.autograd.grad(out, wanted, grad, create_graph=torch.is_grad_enabled(), allow_unused=True))
+    return tuple(next(results) if need else None for need in needed)
 
 
 def differentiable_once(sentence: str, gradients: Sequence[Tensor | None], inputs: Sequence[Any]) -> list[Any]:

@@ -65,11 +65,11 @@ def _buffer(rows: int, columns: int, like: Tensor) -> Tensor:
         return like.new_empty(rows, columns)
     if like.dtype is not torch.float32 or count > 2 * BUFFER:
         return like.new_empty(rows, columns)
-    kept = getattr(_workspace, "buffer", None)
-    if kept is None or kept.numel() < count:
+    buffer = getattr(_workspace, "buffer", None)
+    if buffer is None or buffer.numel() < count:
         with torch.inference_mode(False):
-            kept = _workspace.buffer = torch.empty(count, dtype=torch.float32, device="cpu")
-    return kept[:count].view(rows, columns)
+            buffer = _workspace.buffer = torch.empty(count, dtype=torch.float32, device="cpu")
+    return buffer[:count].view(rows, columns)
 
 
 class _Chunked(torch.autograd.Function):

@@ -132,8 +132,8 @@ def layers(model: nn.Module) -> str:
 
 def _loops(model: nn.Module) -> dict[str, Any]:
     """How the stacks inside that repeat do so."""
-    found = dict.fromkeys("; ".join(m.scheme()) for m in model.modules() if isinstance(m, Looped))
-    return {"loop": list(found)} if found else {}
+    loops = dict.fromkeys("; ".join(m.scheme()) for m in model.modules() if isinstance(m, Looped))
+    return {"loop": list(loops)} if loops else {}
 
 
 def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
@@ -196,16 +196,16 @@ class _Fused(TorchFunctionMode):
 
 def activation_memory(model: OdeumModel) -> int:
     """Bytes that one example keeps for the backward pass, parameters not counted."""
-    own = {p.untyped_storage()._cdata for p in [*model.parameters(), *model.buffers()]}
-    kept: dict[int, int] = {}
+    parameter_storages = {p.untyped_storage()._cdata for p in [*model.parameters(), *model.buffers()]}
+    saved: dict[int, int] = {}
 
     def pack(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
-        if storage._cdata not in own:
-            kept[storage._cdata] = storage.nbytes()
+        if storage._cdata not in parameter_storages:
+            saved[storage._cdata] = storage.nbytes()
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), _Fused():
         output = model.train()(**model.example(_device(model)))
     del output
-    return sum(kept.values())
+    return sum(saved.values())

@@ -111,8 +111,8 @@ class TiedEmbedding(nn.Embedding):
             nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
 
     def forward(self, input: Tensor) -> Tensor:
-        found = lookup(input, self.weight)
-        return found if self.scale == 1.0 else found * self.scale
+        rows = lookup(input, self.weight)
+        return rows if self.scale == 1.0 else rows * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight)
@@ -175,9 +175,9 @@ class AdaptiveEmbedding(nn.Module):
         for band, (low, high) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
             inside = ((ids >= low) & (ids < high)).unsqueeze(-1)
             # A token below the first band or above the last stays outside its table, which says so.
-            own = (ids - low).clamp(min=0 if band else None, max=high - low - 1 if high < self.bounds[-1] else None)
+            indices = (ids - low).clamp(min=0 if band else None, max=high - low - 1 if high < self.bounds[-1] else None)
             try:
-                rows = nn.functional.embedding(own, self.tables[band])
+                rows = nn.functional.embedding(indices, self.tables[band])
             except IndexError:
                 raise _unknown(ids, self.bounds[-1]) from None
             part = (rows * inside) @ self.projections[band]
@@ -215,6 +215,6 @@ class AdaptiveEmbedding(nn.Module):
         total = -self._head(x).gather(1, target.unsqueeze(1)).sum()
         for band in range(1, len(self.tables)):
             inside = (band_of == band).nonzero().squeeze(1)
-            own, table = labels[inside] - self.bounds[band], self.tables[band]
-            total = total + cross_entropy(x[inside] @ self.projections[band].T, table, own) * inside.numel()
+            targets, table = labels[inside] - self.bounds[band], self.tables[band]
+            total = total + cross_entropy(x[inside] @ self.projections[band].T, table, targets) * inside.numel()
         return total / max(labels.numel(), 1)
