@@ -168,7 +168,7 @@ def test_a_cache_serves_only_fields_that_say_it_is_exact(field: type[Field], exa
     texts = [generate(model, ids, max_new_tokens=12, temperature=0, use_cache=use) for use in (True, False)]
     assert torch.equal(*texts)
     if not exact:
-        with pytest.raises(OdeumError, match="decode without a cache, or let the field say so"):
+        with pytest.raises(OdeumError, match="decode without a cache, or set cached = True"):
             model(ids, cache=Cache())
 
 
