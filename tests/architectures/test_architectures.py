@@ -152,7 +152,7 @@ def post(field: Field) -> Field:
     ],
 )
 def test_no_norm_is_lost_in_hiding(make) -> None:
-    with pytest.raises(OdeumError, match=r"is_masked its terms, and with them the norm after each|would drop the norm"):
+    with pytest.raises(OdeumError, match=r"hides its terms, and with them the norm after each|would drop the norm"):
         make()
 
 

@@ -35,7 +35,11 @@ def test_a_mask_that_weighs_weighs(spelling: str) -> None:
     model, x = encoder(spelling), state()
     bare, weighed = model(x), model(x, mask=alibi(2, LENGTH, LENGTH))
     assert (bare - weighed).abs().max() > 1e-5
-    torch.testing.assert_close(model(x, mask=torch.full((LENGTH, LENGTH), 0.7)), bare, rtol=0, atol=1e-12)
+    constant = model(x, mask=torch.full((LENGTH, LENGTH), 0.7))
+    if spelling == "moda":  # its softmax also has keys of earlier layers, which a mask of positions does not weigh
+        assert (bare - constant).abs().max() > 1e-5
+    else:
+        torch.testing.assert_close(constant, bare, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("spelling", every_second(FIXED))
