@@ -40,6 +40,8 @@ Weights = dict[str, Tensor]
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "swiglu": "silu"}
 SMALL = 2.0**-12
 """of a pooler that should do nothing: tanh(ε x) = ε x (1 − (ε x)² / 3)"""
+NEAR_ENOUGH = 1e-3
+"""largest difference of a logit that is kept, as a share of the largest logit"""
 ELSEWHERE = "use --to onnx or --to torch, which take every architecture"
 
 
@@ -483,7 +485,10 @@ def write_native(model: OdeumModel, directory: Path, **config: Any) -> tuple[Any
 
 
 def largest_difference(model: OdeumModel, written: Any, native: Native) -> float:
-    """The largest difference of a logit between both, on random input."""
+    """Returns the largest difference of a logit between both, on random input.
+
+    Raises `OdeumError` if it is more than rounding explains, so that no wrong export is kept.
+    """
     random = torch.Generator().manual_seed(0)
     inputs = {}
     for name, tensor in model.example("cpu", batch=2).items():
@@ -498,4 +503,8 @@ def largest_difference(model: OdeumModel, written: Any, native: Native) -> float
         theirs["input_ids"] = torch.cat((first, theirs["input_ids"]), dim=1)
     model.eval()
     with torch.no_grad():
-        return float((model(**inputs).logits - written(**theirs).logits).abs().max())
+        logits = model(**inputs).logits
+        difference = float((logits - written(**theirs).logits).abs().max())
+    if not difference <= NEAR_ENOUGH * max(1.0, float(logits.abs().max())):
+        raise OdeumError(f"{native.name} gives other logits than the model (by {difference:.1e}); {ELSEWHERE}")
+    return difference

@@ -73,6 +73,14 @@ def test_logits_are_equal(architecture: str, settings: Any, name: str, tmp_path:
     assert bool(native.copies) == shared
 
 
+def test_a_class_that_computes_something_else_is_refused(tmp_path: Path) -> None:
+    model = perturbed("parallel", Language(**TEXT, positions="rotary"))
+    written, native = write_native(model, tmp_path)
+    written.lm_head.weight.data.mul_(1.5)
+    with pytest.raises(OdeumError, match="gives other logits than the model"):
+        largest_difference(model, written, native)
+
+
 def test_another_epsilon_is_said(tmp_path: Path) -> None:
     model = perturbed("sequential", Translation(**TEXT))
     written, native = write_native(model, tmp_path)

@@ -19,8 +19,8 @@ def run(argv: list[str]) -> int:
         "export",
         "Write a trained model as an ONNX graph (onnx), a program of torch.export (torch), a class of transformers' "
         "own that loads without Odeum (transformers), a model for the CTranslate2 engine (ctranslate2), or a class of "
-        "Odeum for transformers (hf). Graphs take any batch size and length. The written model is run and compared "
-        "with the model before it is kept.",
+        "Odeum for transformers (hf). Graphs take any batch size and length. Graphs and transformers "
+        "classes are run and compared with the model before they are kept.",
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("directory", type=str, help="where to write: a new or empty directory")
