@@ -21,7 +21,7 @@ from odeum.lab.commands.request import (
     refuse_processes,
     tell_before,
 )
-from odeum.lab.study.design import NO_BASELINE, Factor, Study, cells, check_study, rows_of
+from odeum.lab.study.design import NO_BASELINE, Factor, Study, cells, check_study, recorded_paces, rows_of
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.sizes import Size, check_ladder, folder_of, parse_sizes, scaled_training, write_ladder
@@ -79,7 +79,14 @@ def run(argv: list[str]) -> int:
         "--match",
         type=str,
         default=None,
-        help="held equal: steps, time, macs or params (none: time with --budget, else steps)",
+        help="held equal: time, steps, macs or params (default: time, by the measured cost of a step)",
+    )
+    parser.add_argument(
+        "--step_times",
+        "--step-times",
+        type=str,
+        default=None,
+        help="a comparison whose measured step times, and so step counts, are used again (default: measure)",
     )
     parser.add_argument(
         "--tune",
@@ -133,8 +140,8 @@ def run(argv: list[str]) -> int:
     baseline = given.get("baseline")
     baseline = baseline if baseline in (None, NO_BASELINE) else known_architectures(baseline)
     first = None if baseline in (None, NO_BASELINE) else architectures.get(baseline) or parse(baseline)
-    equal_time = given.get("train", {}).get("budget") or given.get("sizes")
-    match = given.get("match") or ("time" if equal_time else "steps")
+    match = given.get("match") or "time"
+    times = Path(given["step_times"]) if given.get("step_times") else None
 
     from odeum.lab.commands.board import Board
     from odeum.lab.study.execute import Execution, compare, foresee
@@ -161,6 +168,7 @@ def run(argv: list[str]) -> int:
     folder = f"compare-{folder_name(task, model, training)}{'-sizes' if given.get('sizes') is not None else ''}"
     directory = out_directory(given.get("out"), Path("runs") / folder)
     metric = metric_named(task.metric, task.higher_is_better)
+    ladder_wanted = given.get("sizes") is not None
     factors = [Factor.architecture(list(architectures.values()))]
 
     def execution(model: Model, training: Training, directory: Path) -> Execution:
@@ -182,6 +190,7 @@ def run(argv: list[str]) -> int:
             command=command_line(),
             vary=given.get("vary", "seed"),
             tuning=tuning,
+            pace=None if times is None else recorded_paces(times / directory.name if ladder_wanted else times),
         )
         return Execution(
             study,

@@ -28,7 +28,7 @@ from odeum.storage import lock_directory, make_directory, read_json, write_json
 COMPARISON = "comparison.json"
 TUNING = "tuning"
 """folder of the tuning runs: tuning/<row>/<settings>/seed-<n>, where no report takes them for evaluation runs"""
-MATCHES = ("steps", "time", "macs", "params")
+MATCHES = ("time", "steps", "macs", "params")
 JUDGES = ("metric", "loss")
 VARY = ("seed", "split")
 """what differs between seeds: initial weights and batches, or also which examples are held out"""
@@ -224,7 +224,10 @@ class Study:
         before: dict[str, Any] = read_json(path) if path.exists() else {}
         where = f"'{directory}' holds a comparison"
         if before.get("match") not in (None, self.match):
-            raise OdeumError(f"{where} of equal {before['match']}, not {self.match}; give another --out")
+            raise OdeumError(
+                f"{where} of equal {before['match']}, not {self.match}; add --match {before['match']} to continue it, "
+                "or give another --out"
+            )
         if before and (was := before.get("vary", "seed")) != self.vary:
             raise OdeumError(f"{where} whose seeds vary the {was}, not the {self.vary}; give another --out")
         tuning = _settled_tuning(before, self.tuning, where)
@@ -249,7 +252,7 @@ class Study:
             seeds=_settled_seeds(before, self.seeds, self.baseline, where),
             looked=_looked(before, self.seeds),
             threads=before.get("threads", self.threads),
-            pace=read_paces(before.get("pace")),
+            pace=_settled_paces(read_paces(before.get("pace")), self.pace or {}, where),
             earlier=tuple(str(name) for name in listed if name not in self.labels),
             tuning=tuning,
         )
@@ -288,6 +291,22 @@ def _settled_seeds(before: dict[str, Any], seeds: Seeds, baseline: str | None, w
     if family not in (None, NO_BASELINE if baseline is None else baseline):
         raise OdeumError(f"{where} with the baseline {family}, whose looks are planned; give another --out")
     return planned
+
+
+def _settled_paces(held: Mapping[str, Pace], given: Mapping[str, Pace], where: str) -> Mapping[str, Pace]:
+    """The costs that the directory holds, and those that `--step-times` names for its other rows."""
+    if other := [label for label in held if label in given and held[label].seconds != given[label].seconds]:
+        raise OdeumError(f"{where} with other step times for {', '.join(other)} than --step-times; give another --out")
+    return {**given, **held}
+
+
+def recorded_paces(directory: Path) -> Mapping[str, Pace]:
+    """The measured costs per step in the comparison.json of another comparison."""
+    path = directory / COMPARISON
+    paces = read_paces(read_json(path).get("pace")) if path.is_file() else {}
+    if not paces:
+        raise OdeumError(f"--step-times: '{directory}' holds no comparison with measured step times")
+    return paces
 
 
 def _settled_tuning(before: dict[str, Any], tuning: TuningResults | None, where: str) -> TuningResults | None:

@@ -46,25 +46,26 @@ def matched_training(study: Study, runs: Mapping[str, Job]) -> dict[str, Trainin
 
 
 def _matched(study: Study, runs: Mapping[str, Job], label: str) -> Training:
+    """The baseline's number of steps, times what a step of the baseline costs over one of this row.
+
+    A warm-up in steps is scaled with the length, so that every row has its own complete schedule.
+    """
     reference, run, pace = runs[study.reference], runs[label], study.pace or {}
-    training = run.training
-    if training.budget is not None:
-        seconds = seconds_of(training.budget)
-        # equal time is equal measured cost, whatever the machine's clock will say
-        steps = pace[label if study.match == "time" else study.reference].steps_in(seconds)
-        training = replace(training, budget=None, steps=steps)
-        if study.match == "time":
-            return training
+    training, budget = run.training, run.training.budget
+    if budget is not None:  # by the measured cost, whatever the machine's clock will say
+        training = replace(training, budget=None, steps=pace[study.reference].steps_in(seconds_of(budget)))
     if training.macs is not None:  # the reference's number of steps for so many MACs
         training = replace(training, macs=None, steps=max(1, round(training.macs / _macs_per_step(reference))))
     if study.match not in ("macs", "time") or label == study.reference:
         return training
     steps = training.steps or round(training.epochs * run.task.steps_per_epoch(training.batch_size))
-    if study.match == "time":  # what the baseline's recipe takes
+    if study.match == "time":
         cost = pace[study.reference].seconds / pace[label].seconds
     else:
         cost = _macs_per_step(reference) / _macs_per_step(run)
-    return replace(training, steps=max(1, round(steps * cost)))
+    warmup = training.warmup if training.warmup < 1 else max(1.0, training.warmup * cost)
+    steps = pace[label].steps_in(seconds_of(budget)) if budget is not None and study.match == "time" else steps * cost
+    return replace(training, steps=max(1, round(steps)), warmup=warmup)
 
 
 def _macs_per_step(run: Job) -> float:

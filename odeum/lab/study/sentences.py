@@ -250,7 +250,7 @@ MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
 }
 """What each match holds equal, and the share by which it may miss."""
 
-DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget"})
+DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget", "warmup"})
 """Settings that differ by design where time or multiply–adds are held equal."""
 
 

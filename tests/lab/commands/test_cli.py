@@ -153,7 +153,7 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", "--train.lr", "0.1"], "did you mean --train.learning_rate? See `odeum train --help`"),
         (["train", "digits", "--train.nothing", "0.1"], "unknown option --train.nothing; see `odeum train --help`"),
         (["compare", "digits", "--architectures", "sequential,paralel"], "did you mean 'parallel'"),
-        (["compare", "digits", "--match", "luck"], "known: steps, time, macs, params"),
+        (["compare", "digits", "--match", "luck"], "known: time, steps, macs, params"),
         (["compare", "digits", "--seeds", "0"], "at least one seed"),
         (
             ["compare", "digits", "--baseline", "rk4", "--architectures", "sequential"],

@@ -123,7 +123,7 @@ def test_words_that_follow_a_prompt_stand_apart(tmp_path: Path) -> None:
         ("--architectures ,", "at least one architecture"),
         ("--tune 2", "--tune 2 is too few runs per architecture to see an optimum; use at least 3"),
         ("--tune-over weight_decay", "--tune-over weight_decay needs a number of tuning runs, such as --tune 3"),
-        ("--match foo", "unknown match 'foo'; known: steps, time, macs, params"),
+        ("--match foo", "unknown match 'foo'; known: time, steps, macs, params"),
         ("--architectures sequential,continuous --model.dropout 0.1", "an adaptive solver needs a field without"),
         ("--out FILE", "is a file, so there can be no runs in it; give another --out"),
         ("--out FILE/runs", "is a file, so there can be no runs in it; give another --out"),

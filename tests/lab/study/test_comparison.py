@@ -144,7 +144,7 @@ def test_a_comparison_shows_its_own_rows_and_others_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two comparisons with other architectures in one folder: rows of the first appear nowhere in the second."""
-    words = ["compare", "digits", *TINY, "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
+    words = ["compare", "digits", *TINY, "--seeds", "2", "--jobs", "1", "--match", "steps", "--out", str(tmp_path)]
     assert main([*words, "--architectures", "sequential,parallel"]) == 0
     assert main([*words, "--architectures", "rk4,macaron"]) == 0
     capsys.readouterr()

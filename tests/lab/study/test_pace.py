@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from small_runs import job
 
+from odeum.errors import OdeumError
+from odeum.lab.cli import main
 from odeum.lab.study import measuring
+from odeum.lab.study.design import recorded_paces
 from odeum.lab.study.measuring import measure
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.train.distributed.world import join
 from odeum.lab.train.job import facts_of
+from odeum.storage import write_json
 
 
 def test_four_evaluations_a_step_cost_more_than_one_and_a_copy_is_a_tie(tmp_path: Path) -> None:
@@ -76,3 +80,33 @@ def test_a_ratio_lies_in_its_own_range_whatever_both_were_measured_beside() -> N
     assert found.low <= found.middle <= found.high and found.middle == pytest.approx(1.53)
     later = Pace(9.0, 2.0, 1.9, 2.2).after(Pace(5.0, 2.5, 2.0, 3.0))
     assert (later.seconds, later.ratio, later.low, later.high) == pytest.approx((10.0, 5.0, 3.8, 6.6))
+
+
+def test_step_times_of_another_comparison_give_its_step_counts_and_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Equal cost by default: rk4 gets fewer steps, a warm-up in steps shrinks with them, and both can be repeated."""
+    tiny = "--model.width 16 --model.heads 2 --model.depth 1 --train.steps 12 --train.warmup 6 --seeds 1 --jobs 1"
+    words = ["compare", "digits", *tiny.split(), "--architectures", "sequential,rk4", "--quiet"]
+    again = [*words, "--step-times", str(tmp_path / "a")]
+    assert main([*words, "--out", str(tmp_path / "a")]) == main([*again, "--out", str(tmp_path / "b")]) == 0
+    plan = json.loads((tmp_path / "a" / "comparison.json").read_text())
+    assert plan["match"] == "time" and recorded_paces(tmp_path / "a") == recorded_paces(tmp_path / "b")
+    for out in ("a", "b"):
+        runs = [json.loads((tmp_path / out / row / "seed-0" / "run.json").read_text()) for row in ("sequential", "rk4")]
+        base, dear = (run["training"] for run in runs)
+        cost = 1 / plan["pace"]["rk4"]["ratio"]
+        assert (base["steps"], base["warmup"]) == (12, 6) and dear["steps"] == round(12 * cost) < 8
+        assert dear["warmup"] == pytest.approx(6 * cost)
+    a, b = (json.loads((tmp_path / out / "rk4/seed-0/result.json").read_text())["test"] for out in ("a", "b"))
+    assert a == b
+    capsys.readouterr()
+    changed = {name: {**pace, "seconds": 2 * pace["seconds"]} for name, pace in plan["pace"].items()}
+    (tmp_path / "c").mkdir()
+    write_json(tmp_path / "c" / "comparison.json", {**plan, "pace": changed})
+    assert main([*words, "--step-times", str(tmp_path / "c"), "--out", str(tmp_path / "a")]) == 2
+    assert "with other step times for" in capsys.readouterr().err
+    assert main([*words, "--match", "steps", "--out", str(tmp_path / "a")]) == 2
+    assert "add --match time to continue it" in capsys.readouterr().err
+    with pytest.raises(OdeumError, match="holds no comparison with measured step times"):
+        recorded_paces(tmp_path)

@@ -1,4 +1,7 @@
-"""The same comparison by every launcher, whole or killed on the way: the same numbers, the same words."""
+"""The same comparison by every launcher, whole or killed on the way: the same numbers, the same words.
+
+Each measures its own step times, so those of the first are given to the others.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +60,23 @@ def found(out: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """By one process, one run after the other."""
     out = tmp_path_factory.mktemp("one") / "out"
     whole(out, "--jobs 1")
-    table = found(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def expected(first: Path) -> list[dict[str, str]]:
+    table = found(first)
     assert len(table) == 2 and all(row["seeds"] == "2" and row["verdict"] for row in table)
     return table
+
+
+@pytest.fixture
+def there(first: Path) -> str:
+    return f"--step-times {first}"
 
 
 def in_mid_run(out: Path) -> bool:
@@ -85,44 +98,44 @@ def workers(process: subprocess.Popen[str]) -> Iterator[Any]:
             yield child
 
 
-def test_side_by_side(expected: list[dict[str, str]], tmp_path: Path) -> None:
-    whole(tmp_path, "--jobs 2")
+def test_side_by_side(expected: list[dict[str, str]], there: str, tmp_path: Path) -> None:
+    whole(tmp_path, f"--jobs 2 {there}")
     assert found(tmp_path) == expected
 
 
-def test_a_killed_worker(expected: list[dict[str, str]], tmp_path: Path) -> None:
-    with begun(tmp_path, "--jobs 2") as process:
+def test_a_killed_worker(expected: list[dict[str, str]], there: str, tmp_path: Path) -> None:
+    with begun(tmp_path, f"--jobs 2 {there}") as process:
         wait_for(lambda: in_mid_run(tmp_path), process)
         next(workers(process)).kill()
         assert "it is tried again" in end(process)
     assert found(tmp_path) == expected
 
 
-def test_the_whole_comparison_killed(expected: list[dict[str, str]], tmp_path: Path) -> None:
-    with begun(tmp_path, "--jobs 2") as process:
+def test_the_whole_comparison_killed(expected: list[dict[str, str]], there: str, tmp_path: Path) -> None:
+    with begun(tmp_path, f"--jobs 2 {there}") as process:
         wait_for(lambda: in_mid_run(tmp_path), process)
         orphans = list(workers(process))
         os.kill(process.pid, signal.SIGKILL)
     _, alive = psutil.wait_procs(orphans, timeout=300)
     assert orphans and not alive, "workers whose parent is gone save and end"
     assert not (tmp_path / "table.csv").exists()
-    whole(tmp_path, "--jobs 2")
+    whole(tmp_path, f"--jobs 2 {there}")
     assert found(tmp_path) == expected
 
 
-def test_what_one_launcher_began_another_ends(expected: list[dict[str, str]], tmp_path: Path) -> None:
-    with begun(tmp_path, "--jobs 2") as process:
+def test_what_one_launcher_began_another_ends(expected: list[dict[str, str]], there: str, tmp_path: Path) -> None:
+    with begun(tmp_path, f"--jobs 2 {there}") as process:
         wait_for(lambda: in_mid_run(tmp_path), process)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=300)
         assert process.returncode == 130
-    whole(tmp_path, "--jobs 1")
+    whole(tmp_path, f"--jobs 1 {there}")
     assert found(tmp_path) == expected
 
 
-def test_by_ray_and_its_worker_killed(expected: list[dict[str, str]], tmp_path: Path) -> None:
+def test_by_ray_and_its_worker_killed(expected: list[dict[str, str]], there: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    with begun(tmp_path, "--on ray --jobs 2") as process:
+    with begun(tmp_path, f"--on ray --jobs 2 {there}") as process:
         wait_for(lambda: in_mid_run(tmp_path), process)
         below = psutil.Process(process.pid).children(recursive=True)
         (busy, *_) = [child for child in below if "ray::carry_out" in " ".join(child.cmdline())]
