@@ -2,7 +2,8 @@
 
 torch's fused kernel makes one small product per tile and head. oneDNN takes about 15 µs for the call of each, so for
 short sequences one batched product over all heads is 1.3 to 8 times as fast (training, 17 to 256 tokens). From about
-400 tokens on the fused kernel is faster, and its memory does not grow with queries × keys.
+400 tokens on (bfloat16: 700) the fused kernel is faster, and its memory does not grow with queries × keys.
+`script/bench attention` measures both over lengths.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from odeum.kernels.matmul import by_onednn
+from odeum.kernels.matmul import by_onednn, has_bfloat16_unit
 
-MAX_BATCHED_SCORES = 1 << 16
+MAX_BATCHED_SCORES = {torch.float32: 1 << 16, torch.bfloat16: 1 << 19}
 """queries × keys up to which batched products are faster than the fused kernel"""
 
 
@@ -41,6 +42,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
     The mask broadcasts to the scores: True where a query may look, or added. `causal` needs as many queries as keys
     and no mask.
     """
-    if not torch.compiler.is_compiling() and by_onednn(q, k, v) and q.shape[-2] * k.shape[-2] <= MAX_BATCHED_SCORES:
+    onednn = not torch.compiler.is_compiling() and (by_onednn(q, k, v) or has_bfloat16_unit(q, k, v))
+    if onednn and q.shape[-2] * k.shape[-2] <= MAX_BATCHED_SCORES[q.dtype]:
         return reference(q, k, v, mask, causal)
     return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

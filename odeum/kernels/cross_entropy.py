@@ -63,20 +63,22 @@ def _buffer(rows: int, columns: int, like: Tensor) -> Tensor:
     count = rows * columns
     if type(like) not in (Tensor, nn.Parameter) or like.device.type != "cpu" or torch.compiler.is_compiling():
         return like.new_empty(rows, columns)
-    if like.dtype is not torch.float32 or count > 2 * BUFFER:
+    if like.dtype not in (torch.float32, torch.bfloat16) or count > 2 * BUFFER:
         return like.new_empty(rows, columns)
-    buffer = getattr(_workspace, "buffer", None)
-    if buffer is None or buffer.numel() < count:
+    buffers = _workspace.__dict__
+    name = str(like.dtype)
+    if name not in buffers or buffers[name].numel() < count:
         with torch.inference_mode(False):
-            buffer = _workspace.buffer = torch.empty(count, dtype=torch.float32, device="cpu")
-    return buffer[:count].view(rows, columns)
+            buffers[name] = torch.empty(count, dtype=like.dtype, device="cpu")
+    return buffers[name][:count].view(rows, columns)
 
 
 class _Chunked(torch.autograd.Function):
     """Computes the gradient of each chunk in the forward pass, while its logits exist; nothing large is kept.
 
-    Gradients are in single precision at least: one token's share of a mean over many may underflow in half precision
-    before a gradient scaler multiplies it in the backward pass.
+    Under bfloat16 autocast all three products have bfloat16 factors; exponentials and sums are in single precision.
+    Otherwise the products of the gradient are in single precision at least: in float16 one token's share of a mean over
+    many may underflow before a gradient scaler multiplies it, and a bfloat16 model has no single-precision weights.
     """
 
     @staticmethod
@@ -91,12 +93,17 @@ class _Chunked(torch.autograd.Function):
         narrow = weight.to(_product_type(x)).T
         grad_x = torch.empty_like(exact(x)) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(fine) if ctx.needs_input_grad[1] else None
-        buffer = _buffer(min(chunk, tokens), vocabulary, narrow)
+        rows = min(chunk, tokens)
+        product = _buffer(rows, vocabulary, narrow)
+        buffer = product if narrow.dtype == fine.dtype else _buffer(rows, vocabulary, fine)
+        low = narrow.dtype is torch.bfloat16 and weight.dtype is torch.float32  # autocast
         total = exact(x.new_zeros(()))
         for start in range(0, tokens, chunk):
             here = slice(start, start + chunk)
             part, wide = x[here].to(narrow.dtype), exact(x[here])
-            logits = exact(torch.mm(part, narrow, out=buffer[: part.shape[0]]))
+            logits = torch.mm(part, narrow, out=product[: part.shape[0]])
+            if buffer is not product:
+                logits = buffer[: part.shape[0]].copy_(logits)
             right = logits.gather(1, picked[here].unsqueeze(1))
             top = logits.amax(dim=1, keepdim=True)
             e = logits.sub_(top).exp_()
@@ -106,11 +113,17 @@ class _Chunked(torch.autograd.Function):
             if smoothing:
                 nll = nll + smoothing * (right - (wide * mean).sum(dim=1, keepdim=True))
             total += nll.squeeze(1).masked_fill(~keep[here], 0.0).sum()
-            scale = share[here].unsqueeze(1)
-            if grad_x is not None:
+            scaled = wide * (share[here].unsqueeze(1) / s)
+            if low:
+                e = product[: part.shape[0]].copy_(e)
+            if grad_x is not None and low:
+                grad_x[here] = (e @ narrow.T) / s
+            elif grad_x is not None:
                 torch.mm(e, fine, out=grad_x[here]).div_(s)
-            if grad_weight is not None:
-                grad_weight.addmm_(e.T, wide * (scale / s))
+            if grad_weight is not None and low:
+                grad_weight += e.T @ scaled.to(e.dtype)
+            elif grad_weight is not None:
+                grad_weight.addmm_(e.T, scaled)
         if grad_x is not None:
             grad_x.sub_(exact(label_rows), alpha=1 - smoothing)
             if smoothing:

@@ -43,6 +43,22 @@ def onednn_is_faster() -> bool:
 
 
 @cache
+def processor_has_bfloat16() -> bool:
+    """Return whether this processor multiplies bfloat16 matrices by instructions of its own (AVX512-BF16 or AMX).
+
+    Without them oneDNN emulates bfloat16, many times slower than float32.
+    """
+    processor = torch.cpu.get_capabilities()
+    return torch.backends.mkldnn.is_available() and bool(processor.get("avx512_bf16") or processor.get("amx_bf16"))
+
+
+def has_bfloat16_unit(*factors: Tensor) -> bool:
+    """Return whether oneDNN multiplies these factors by the processor's bfloat16 instructions."""
+    types = all(x.dtype is torch.bfloat16 and x.device.type == "cpu" for x in factors)
+    return types and processor_has_bfloat16() and bool(torch.backends.mkldnn.enabled)
+
+
+@cache
 def full_precision() -> bool:
     """Return whether oneDNN keeps float32 precision: products under the setting, which must be on, against float64."""
     x, y = (torch.randn(2, 96, 96, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))

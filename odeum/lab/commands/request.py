@@ -117,11 +117,12 @@ def _check_surroundings(given: dict[str, Any]) -> None:
     if on is not None:
         check_place(on)
     check_jobs(str(given.get("jobs", "auto")), on)
-    device = given.get("train", {}).get("device")
-    if device not in (None, "auto", "cpu") and on is None and ranks.size() == 1:
-        from odeum.lab.train.distributed.world import pick_device
+    training = given.get("train", {})
+    device, precision = training.get("device", "auto"), training.get("precision", "auto")
+    if (device not in ("auto", "cpu") or precision == "bf16") and on is None and ranks.size() == 1:
+        from odeum.lab.train.distributed.world import pick_device, uses_bfloat16
 
-        pick_device(device)
+        uses_bfloat16(precision, pick_device(device))
 
 
 def _refuse_decided(kind: Kind, argv: list[str], config: dict[str, Any]) -> None:

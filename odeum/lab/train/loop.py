@@ -21,7 +21,7 @@ from odeum.integrators.reversing import reconstruction_drift
 from odeum.lab.train.batches import divide, refuse_hidden_draws, seed_generators, step_seed
 from odeum.lab.train.checkpoints import Checkpoints
 from odeum.lab.train.clock import clock_of, pinned
-from odeum.lab.train.distributed.world import World
+from odeum.lab.train.distributed.world import World, uses_bfloat16
 from odeum.lab.train.interrupt import Interrupted, graceful_stop
 from odeum.lab.train.job import Job, initial_model, macs_per_step
 from odeum.lab.train.memory import MemoryWatch, peak_memory, reset_peak_memory
@@ -160,10 +160,9 @@ class Trainer:
         return loss
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        kind = self.world.device.type
-        fast = kind == "cuda" and torch.cuda.is_bf16_supported()
-        wanted = self.training.precision == "bf16" or (self.training.precision == "auto" and fast)
-        return torch.autocast(kind, torch.bfloat16) if wanted else contextlib.nullcontext()
+        if not uses_bfloat16(self.training.precision, self.world.device):
+            return contextlib.nullcontext()
+        return torch.autocast(self.world.device.type, torch.bfloat16)
 
     @property
     def fraction(self) -> float:

@@ -68,7 +68,7 @@ class Training:
     depth_exponent: float = 1.0
     """completep: layer length is (base depth / depth)^exponent; 0.5 is depth-μP"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """numeric precision (auto: bf16 where the hardware supports it)"""
+    """numeric precision (auto: bf16 on GPUs that support it)"""
     compile: bool = False
     """compile the model with torch.compile"""
     deterministic: bool = False

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from small_runs import digits, job, lines, losses, run, states
 
 from odeum.errors import CutOff, Diverged, OdeumError
+from odeum.lab.train.distributed import world
 from odeum.lab.train.metrics import Metrics
 from odeum.lab.train.optimization import Average, TrainingEnd, learning_rate, seconds_of
 from odeum.lab.train.progress import Progress
@@ -154,7 +155,18 @@ def test_a_loss_that_explodes(tmp_path: Path) -> None:
     assert not (tmp_path / "result.json").exists()
 
 
-def test_precision_and_determinism(tmp_path: Path) -> None:
+def test_bfloat16_is_refused_without_instructions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(world, "processor_has_bfloat16", lambda: False)
+    with pytest.raises(OdeumError, match=r"no bfloat16 instructions .* use --train.precision fp32"):
+        run(tmp_path, precision="bf16")
+    cpu = torch.device("cpu")
+    assert not world.uses_bfloat16("auto", cpu) and not world.uses_bfloat16("fp32", cpu)
+    monkeypatch.setattr(world, "processor_has_bfloat16", lambda: True)
+    assert world.uses_bfloat16("bf16", cpu) and not world.uses_bfloat16("auto", cpu)
+
+
+def test_precision_and_determinism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "processor_has_bfloat16", lambda: True)  # oneDNN emulates them elsewhere
     run(tmp_path / "fp32")
     run(tmp_path / "bf16", precision="bf16")
     assert losses(tmp_path / "bf16") != losses(tmp_path / "fp32")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
+from odeum.kernels.matmul import processor_has_bfloat16
 from odeum.lab.train.distributed import ranks
 from odeum.lab.train.distributed.shards import FILE, StoredTensors
 from odeum.lab.train.settings import Training
@@ -106,6 +107,19 @@ def pick_device(name: str, index: int | None = None) -> torch.device:
     except (RuntimeError, AssertionError):
         raise OdeumError(f"device '{name}' is not available here; use auto or cpu") from None
     return device
+
+
+def uses_bfloat16(precision: str, device: torch.device) -> bool:
+    """Returns whether steps run under bfloat16 autocast. `auto` takes it on CUDA devices that support it.
+
+    Raises `OdeumError` if a CPU without bfloat16 instructions is asked for it.
+    """
+    if precision == "bf16" and device.type == "cpu" and not processor_has_bfloat16():
+        raise OdeumError(
+            "--train.precision bf16: this processor has no bfloat16 instructions (AVX512-BF16 or AMX), so training "
+            "would be many times slower than in fp32; use --train.precision fp32"
+        )
+    return precision == "bf16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
 
 
 def join(training: Training) -> World:
