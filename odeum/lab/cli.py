@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -43,6 +44,12 @@ VERBS = {
 
 CONTINUED = ("train", "compare", "table")
 """verbs that continue where they were stopped"""
+
+VERSIONED = (
+    *("torch", "numpy", "tokenizers", "sacrebleu", "transformers", "timm", "onnxruntime", "ctranslate2", "gguf"),
+    *("ray", "submitit"),
+)
+"""packages whose versions `odeum --version` prints, if they are installed"""
 
 HELP = """usage: odeum VERB [...] [--plugin FILE] [--debug]
 
@@ -155,9 +162,7 @@ def _act(arguments: list[str]) -> int:
         print(HELP.format(verbs=verbs))
         return 0
     if arguments[0] == "--version":
-        from odeum import __version__
-
-        print(f"odeum {__version__}")
+        print(_versions())
         return 0
     plugins, arguments = _take_plugins(arguments)
     module, _ = VERBS[choose(arguments[0] if arguments else "", VERBS, "verb")]
@@ -165,6 +170,20 @@ def _act(arguments: list[str]) -> int:
     load_named(plugins)
     run: Callable[[list[str]], int] = import_module(module).run
     return run(arguments[1:])
+
+
+def _versions() -> str:
+    """Odeum's version, and those that results and bridges depend on; nothing is imported for it."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from odeum import __version__
+
+    found = [f"python {platform.python_version()}"]
+    for name in VERSIONED:
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return f"odeum {__version__}\n{', '.join(found)}"
 
 
 def _take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from odeum.lab.papers import TABLES, list_tables, table_named
 from odeum.lab.papers.base import SCALES, PaperTable, TableRow
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
-from odeum.lab.study.runs import Store, results_home
+from odeum.lab.study.runs import Store, kept_results
 from odeum.storage import out_directory
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
             raise OdeumError(
                 f"{table.name} is looked at as its recipe says, {table.seeds}; say --seeds auto, not {seeds}"
             )
-    store = Store(Path(given["results"]) if given.get("results") else results_home())
+    store = Store(Path(given["results"])) if given.get("results") else kept_results()
     if given.get("dry_run"):
         return _foresee(chosen, scale, store, given.get("tflops", 10.0))
     if given.get("fresh"):

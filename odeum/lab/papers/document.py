@@ -11,7 +11,7 @@ from odeum.lab.papers import TABLES
 from odeum.lab.study.drawings import claims_picture
 from odeum.lab.study.findings import Findings
 from odeum.lab.study.judge import ClaimResult
-from odeum.lab.study.runs import Store, results_home
+from odeum.lab.study.runs import Store, kept_results
 from odeum.lab.study.tables import claim_grid, cost_claim_grid, paper_table
 from odeum.storage import write_bytes
 
@@ -89,4 +89,4 @@ def write_document(page: Path, readme: Path, store: Store) -> None:
 
 
 if __name__ == "__main__":
-    write_document(Path(sys.argv[1]), Path(sys.argv[2]), Store(results_home()))
+    write_document(Path(sys.argv[1]), Path(sys.argv[2]), kept_results())

@@ -354,10 +354,15 @@ CIRCUMSTANCES = (
 """kept of run.json"""
 
 
-def results_home() -> Path:
-    """`results/tables` of the checkout that Odeum runs from, or of the current directory if it is installed."""
-    root = Path(odeum.__file__).resolve().parents[1]
-    return (root if (root / "pyproject.toml").is_file() else Path()) / "results" / "tables"
+def kept_results() -> Store:
+    """The kept results of the checkout that Odeum runs from.
+
+    If Odeum is installed: `results/tables` of the current directory, after those that the wheel holds.
+    """
+    package = Path(odeum.__file__).resolve().parent
+    if (package.parent / "pyproject.toml").is_file():
+        return Store(package.parent / "results" / "tables")
+    return Store(Path("results") / "tables", shipped=package / "results")
 
 
 @dataclass(frozen=True)
@@ -368,19 +373,26 @@ class Store:
     """
 
     directory: Path
+    shipped: Path | None = None
+    """a directory that is read first and never written to"""
 
     def path(self, spec: RunSpec) -> Path:
-        """The file with the runs of this spec, among others on the same data."""
+        """The file to which runs of this spec are appended, among others on the same data."""
         return self.directory / f"{spec.key.partition('/')[0]}.jsonl"
+
+    def _read(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """The lines of a file, each with its place; shipped ones first."""
+        directories = [self.directory] if self.shipped is None else [self.shipped, self.directory]
+        return [(f"{path}:{n}", line) for path in (d / name for d in directories) for n, line in lines_of(path)]
 
     def lines(self, spec: RunSpec) -> dict[int, dict[str, Any]]:
         """The last line of each seed; a line that is damaged or of another recipe is reported and left out."""
-        path, recipe, key, out = self.path(spec), spec.recipe, spec.key, {}
-        for place, content in lines_of(path):
+        recipe, key, out = spec.recipe, spec.key, {}
+        for place, content in self._read(self.path(spec).name):
             if content.get("recipe") != key:
                 continue
             if content.get("identity") != recipe or not isinstance(content.get("seed"), int):
-                notice(f"'{path}:{place}' is of another recipe than its name says; it is left out")
+                notice(f"'{place}' is of another recipe than its name says; it is left out")
                 continue
             out[content["seed"]] = content
         return dict(sorted(out.items()))
@@ -412,7 +424,7 @@ class Store:
     def paces(self, specs: Iterable[RunSpec]) -> dict[str, Pace]:
         """The cost per step by key, from the last session in which all of these took turns."""
         wanted = {spec.key for spec in specs}
-        sessions = (content for _, content in lines_of(self.directory / PACES))
+        sessions = (content for _, content in self._read(PACES))
         for content in sorted(sessions, key=lambda content: str(content.get("date")), reverse=True):
             paces = read_paces(content.get("paces"))
             if wanted <= paces.keys():

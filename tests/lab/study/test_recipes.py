@@ -22,7 +22,7 @@ from odeum.lab.study.forecast import run_cost
 from odeum.lab.study.judge import Claim, Seeds
 from odeum.lab.study.metric import Margin
 from odeum.lab.study.report import write_table
-from odeum.lab.study.runs import PACES, Store, lines_of, results_home
+from odeum.lab.study.runs import PACES, Store, kept_results, lines_of
 from odeum.lab.train.provenance import checkout, git_revision
 from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
@@ -246,7 +246,7 @@ def test_the_page_of_results_is_what_the_kept_files_say() -> None:
     """docs/results.md and its picture are written by script/results; nothing in them is by hand."""
     docs = Path(__file__).parents[3] / "docs"
     readme = (docs.parent / "README.md").read_text(encoding="utf-8")
-    results = all_results(Store(results_home()))
+    results = all_results(kept_results())
     page = (docs / "results.md").read_text(encoding="utf-8")
     assert with_results(page, results_text(results)) == page, "run script/results"
     assert with_results(readme, short_text(results)) == readme, "run script/results"
@@ -258,7 +258,7 @@ def test_the_page_of_results_is_what_the_kept_files_say() -> None:
 def test_every_kept_run_stands_in_a_table() -> None:
     """A recipe that changes leaves its runs behind."""
     known = {table.spec(row, "laptop").key for table in TABLES.values() for row in table.rows}
-    files = [path for path in results_home().glob("*.jsonl") if path.name != PACES]
+    files = [path for path in kept_results().directory.glob("*.jsonl") if path.name != PACES]
     kept = {content["recipe"] for path in files for _, content in lines_of(path)}
     assert kept
     assert kept <= known
@@ -288,10 +288,22 @@ def test_a_page_of_its_own(tmp_path: Path) -> None:
     assert write_table(table.findings("laptop", Store(tmp_path / "none")), tmp_path / "empty").exists()
 
 
+def test_results_of_a_wheel_are_read_and_never_written(tmp_path: Path) -> None:
+    shipped, table = tmp_path / "shipped", small_table()
+    keep(Store(shipped), table, "first", [0.90, 0.91])
+    before = {path: path.read_bytes() for path in shipped.glob("*.jsonl")}
+    store = Store(tmp_path / "here", shipped)
+    assert len(table.findings("laptop", store).rows[0].seeds) == 2
+    keep(store, table, "first", [0.90, 0.91, 0.905])
+    keep(store, table, "second", [0.80, 0.81])
+    assert [len(row.seeds) for row in table.findings("laptop", store).rows][:2] == [3, 2]
+    assert {path: path.read_bytes() for path in shipped.glob("*.jsonl")} == before
+
+
 def test_the_kept_results_are_those_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the command is given, and a run names the commit of the library."""
     root = Path(__file__).resolve().parents[3]
     monkeypatch.chdir(tmp_path)
-    assert results_home() == root / "results" / "tables"
+    assert kept_results() == Store(root / "results" / "tables")
     assert checkout() == root
     assert (git_revision() is not None) == (root / ".git").exists()
