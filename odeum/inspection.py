@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from odeum.errors import OdeumError
-from odeum.fields.attention import SelfAttention, merge_masks, rotate, split_heads
+from odeum.fields.attention import SelfAttention, merge_masks
 from odeum.fields.base import Context, Field
 from odeum.flow import Flow, Stack, finished
 from odeum.integrators.fixed import FixedSteps
@@ -396,13 +396,7 @@ def attention_entropy(module: SelfAttention, x: Tensor, context: Context, querie
     `queries`, [batch, length], are the positions to average over (default: all).
     """
     source = context.own
-    q, k, _ = (
-        split_heads(part, count)
-        for part, count in zip(module.qkv(x).split(module.sizes, dim=-1), module.counts, strict=True)
-    )
-    if module.q_norm is not None and module.k_norm is not None:
-        q, k = module.q_norm(q), module.k_norm(k)
-    q, k = rotate(q, source.rotary), rotate(k, source.rotary)
+    q, k, _ = module.queries_keys_values(x, source.rotary)
     if module.shared > 1:
         k = k.repeat_interleave(module.shared, dim=1)
     length = q.shape[-2]

@@ -149,6 +149,29 @@ class PostNorm(Wrapper):
         return self.field.formula(x)
 
 
+class Highway(Wrapper):
+    """f / α, and a finished step lands on outer(x): post-norm past which α x is carried, N(α x + f) = N(x + f / α)."""
+
+    def __init__(self, field: Field, outer: nn.Module, alpha: float) -> None:
+        super().__init__(field)
+        self.outer = outer
+        self.alpha = alpha
+
+    def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
+        return self.field(t, x, context) / self.alpha
+
+    @property
+    def projects(self) -> bool:
+        return True
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.outer(self.field.project(x))
+
+    def formula(self, x: str) -> str:
+        inner = self.field.formula(x)
+        return f"1/{self.alpha:g} {f'({inner})' if ' + ' in inner else inner}"
+
+
 class StochasticDepth(Wrapper):
     """f, dropped with probability `rate` for each sample in training (Huang et al. 2016)."""
 
@@ -164,7 +187,7 @@ class StochasticDepth(Wrapper):
             return out
 
         def keep() -> Tensor:
-            alive = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= self.rate
+            alive = torch.rand(out.shape[0], *[1] * (out.dim() - 1), device=x.device) >= self.rate
             return alive.to(x.dtype) / (1.0 - self.rate)
 
         return out * (keep() if context.noise is None else context.noise.draw(self, keep))

@@ -171,11 +171,7 @@ class SelfAttention(Field):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         source = context.own
-        parts = zip(self.qkv(x).split(self.sizes, dim=-1), self.counts, strict=True)
-        q, k, v = (split_heads(part, count) for part, count in parts)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, source.rotary), rotate(k, source.rotary)
+        q, k, v = self.queries_keys_values(x, source.rotary)
         past = source.past
         if past is not None:
             past.note(k, v)
@@ -186,6 +182,22 @@ class SelfAttention(Field):
         k, v, *depth = (x.repeat_interleave(self.shared, dim=1) if self.shared > 1 else x for x in (k, v, *earlier))
         seen = attend_over_depth(q, k, v, *depth, source) if depth else attend(q, k, v, source)
         return self.dropout(self.out(merge_heads(seen)), context.noise)
+
+    def queries_keys_values(self, x: Tensor, rotary: Rotary | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns q, k and v by heads; x of [batch, length, 3, width] has an input for each of them."""
+        if x.dim() < 4:
+            parts = self.qkv(x).split(self.sizes, dim=-1)
+        elif type(self.qkv) is nn.Linear and not self.qkv._forward_hooks and not self.qkv._forward_pre_hooks:
+            bias = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.split(self.sizes)
+            maps = zip(x.unbind(-2), self.qkv.weight.split(self.sizes), bias, strict=True)
+            parts = [nn.functional.linear(*arguments) for arguments in maps]
+        else:  # an adapter, a quantized map, a hook: all of it for each input
+            projected = self.qkv(x).split(self.sizes, dim=-1)
+            parts = [part.select(-2, place) for place, part in enumerate(projected)]
+        q, k, v = (split_heads(part, count) for part, count in zip(parts, self.counts, strict=True))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q, rotary), rotate(k, rotary), v
 
     def formula(self, x: str) -> str:
         return f"{self.symbol}({x})"

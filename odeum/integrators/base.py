@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -183,3 +183,17 @@ def forbid_draws(field: Field, who: str) -> Generator[None]:
 def within_evaluation(field: Field, context: Context) -> Context:
     """Returns the context of one evaluation in a step, with the dropout masks of the first evaluation."""
     return context if context.noise is None else context._replace(noise=context.noise.evaluation(field))
+
+
+def move_terms(
+    field: Field, t: float, dt: float, x: Tensor, context: Context, reads: Mapping[int, Tensor], *, together: bool
+) -> Tensor:
+    """Returns the state after Euler's step of each term in turn, or of their sum; term i is evaluated at `reads[i]`.
+
+    Terms that are not in `reads` are evaluated at the state: the current one, or the first if all move `together`.
+    """
+    y = x
+    for index, term in enumerate(field.terms):
+        here = reads.get(index, x if together else y)
+        y = y + dt * term(t, here, within_evaluation(term, context))
+    return y

@@ -103,6 +103,9 @@ REFUSED: dict[str, tuple[Refused, ...]] = {
     "a memory of earlier layers": (
         Refused("history", "it has a history itself", "use a method without history such as euler or rk4"),
     ),
+    "a state on the sphere": (
+        Refused("history", "it holds states off the sphere", "use a method without history such as lie-trotter"),
+    ),
     "coupling": (
         Refused("history", "it makes one-step methods reversible", "use a method without history such as euler or rk4"),
     ),

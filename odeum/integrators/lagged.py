@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from odeum.fields.base import Context, Field
-from odeum.integrators.base import Method, get_carry, refuse_projections, share_of_step, within_evaluation, within_step
+from odeum.integrators.base import Method, get_carry, move_terms, refuse_projections, share_of_step, within_step
 
 
 class LaggedAttention(Method):
@@ -43,11 +43,8 @@ class LaggedAttention(Method):
             early = x
         carry.state = (start, early)
         context = within_step(field, context, repeats=False)
-        y = x
-        for term, lags in zip(field.terms, self.lags, strict=True):
-            here = early if lags and early is not None else x if self.together else y
-            y = y + dt * term(t, here, within_evaluation(term, context))
-        return y
+        reads = {} if early is None else {index: early for index, lags in enumerate(self.lags) if lags}
+        return move_terms(field, t, dt, x, context, reads, together=self.together)
 
     def equation(self, field: Field, turns: int = 1) -> str:
         return f"dx/dt = {field.formula('x')}, attention at x(min(t, {self.since:g}))"

@@ -22,6 +22,7 @@ EXTRA = [
     *("sequential:schedule=0-1/0-1", "mhc:mixing=permutations", "parallel:weights=knots,knots=3", "rk4:weights=hyper"),
     *("sequential:weights=adaln", "hyper:mixing=identity", "value-residual:source=input"),
     *("moda:method=rk4", "value-residual:method=midpoint,independent=2"),
+    *("mudd:method=euler,independent=2", "keel:method=rk4", "ngpt:method=strang,form=macaron"),
 ]
 SLOW = {"compiles", "generates under transformers", "trains on digits", "trains on text"}
 ELSEWHERE = {"every weight learns": "test_architectures.py", "decodes with a cache": "test_decode.py"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch.func import functional_call
 from odeum.architectures import stack
 from odeum.fields import Context
 from odeum.fields.bases import Knots
+from odeum.flow import set_steps
 from odeum.integrators.energy import kinetic_energy
 from odeum.lab.testing import stirred
 from odeum.models.settings import Shape
@@ -239,6 +241,89 @@ def test_lagged_attention(last: int, together: bool) -> None:
         plain = stack("parallel" if together else "sequential", SHAPE)
         plain.load_state_dict(model.state_dict())
         torch.testing.assert_close(plain(x), model(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_mudd(together: bool) -> None:
+    """q, k, v and the residual of a layer are Σ_j a_j(x) x_j, a = W₂ gelu(W₁ RMS(x)) + b, as is what ends the stack."""
+    model, x = made("mudd" + ":method=euler" * together), state()
+
+    def mixed(sums: Any, states: list[Tensor]) -> list[Tensor]:
+        a = nn.functional.gelu(rms(states[-1]) @ sums.first.weight.T) @ sums.second.weight.T + sums.bias
+        ways = a.chunk(a.shape[-1] // len(states), -1)
+        return [weighed(way.split(1, -1), states) for way in ways]
+
+    states = [x]
+    for flow, t in model.timed():
+        method, (pre, f) = flow.solver.method, flow.field.terms
+        q, k, v, y = mixed(method.sums[0], states) if len(states) > 1 else [x] * 4
+        g = pre.field
+        maps = zip((q, k, v), g.qkv.weight.chunk(3), g.qkv.bias.chunk(3), strict=True)
+        q, k, v = ((pre.norm(way) @ matrix.T + bias).view(2, 6, 2, 4).transpose(1, 2) for way, matrix, bias in maps)
+        seen = (q @ k.mT / 2).softmax(-1) @ v
+        moved = y + g.out(seen.transpose(1, 2).flatten(-2))
+        states.append(moved + f(t, y if together else moved, Context()))
+    (out,) = mixed(method.last, states)
+    agree(model, x, out)
+
+
+@pytest.mark.parametrize("method", ["lie-trotter", "euler", "rk4"])
+def test_keel(method: str) -> None:
+    """x ← N(α x + f(N(x))) with the paper's eps; α is the number of norms after a step."""
+    model, x = made(f"keel:method={method}"), state()
+    alpha, y = SHAPE.depth * (2 if method == "lie-trotter" else 1), x
+
+    def norm(x: Tensor, outer: Any) -> Tensor:
+        return nn.functional.layer_norm(x, (8,), outer.weight, outer.bias, SHAPE.norm_eps)
+
+    for flow, t in model.timed():
+        if method == "lie-trotter":
+            for term in flow.field.terms:
+                y = norm(alpha * y + term.field(t, y, Context()), term.outer)
+            continue
+        whole = lambda z, flow=flow, t=t: flow.field.field(t, z, Context()) / alpha  # noqa: E731
+        moved = y + whole(y) if method == "euler" else start(4, whole, y)[0]
+        y = norm(alpha * moved, flow.field.outer)
+    torch.testing.assert_close(model(x), y, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_ngpt(activation: str) -> None:
+    """h ← N(h + |α| (N(f(h)) − h)) with N(x) = x / |x|, unit rows and columns, gains of q, k and hidden features."""
+    model, x = stirred(stack("ngpt", replace(SHAPE, activation=activation))), state()
+
+    def unit(x: Tensor, axis: int = -1) -> Tensor:
+        return x / x.norm(dim=axis, keepdim=True)
+
+    y = unit(x)
+    for flow, _ in model.timed():
+        attention, feed = flow.field.terms
+        g, f = attention.field, feed.field
+        q, k, v = (h.view(2, 6, 2, 4).transpose(1, 2) for h in (y @ unit(g.qkv.weight).T).chunk(3, -1))
+        s_q, s_k = (norm.gain.view(2, 1, 4) * 8**0.5 for norm in (g.q_norm, g.k_norm))
+        scores = (s_q * unit(q)) @ (s_k * unit(k)).mT * 4**0.5
+        seen = (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2) @ unit(g.out.weight, 0).T
+        y = unit(y + (attention.alpha * 8**0.5 / SHAPE.depth).abs() * (unit(seen) - y))
+        h = f.up.gain * 8**0.5 * (y @ unit(f.up.weight).T)
+        if activation == "gelu":
+            h = nn.functional.gelu(h)
+        else:
+            gate, value = h.chunk(2, -1)
+            h = nn.functional.silu(gate) * value
+        y = unit(y + (feed.alpha * 8**0.5 / SHAPE.depth).abs() * (unit(h @ unit(f.down.weight, 0).T) - y))
+    torch.testing.assert_close(model(x), 8**0.5 * y, rtol=0, atol=1e-12)
+
+
+def test_steps_with_a_retraction_are_of_first_order() -> None:
+    """The distance to the flow on the sphere halves with the step, and each state is on it."""
+    model, x = made("ngpt:alpha=1"), state()
+    ends = []
+    for steps in (16, 32, 64):
+        set_steps(model, steps)
+        ends.append(model(x))
+        torch.testing.assert_close(ends[-1].norm(dim=-1), torch.full((2, 6), 8**0.5), rtol=0, atol=1e-12)
+    ratio = (ends[0] - ends[1]).norm() / (ends[1] - ends[2]).norm()
+    assert 1.8 < ratio < 2.2
 
 
 @pytest.mark.parametrize("name", ["value-residual", "value-residual:source=input", "moda"])

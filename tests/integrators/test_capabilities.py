@@ -49,6 +49,11 @@ residual-scalars                         besi     besi     -        -
 value-residual                           besi     besi     -        -
 value-residual:source=input,method=rk4   besi     besi     -        -
 moda                                     besi     besi     -        -
+mudd                                     bei      bei      -        -
+mudd:method=euler                        bei      bei      -        -
+keel                                     besi     besi     -        -
+keel:method=rk4                          besi     besi     -        -
+ngpt                                     besi     besi     -        -
 lagged-attention                         beswi    beswi    -        -
 lagged-attention:method=euler            beswi    beswi    -        -
 mhc                                      besi     besi     -        -

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from odeum.architectures import make_stack
 from odeum.errors import OdeumError
+from odeum.fields.algebra import Highway
 from odeum.flow import Stack
 from odeum.integrators import Dense
 from odeum.integrators.attention_residuals import AttentionResiduals
@@ -81,7 +82,7 @@ def transferred(architecture: Architecture, settings: Any, training: Training) -
     return _shortened(architecture, length, settings), settings
 
 
-UNMEASURED = ("residual-scalars", "lagged-attention", "two-lanes", "depth-memory", "mudd")
+UNMEASURED = ("residual-scalars", "lagged-attention", "two-lanes", "depth-memory", "mudd", "sphere")
 """histories of methods whose updates over depth were not measured"""
 
 
@@ -103,7 +104,7 @@ def _shortened(architecture: Architecture, length: float, shape: Shape) -> Archi
             f"no transfer rule: the state of {label(architecture)} is a mean of earlier layers, not a sum of steps; "
             f"{remedy}"
         )
-    if any(getattr(part, "history", None) in UNMEASURED for part in stack.modules()):
+    if any(getattr(part, "history", None) in UNMEASURED or isinstance(part, Highway) for part in stack.modules()):
         raise OdeumError(f"no transfer rule: updates of {label(architecture)} over depth were not measured; {remedy}")
     return shortened
 

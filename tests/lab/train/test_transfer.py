@@ -32,7 +32,7 @@ VISION = Vision(image_size=8, patch_size=4, channels=1, classes=3, **WIDE)
 WITHOUT_RULE = (
     *("sandwich", "ode-transformer", "pcformer", "continuous", "transevolve"),
     *("yurii", "dense", "attention-residuals", "residual-scalars", "lagged-attention", "two-lanes"),
-    *("value-residual", "moda"),
+    *("value-residual", "moda", "mudd", "ngpt", "keel"),
 )
 WITH_RULE = [
     name
