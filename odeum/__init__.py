@@ -3,15 +3,14 @@
 Names are loaded when first used, so that the command line answers before torch is imported.
 """
 
-from __future__ import annotations
-
-import signal
+# Not `signal`, which imports `enum`, and nothing of `__future__`: a Ctrl-C may come while they are read.
+import _signal  # ty: ignore[import-not-found]
 import sys
 
-# Of the command itself: Ctrl-C while it is still importing ends it without a traceback; `lab.cli.main` takes it back.
+# In the command, Ctrl-C during the imports ends the process without a traceback; `lab.cli.main` installs the handler.
 _IS_COMMAND = " -m odeum " in f" {' '.join(sys.orig_argv[:6])} " or sys.argv[0].endswith("/odeum")
-if _IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+if _IS_COMMAND and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import re
 from functools import cache

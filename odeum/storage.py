@@ -18,6 +18,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
@@ -108,6 +109,7 @@ class OpenDirectory:
         except OSError as error:
             raise OdeumError(f"cannot open the directory '{path}': {error.strerror}; give another --out") from None
         self.name, self.path = path, path.absolute()
+        self.prefix = os.path.join(self.path, "")
         self.run_id: str | None = None
         self.bound = False
         """whether records written here carry the run's id, and records read here must have it"""
@@ -149,9 +151,14 @@ def find_open_directory(path: Path) -> OpenDirectory | None:
     """Returns the innermost open directory that contains a path, or None."""
     if not _held:
         return None
-    path = path.absolute()
-    inside = [held for held in _held if path.is_relative_to(held.path)]
-    return max(inside, key=lambda held: len(held.path.parts), default=None)
+    name = os.path.join(_absolute(path), "")
+    inside = [held for held in _held if name.startswith(held.prefix)]
+    return max(inside, key=lambda held: len(held.prefix), default=None)
+
+
+def _absolute(path: Path) -> str:
+    """`path.absolute()` as text: comparing texts is much faster than comparing the parts of two paths."""
+    return str(path if path.is_absolute() else path.absolute())
 
 
 def current_path(path: Path) -> Path:
@@ -163,7 +170,7 @@ def current_path(path: Path) -> Path:
     if held is None:
         return path
     held.check()
-    return held.place / path.absolute().relative_to(held.path)
+    return held.place / _absolute(path)[len(held.prefix) :]
 
 
 @contextlib.contextmanager
@@ -253,6 +260,25 @@ def _locked(path: Path, must: bool = False) -> Generator[None]:
 
 # writing
 
+_unsynced: ContextVar[set[Path] | None] = ContextVar("unsynced", default=None)
+
+
+@contextlib.contextmanager
+def sync_together() -> Generator[set[Path]]:
+    """Syncs each directory that files are written to in the block once, at its end, not after every file.
+
+    Each file is synced before it gets its name all the same, so no file is ever seen in part. Yields the directories
+    still to be synced; whoever syncs one later may remove it.
+    """
+    directories: set[Path] = set()
+    token = _unsynced.set(directories)
+    try:
+        yield directories
+    finally:
+        _unsynced.reset(token)
+    for directory in directories:
+        sync(directory)
+
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Generator[IO[bytes]]:
@@ -268,7 +294,10 @@ def atomic_write(path: Path) -> Generator[IO[bytes]]:
                 os.fsync(file.fileno())
             current_path(path)  # writing may have taken long
             os.replace(part, target)
-        sync(target.parent)
+        if (unsynced := _unsynced.get()) is None:
+            sync(target.parent)
+        else:
+            unsynced.add(target.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):  # a disk that takes no file may not give one up either
             part.unlink(missing_ok=True)

@@ -76,23 +76,34 @@ def _remark(message: Warning | str, category: type[Warning], *where: Any) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    # Python's own handler is on only while its KeyboardInterrupt is caught here: not while odeum/__init__.py imports
+    # the command line, and not while the interpreter ends.
+    here = threading.current_thread() is threading.main_thread()
+    default = here and signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     try:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # odeum/__init__.py left it off for the imports
-        arguments = list(sys.argv[1:] if argv is None else argv)
-        debug = "--debug" in arguments
-        with warnings.catch_warnings(), guarded(), signals_raise():
-            warnings.simplefilter("always", Notice)
-            if not debug:
-                warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
-            words = [word for word in arguments if word != "--debug"]
-            code = _run(words, debug)
-            if words[:1] and words[0] in CONTINUED and is_main() and requeue(code):
-                print("odeum: Slurm will start this job again, and the same command continues", file=sys.stderr)
-            return code
+        if default:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return _main(argv)
     except KeyboardInterrupt as stop:  # also one that comes before anything has begun
         sentence, code = (str(stop), stop.code) if isinstance(stop, Interrupted) else ("interrupted", 130)
         print(f"\nodeum: {sentence}", file=sys.stderr)
+        return code
+    finally:
+        if default:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    with warnings.catch_warnings(), guarded(), signals_raise():
+        warnings.simplefilter("always", Notice)
+        if not debug:
+            warnings.showwarning = _remark  # ty: ignore[invalid-assignment]
+        words = [word for word in arguments if word != "--debug"]
+        code = _run(words, debug)
+        if words[:1] and words[0] in CONTINUED and is_main() and requeue(code):
+            print("odeum: Slurm will start this job again, and the same command continues", file=sys.stderr)
         return code
 
 

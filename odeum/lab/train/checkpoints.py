@@ -14,7 +14,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.lab.train.distributed.ranks import ProcessLost
 from odeum.lab.train.distributed.shards import StoredTensors
-from odeum.storage import Moved, current_path, sync, write_json
+from odeum.storage import Moved, current_path, sync, sync_together, write_json
 
 DEFAULT_KEEP = 2
 """default number of checkpoints: the last one and a fallback"""
@@ -70,20 +70,24 @@ class Checkpoints:
         world.wait()
         try:
             if failure is None:
-                world.write(part, tensors)
+                with sync_together() as directories:
+                    world.write(part, tensors)
+                    if world.main:
+                        directories.discard(current_path(part))  # synced below, with state.json
         except (OSError, OdeumError) as error:
             failure = error
         world.wait()  # one process may have a slow disk
         failed = world.add([failure is not None])[0]
         try:
             if world.main and not failed:
+                first = not self.steps()
                 write_json(part / "state.json", {**state, "files": StoredTensors(part).seals})
-                sync(current_path(part))
                 if current_path(target).exists():
                     shutil.rmtree(current_path(target))
                 os.rename(current_path(part), current_path(target))
                 sync(current_path(self.directory))
-                sync(current_path(self.directory.parent))
+                if first:
+                    sync(current_path(self.directory.parent))
         except (OSError, OdeumError) as error:
             failure = error
         if failure is not None or failed:

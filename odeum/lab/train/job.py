@@ -12,6 +12,7 @@ import torch
 from odeum.errors import OdeumError, notice
 from odeum.kernels.matmul import use_onednn
 from odeum.lab.tasks import Task
+from odeum.lab.train.batches import seed_generators
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.memory import keep_freed_memory
 from odeum.lab.train.origin import load_initial_weights, run_record
@@ -26,7 +27,7 @@ from odeum.models.limits import available_memory, check_memory
 from odeum.models.settings import Model
 from odeum.registry.names import Architecture
 from odeum.registry.plugins import check_requirements
-from odeum.storage import begin_run, remove_parts
+from odeum.storage import begin_run, remove_parts, sync_together
 
 THREADS = torch.get_num_threads()
 SMALL_STEP = 1e9
@@ -90,7 +91,7 @@ def initial_model(job: Job) -> OdeumModel:
     """The model before its first step: initialised from the seed, or with the weights of `begin_from`."""
     if (built := job.take_model()) is not None:
         return built
-    torch.manual_seed(job.seed)
+    seed_generators(job.seed, torch.device("cpu"))
     model = build(*transferred(job.architecture, job.model, job.training))
     assert isinstance(model, OdeumModel)
     scale_initial_weights(model, job.training)
@@ -146,8 +147,9 @@ def open_run(job: Job, world: World, run: dict[str, Any]) -> dict[str, Any]:
             if job.resume_from is not None:
                 check_origin(job.resume_from, job.identity(job.task.fingerprint()))
             begin_run(job.directory)
-            job.task.save(job.directory)
-            job.folder.write_run(run)
+            with sync_together():
+                job.task.save(job.directory)
+                job.folder.write_run(run)
     world.wait()
     return run
 

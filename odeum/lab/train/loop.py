@@ -19,7 +19,7 @@ from odeum.integrators.energy import Energy, kinetic_energy
 from odeum.integrators.implicit import RESIDUAL_LIMIT, fixed_point_residual
 from odeum.integrators.reversing import reconstruction_drift
 from odeum.lab.train.batches import divide, refuse_hidden_draws, seed_generators, step_seed
-from odeum.lab.train.checkpoints import Checkpoints
+from odeum.lab.train.checkpoints import DEFAULT_KEEP, Checkpoints
 from odeum.lab.train.clock import clock_of, pinned
 from odeum.lab.train.distributed.world import World, uses_bfloat16
 from odeum.lab.train.interrupt import Interrupted, graceful_stop
@@ -35,10 +35,12 @@ from odeum.lab.train.tracking import trackers_of
 from odeum.models.saved import save_model, weights_entry
 from odeum.models.tensors import not_finite
 from odeum.registry.spelling import spell
-from odeum.storage import read_json
+from odeum.storage import read_json, sync_together
 
 STATE = ("step", "seconds", "best", "worse", "snapshots", "evaluated", "step_times")
 """attributes stored in state.json, beside the tensors"""
+REPEATED_SECONDS = 1.0
+"""most training since the last checkpoint that is repeated, to the same bits, if the final evaluation is killed"""
 
 
 class Trainer:
@@ -107,7 +109,8 @@ class Trainer:
                 if asked:
                     by = stop.asked or signal.SIGTERM  # 0 if another process received it
                     raise Interrupted(f"stopped at step {self.step}; the same command continues", by)
-            self._save()  # the evaluation can take minutes, and may be interrupted too
+            # The evaluation can take minutes, and may be interrupted too.
+            self._save(write=self._worth_saving(time.monotonic() - saved))
         self._finish()
 
     def close(self) -> None:
@@ -264,7 +267,13 @@ class Trainer:
 
     # checkpoints
 
-    def _save(self) -> None:
+    def _worth_saving(self, seconds: float) -> bool:
+        """Whether the state at the end of training is saved, after this many seconds without a checkpoint."""
+        explicit = self.training.checkpoint_every or self.training.keep > DEFAULT_KEEP
+        return bool(self.world.add([bool(explicit) or seconds > REPEATED_SECONDS])[0])
+
+    def _save(self, write: bool = True) -> None:
+        """Check that the state is finite, and write a checkpoint."""
         for taken in self.clock.remaining():
             self._count(self.world.broadcast(taken))
         state = {name: getattr(self, name) for name in STATE} | {
@@ -276,7 +285,8 @@ class Trainer:
         broken = not_finite(dict(zip(names, self.world.local([tensors[name] for name in names]), strict=True)))
         if self.world.add([broken is not None])[0]:  # NaN or infinity must not replace a finite checkpoint
             raise self._diverged("state", math.nan)
-        self.checkpoints.save(self.step, tensors, state, self.world)
+        if write:
+            self.checkpoints.save(self.step, tensors, state, self.world)
 
     def _resume(self) -> None:
         """Restore the last intact checkpoint, or the one named by `resume_from`; else start from step 0."""
@@ -336,9 +346,10 @@ class Trainer:
                 )
         weights = self.world.weights(self.model)
         if self.world.main:
-            save_model(self.job.directory, self.model, weights)
-            if predictions is not None:
-                predictions.save(self.job.directory)
+            with sync_together():  # before the result that names them
+                save_model(self.job.directory, self.model, weights)
+                if predictions is not None:
+                    predictions.save(self.job.directory)
             # result.json is on disk before the checkpoints are removed
             self.job.folder.write_result({**result, **weights_entry(self.job.directory)})
             self.checkpoints.finish()

@@ -67,5 +67,6 @@ class Metrics:
             if source == self.path and content.get("run_id") != mark.get("run_id"):
                 raise Damaged(f"'{source}' is of another run than run.json beside it; copy one run whole")
             if chosen:
-                entries.append(json.dumps({**content, **mark}).encode() + b"\n")
-        write_bytes(self.path, b"".join(entries))
+                entries.append(json.dumps({**content, **mark}).encode())
+        if source != self.path or [*entries, b""] != lines:
+            write_bytes(self.path, b"".join(entry + b"\n" for entry in entries))

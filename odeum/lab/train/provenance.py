@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from odeum.kernels.matmul import backend_name
 def versions() -> dict[str, str]:
     """The versions and hardware properties that a result depends on."""
     import platform
-    from importlib.metadata import PackageNotFoundError, version
 
     out = {
         "python": platform.python_version(),
@@ -26,11 +26,17 @@ def versions() -> dict[str, str]:
         "products": backend_name(),  # so does another matmul backend
         "draws": draws.SCHEME,  # how a seed determines the initial weights
     }
+    return out | _packages()
+
+
+@cache  # parsing the metadata of a package takes milliseconds
+def _packages() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    out = {}
     for name in ("numpy", "tokenizers", "sacrebleu"):
-        try:
+        with suppress(PackageNotFoundError):
             out[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return out
 
 

@@ -222,15 +222,25 @@ def test_help_of_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("usage: odeum describe")
 
 
-def test_ctrl_c_while_importing_shows_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["__future__", "jsonargparse"])
+def test_ctrl_c_while_importing_shows_no_traceback(module: str, tmp_path: Path) -> None:
     """The signal comes from the first line of a module that the command imports: as early as our code runs."""
-    started = "import os, signal, sys; os.kill(os.getpid(), signal.SIGINT)"
-    (tmp_path / "jsonargparse.py").write_text(started)
+    started = "import os, sys; annotations = 'odeum' in sys.modules and os.kill(os.getpid(), 2)"
+    (tmp_path / f"{module}.py").write_text(started)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(odeum.__file__).parent.parent}"}
     done = subprocess.run(
         [sys.executable, "-m", "odeum", "list"], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode in (-signal.SIGINT, 130) and "Traceback" not in done.stderr, done
+
+
+def test_ctrl_c_while_the_process_ends_shows_no_traceback() -> None:
+    """After the verb nothing catches KeyboardInterrupt, so the signal ends the process as it ends any other."""
+    ends = "import atexit, os; atexit.register(lambda: os.kill(os.getpid(), 2)); import runpy, sys; "
+    ends += "sys.orig_argv[1:3] = ['-m', 'odeum']; sys.argv[:] = ['x', '--version']; runpy.run_module('odeum')"
+    environment = {**os.environ, "PYTHONPATH": str(Path(odeum.__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", ends], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT and done.stdout.startswith("odeum ") and not done.stderr, done
 
 
 def test_a_command_for_missing_weights_names_this_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,8 +131,11 @@ def test_overwriting_leaves_what_is_not_of_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine" and len(lines(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("every", [0, 100])
 @pytest.mark.parametrize("where", ["result", "finish"])
-def test_a_kill_at_the_very_end(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_the_very_end(tmp_path: Path, where: str, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than a second of training needs no final checkpoint, unless checkpoints were asked for: it is repeated."""
+
     class Killed(BaseException):
         pass
 
@@ -144,10 +147,12 @@ def test_a_kill_at_the_very_end(tmp_path: Path, where: str, monkeypatch: pytest.
             patch.setattr(Checkpoints, "finish", kill)
         else:
             patch.setattr("odeum.lab.train.loop.save_model", kill)
-        run(tmp_path, steps=3)
-    assert (tmp_path / "checkpoint").exists()
-    run(tmp_path, steps=3)
+        run(tmp_path, steps=3, checkpoint_every=every)
+    assert (tmp_path / "checkpoint").exists() == (every > 0)
+    result = run(tmp_path, steps=3)
     assert not (tmp_path / "checkpoint").exists()
+    whole = run(tmp_path / "whole", steps=3)
+    assert all(result[part] == whole[part] for part in ("steps", "valid", "test"))
     steps = [line["step"] for line in lines(tmp_path, "valid")]
     assert len(steps) == len(set(steps))
 

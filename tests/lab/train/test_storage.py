@@ -14,6 +14,7 @@ import pytest
 import torch
 from full_disk import files_up_to
 from safetensors.torch import load_file
+from small_runs import run
 
 from odeum.errors import OdeumError
 from odeum.models.tensors import TensorFile, write_tensors
@@ -26,6 +27,7 @@ from odeum.storage import (
     read_json,
     read_lines,
     remove_parts,
+    sync_together,
     write_bytes,
     write_json,
 )
@@ -198,3 +200,40 @@ def test_a_damaged_line_is_one_error_and_the_others_are_read(tmp_path: Path) -> 
     lines = dict(read_lines(path))
     assert [lines[n] for n in (1, 4, 6)] == [{"i": 0}, {"i": 2}, {"i": 5}]
     assert all(isinstance(lines[n], Damaged) and f"runs.jsonl:{n}' is damaged" in str(lines[n]) for n in (2, 3, 5))
+
+
+def test_files_written_together_are_synced_before_their_names_and_their_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(number: int) -> None:
+        events.append("directory" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        fsync(number)
+
+    def renamed(old: str | Path, new: str | Path) -> None:
+        events.append("rename")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    with sync_together():
+        write_bytes(tmp_path / "a", b"a")
+        write_json(tmp_path / "b", {})
+    assert events == ["file", "rename", "file", "rename", "directory"]
+
+
+def test_a_short_run_waits_for_the_disk_at_most_ten_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of short runs spend most of their time on this: each file once, and the directory at three points."""
+    count, fsync = 0, os.fsync
+
+    def synced(number: int) -> None:
+        nonlocal count
+        count += 1
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    run(tmp_path / "run", steps=1)
+    files = [path for path in (tmp_path / "run").iterdir() if path.name != "metrics.jsonl"]
+    assert count <= len(files) + 3 <= 10

@@ -276,7 +276,7 @@ def test_an_interrupted_evaluation_loses_nothing(tmp_path: Path, whole: Path) ->
 
 
 def test_an_end_for_lack_of_progress_is_remembered(tmp_path: Path) -> None:
-    settings = {"evaluate_every": 2, "patience": 2, "learning_rate": 1e-12, "steps": 50}
+    settings = {"evaluate_every": 2, "patience": 2, "learning_rate": 1e-12, "steps": 50, "checkpoint_every": 100}
     with pytest.raises(KeyboardInterrupt):
         train(job(tmp_path, **settings), ImpatientReader("test", quiet=True))
     (state,) = (tmp_path / "checkpoint").iterdir()
