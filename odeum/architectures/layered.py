@@ -116,7 +116,7 @@ class Layered(OverTime, Stepped):
             )
         field = self._with_learned_steps(field_over_time(self, lambda: self._branches(shape, cross), self.norm, shape))
         method = self.method_for(Place(field, tuple(range(shape.depth)), shape))
-        capabilities.check("a field over all layers (weights=knots, hyper, adaln)", method)
+        capabilities.check("a field over all layers (weights=knots, legendre, hyper, adaln)", method)
         return Stack([Flow(field, fixed_solver(self, method), 0.0, float(shape.depth))], norm=make_norm(shape))
 
 

@@ -137,12 +137,15 @@ class Stepped(Architecture):
 class OverTime(Architecture):
     """Options for weights that depend on time: one field for all layers, with weights θ(t)."""
 
-    weights: Literal["constant", "knots", "hyper", "adaln"] = "constant"
-    """constant per layer; or, over all layers, interpolated between knots in time, given by a hypernetwork of the time
-    (hyper), or in the norms alone (adaln)"""
+    weights: Literal["constant", "knots", "legendre", "hyper", "adaln"] = "constant"
+    """constant per layer; or, over all layers, interpolated between knots in time, a sum of Legendre polynomials of the
+    time, given by a hypernetwork of it (hyper), or in the norms alone (adaln)"""
     knots: Annotated[int | None, COUNT] = None
     """for weights=knots: number of knots (none: 4, or the number of layers if smaller)"""
     between: Literal["constant", "linear", "cubic"] | None = None
     """for weights=knots: interpolation between knots (none: linear)"""
+    degree: Annotated[int | None, Range(0, 64)] = None
+    """for weights=legendre: degree of the polynomials, whose higher terms start at zero (none: 3, or one below the
+    number of layers if smaller)"""
     rank: Annotated[int | None, Range(1, 1000)] = None
     """for weights=hyper: number of matrices that the network mixes into each (none: 4)"""

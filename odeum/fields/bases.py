@@ -49,7 +49,19 @@ class Basis(Keyed, nn.Module):
         raise TypeError(f"{type(self).__name__} must define formula()")
 
 
-class Knots(Basis):
+class NumberBasis(Basis):
+    """Functions φ that are numbers of the time alone."""
+
+    def numbers(self, t: float) -> dict[int, float]:
+        """φₖ(t) where it is not zero."""
+        raise TypeError(f"{type(self).__name__} must define numbers(t)")
+
+    def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        numbers = self.numbers(t)
+        return [_combined(numbers, row) for row in versions]
+
+
+class Knots(NumberBasis):
     """θ at `count` knots, and what is between them: constant pieces, straight lines or cubics (C¹, through the knots).
 
     Constant pieces divide the interval evenly. Lines and cubics have a knot at either end; two knots are joined by a
@@ -102,10 +114,6 @@ class Knots(Basis):
         numbers = self.numbers(t)
         return max(numbers, key=lambda knot: numbers[knot])
 
-    def forward(self, t: float, versions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        numbers = self.numbers(t)
-        return [_combined(numbers, row) for row in versions]
-
     def formula(self) -> str:
         if self.count == 1:
             return "θ(t) constant"
@@ -118,6 +126,20 @@ class Knots(Basis):
 
     def extra_repr(self) -> str:
         return f"{self.count}, {self.between}"
+
+
+class Legendre(NumberBasis):
+    """θ(t) = Σ C_k P_k(s), Legendre's polynomials of s, which goes from −1 to 1 over the interval."""
+
+    def numbers(self, t: float) -> dict[int, float]:
+        s = 2.0 * self.share(t) - 1.0
+        values = [1.0, s]
+        for k in range(1, self.count - 1):
+            values.append(((2 * k + 1) * s * values[k] - k * values[k - 1]) / (k + 1))
+        return {k: value for k, value in enumerate(values[: self.count]) if value}
+
+    def formula(self) -> str:
+        return f"θ(t) = Σ C_k P_k(t), Legendre's polynomials to degree {self.count - 1}"
 
 
 class HyperNetwork(Basis):

@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[Refused, ...]] = {
     "the kinetic energy": (
         Refused("states that are not kept", "it is measured between states", "use gradient=backprop or checkpointed"),
     ),
-    "a field over all layers (weights=knots, hyper, adaln)": (
+    "a field over all layers (weights=knots, legendre, hyper, adaln)": (
         Refused(
             "learned coefficients",
             "it is one field for any number of layers, the coefficients belong to single layers",

@@ -20,7 +20,7 @@ from odeum.registry.names import ARCHITECTURES
 EXTRA = [
     *("looped:inject=stable,exit=0.1", "looped:inject=concat,through=2", "parallel*2+mhc*1+rk4*1"),
     *("sequential:schedule=0-1/0-1", "mhc:mixing=permutations", "parallel:weights=knots,knots=3", "rk4:weights=hyper"),
-    *("sequential:weights=adaln", "hyper:mixing=identity", "value-residual:source=input"),
+    *("sequential:weights=adaln", "parallel:weights=legendre", "hyper:mixing=identity", "value-residual:source=input"),
     *("moda:method=rk4", "value-residual:method=midpoint,independent=2"),
     *("mudd:method=euler,independent=2", "keel:method=rk4", "ngpt:method=strang,form=macaron"),
 ]

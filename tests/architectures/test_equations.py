@@ -407,6 +407,23 @@ def test_weights_of_a_network_of_the_time() -> None:
     agree(model, x, y)
 
 
+@pytest.mark.parametrize("degree", [1, 4])
+def test_legendre_weights(degree: int) -> None:
+    """W(t) = Σ C_k P_k(s), P_k of numpy, s from −1 to 1 over the layers."""
+    numpy = pytest.importorskip("numpy")
+    model, x = made(f"parallel:weights=legendre,degree={degree}"), state()
+    y = x
+    for layer in range(SHAPE.depth):
+        values = numpy.polynomial.legendre.legvander(2 * layer / SHAPE.depth - 1, degree).ravel()
+        change = torch.zeros_like(y)
+        for term in model.flows[0].field.terms:
+            rows = [dict(knot.named_parameters()) for knot in term.knots]
+            weights = {name: weighed(map(float, values), [row[name] for row in rows]) for name in rows[0]}
+            change = change + functional_call(term.knots[0], weights, (float(layer), y, Context()))
+        y = y + change
+    agree(model, x, y)
+
+
 def test_adaln() -> None:
     """(1 + g) f((1 + s) N(x) + b), all three of the time and the step's length."""
     model, x = made("parallel:weights=adaln"), state()

@@ -19,7 +19,7 @@ from odeum import Encoder, build, set_solver, set_steps
 from odeum.architectures import stack
 from odeum.errors import OdeumError
 from odeum.fields import Cache, Context, Source
-from odeum.fields.bases import HyperNetwork, Knots
+from odeum.fields.bases import HyperNetwork, Knots, Legendre
 from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
 from odeum.flow import Stack
 from odeum.integrators import RK4, Adaptive, FixedSteps, RungeKutta
@@ -28,7 +28,8 @@ from odeum.models.settings import Shape
 pytestmark = pytest.mark.usefixtures("float64")
 
 SHAPE = Shape(width=8, heads=2, depth=4, hidden=16)
-KINDS = ("weights=knots,knots=3", "weights=knots,between=cubic", "weights=hyper,rank=2", "weights=adaln")
+LEGENDRE = "weights=legendre,degree=2"
+KINDS = ("weights=knots,knots=3", "weights=knots,between=cubic", "weights=hyper,rank=2", "weights=adaln", LEGENDRE)
 PIECES = "weights=knots,knots=2,between=constant"
 
 
@@ -41,10 +42,13 @@ def pieces(model: nn.Module) -> list[TimedField]:
 
 
 def stirred(model: nn.Module) -> nn.Module:
-    """adaLN starts without time; here it has some."""
+    """adaLN and Legendre's polynomials start without time; here they have some."""
     for part in model.modules():
         if isinstance(part, AdaptiveNorm):
             nn.init.normal_(part.adapt.weight, std=0.1)
+        if isinstance(part, TimedField) and isinstance(part.basis, Legendre):
+            for weight in part.knots[1:].parameters():
+                nn.init.normal_(weight, std=0.1)
     return model
 
 
@@ -81,6 +85,13 @@ def test_a_constant_knot_for_each_layer_are_unshared_layers(name: str, cross: bo
 @pytest.mark.parametrize("kind", ["knots=1", "knots=1,between=constant", "knots=1,between=cubic"])
 def test_one_knot_is_the_shared_layer(kind: str) -> None:
     plain, model, x = stack("rk4:independent=1", SHAPE), stack(f"rk4:weights=knots,{kind}", SHAPE), state()
+    as_knots(plain, model)  # ty: ignore
+    assert torch.equal(model(x), plain(x))
+
+
+@pytest.mark.parametrize("degree", [0, 3])
+def test_legendre_weights_start_as_the_shared_layer(degree: int) -> None:
+    plain, model, x = stack("rk4:independent=1", SHAPE), stack(f"rk4:weights=legendre,degree={degree}", SHAPE), state()
     as_knots(plain, model)  # ty: ignore
     assert torch.equal(model(x), plain(x))
 
@@ -172,7 +183,7 @@ def test_a_trained_model_has_another_number_of_layers() -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, PIECES])
 def test_in_a_mixed_stack_weights_over_time_begin_with_their_part(kind: str) -> None:
-    kind = kind.replace("knots=3", "knots=2")
+    kind = kind.replace("knots=3", "knots=2").replace("degree=2", "degree=1")
     small = dataclasses.replace(SHAPE, depth=2)
     mixed, first, last = stack(f"parallel*2+rk4:{kind}*2", SHAPE), stack("parallel", small), stack(f"rk4:{kind}", small)
     first.load_state_dict({k: v for k, v in mixed.state_dict().items() if "flows.2" not in k})
@@ -275,7 +286,10 @@ def test_autocast_and_low_precision(spelling: str) -> None:
 
 # ------------------------------------------------------------------------------ what others do to the modules of knots
 
-INTERPOLATED = ["parallel:weights=knots,knots=3", "sequential:weights=knots,knots=3,between=cubic", "rk4:weights=hyper"]
+INTERPOLATED = [
+    *("parallel:weights=knots,knots=3", f"parallel:{LEGENDRE}", "sequential:weights=knots,knots=3,between=cubic"),
+    "rk4:weights=hyper",
+]
 
 
 def linears(model: nn.Module) -> list[Any]:
@@ -386,6 +400,8 @@ def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> Non
         ("parallel:weights=knots,knots=5", "knots=5 are more than the 4 layers"),
         ("parallel:knots=3", "knots=3 is for weights=knots, and weights are constant"),
         ("continuous:weights=knots,rank=3", "rank=3 is for weights=hyper, and weights are knots"),
+        ("parallel:weights=knots,degree=2", "degree=2 is for weights=legendre, and weights are knots"),
+        ("parallel:weights=legendre,degree=4", "degree=4 has 5 coefficients, more than the 4 layers"),
         ("parallel:weights=hyper,between=cubic", "between=cubic is for weights=knots"),
         ("parallel:weights=knots,between=steps", "unknown between of parallel 'steps'"),
         ("parallel:weights=sine", "unknown weights of parallel 'sine'"),

@@ -11,13 +11,14 @@ from odeum.architectures.parts.norms import depth_rates, make_norm, place_norms
 from odeum.architectures.stepped import OverTime
 from odeum.errors import OdeumError
 from odeum.fields import Field, PreNorm, StochasticDepth, Sum
-from odeum.fields.bases import Basis, HyperNetwork, Knots
+from odeum.fields.bases import Basis, HyperNetwork, Knots, Legendre
 from odeum.fields.hypernetwork import AdaptiveNorm, TimedField
 from odeum.models.settings import Shape
 
 DEFAULT_KNOTS = 4
+DEFAULT_DEGREE = 3
 DEFAULT_RANK = 4
-OPTIONS = {"knots": "knots", "between": "knots", "rank": "hyper"}
+OPTIONS = {"knots": "knots", "between": "knots", "degree": "legendre", "rank": "hyper"}
 """which kind of weights an option belongs to"""
 
 
@@ -43,6 +44,15 @@ def field_over_time(settings: OverTime, branches: Callable[[], Mapping[str, Fiel
         between = settings.between or "linear"
         basis = lambda weights: Knots(count, between, 0.0, end)  # noqa: E731
         jumps = between == "constant" and count > 1
+    elif settings.weights == "legendre":
+        degree = min(DEFAULT_DEGREE, shape.depth - 1) if settings.degree is None else settings.degree
+        count, jumps = degree + 1, False
+        if count > shape.depth:
+            raise OdeumError(
+                f"degree={degree} has {count} coefficients, more than the {shape.depth} layers that would use them; "
+                f"give {shape.depth - 1} at most"
+            )
+        basis = lambda weights: Legendre(count, 0.0, end)  # noqa: E731
     else:
         rank, jumps = settings.rank or DEFAULT_RANK, False
         count = rank + 1
@@ -53,6 +63,9 @@ def field_over_time(settings: OverTime, branches: Callable[[], Mapping[str, Fiel
     if settings.weights == "hyper":
         for version in versions[1:]:
             _shrink(version, 1.0 / math.sqrt(count - 1))
+    elif settings.weights == "legendre":  # the start is one layer that acts at all times
+        for weight in (weight for version in versions[1:] for weight in version.parameters()):
+            nn.init.zeros_(weight)
 
     def timed(fields: list[Field]) -> Field:
         return TimedField(fields, basis(sum(1 for _ in fields[0].parameters())))
