@@ -37,9 +37,12 @@ class Board:
         self.cells: dict[int, str] = {}
         self._live: Any = None
 
-    def show(self, runs: Sequence[tuple[str, int]]) -> None:
-        """Adds rows and seeds that come next; those of an earlier look stay in the table."""
-        self.offset = len(self.runs)
+    def show(self, runs: Sequence[tuple[str, int]], split: str = "test") -> None:
+        """Adds rows and seeds that come next; those of an earlier look stay in the table.
+
+        `split` is the part whose metric is shown: of tuning runs that of the validation part alone.
+        """
+        self.offset, self.split = len(self.runs), split
         self.runs += runs
         self.places = {run: index for index, run in enumerate(self.runs)}
 
@@ -79,12 +82,12 @@ class Board:
             self._line(f"{title}  {content['text']}", only_plain=True)
 
     def _ending(self, event: Event) -> str:
-        if event.kind == "done" and "test" in event.content:
-            return f"done: test {self.metric} {self._result(event)}"
+        if event.kind == "done" and self.metric in event.content.get(self.split, {}):
+            return f"done: {self.split} {self.metric} {self._result(event)}"
         return f"{MARKS[event.kind]}: {event.content.get('sentence', event.content.get('failed', ''))}"
 
     def _result(self, event: Event) -> str:
-        value = event.content.get("test", {}).get(self.metric) if event.kind == "done" else None
+        value = event.content.get(self.split, {}).get(self.metric) if event.kind == "done" else None
         if not isinstance(value, int | float):
             return MARKS[event.kind]
         return f"{100 * value:.1f}" if self.percent else f"{value:.4g}"

@@ -64,10 +64,13 @@ def run(argv: list[str]) -> int:
         type=str,
         default=None,
         help="the difference that matters, said before the run: 0.5 (points of accuracy, BLEU …) or 2 % of the "
-        "baseline's value (none: 1 point, 0.5 BLEU, 1 % of a loss)",
+        "baseline's value (default: 1 point, 0.5 BLEU, 0.01 of a loss, 1 % of a perplexity)",
     )
     parser.add_argument(
-        "--judge", type=str, default=None, help="what decides: metric or loss; the other is shown (none: metric)"
+        "--judge",
+        type=str,
+        default=None,
+        help="what decides: a metric of the task, loss, or auto with --tune (default: the task's main metric)",
     )
     parser.add_argument(
         "--vary",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.study.judge import Claim, CostClaim, Criterion, Seeds
-from odeum.lab.study.metric import METRICS, Margin, Metric, read_margin
+from odeum.lab.study.metric import AUTO, METRICS, Margin, Metric, judge_named, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import all_pairs, to_baseline
 from odeum.lab.study.tuning import TuningResults, read_tuning
@@ -29,7 +29,8 @@ COMPARISON = "comparison.json"
 TUNING = "tuning"
 """folder of the tuning runs: tuning/<row>/<settings>/seed-<n>, where no report takes them for evaluation runs"""
 MATCHES = ("time", "steps", "macs", "params")
-JUDGES = ("metric", "loss")
+JUDGE = "metric"
+"""the default of --judge: the metric of the task"""
 VARY = ("seed", "split")
 """what differs between seeds: initial weights and batches, or also which examples are held out"""
 NO_BASELINE = "none"
@@ -128,7 +129,12 @@ class Study:
     match: str | None = None
     """what is held equal (none: not recorded)"""
     budget: str | None = None
-    judge: str = JUDGES[0]
+    judge: str = JUDGE
+    """what decides, as --judge names it"""
+    signals: Mapping[str, float] = field(default_factory=dict)
+    """with --judge auto: signal over noise of each candidate in the tuning runs; the largest decides"""
+    futility: bool = False
+    """whether looks stop rows that can no longer be shown better"""
     looked: tuple[int, ...] = ()
     """numbers of seeds after which results had been seen and seeds were added without a plan"""
     command: str | None = None
@@ -172,7 +178,15 @@ class Study:
 
     @property
     def criterion(self) -> Criterion:
-        return Criterion(self.metric.higher_is_better, self.margin, self.seeds, self.overlap, self.is_table)
+        futility = self.futility and self.baseline is not None
+        return Criterion(
+            self.metric.higher_is_better, self.margin, self.seeds, self.overlap, self.is_table, futility=futility
+        )
+
+    @property
+    def tuned_by(self) -> Metric:
+        """The metric of the validation part by which tuning chooses settings."""
+        return metric_named(self.tuning.metric) if self.tuning and self.tuning.metric else self.metric
 
     @property
     def is_table(self) -> bool:
@@ -200,6 +214,8 @@ class Study:
             "budget": self.budget,
             "seeds": str(self.seeds) if self.seeds.auto else self.seeds.limit,
             "judge": self.judge,
+            **({"judged_by": self.metric.name, "signals": dict(self.signals)} if self.signals else {}),
+            **({"futility": True} if self.futility else {}),
             "margin": {"value": self.margin.value, "relative": self.margin.relative},
             "looked": list(self.looked),
             "command": self.command or "",
@@ -213,11 +229,18 @@ class Study:
         }
         write_json(directory / COMPARISON, content)
 
-    def settled(self, directory: Path, judge: str | None = None, margin: str | None = None) -> Study:
+    def settled(
+        self,
+        directory: Path,
+        judge: str | None = None,
+        margin: str | None = None,
+        reported: Callable[[], Collection[str]] = tuple,
+    ) -> Study:
         """This study in agreement with the one that the directory holds; raises `OdeumError` for another question.
 
-        `self.metric` is the metric of the task. `judge` is metric or loss, `margin` as the command line spells it; what
-        is not given is as the directory says or, in a new directory, the metric and its default margin.
+        `self.metric` is the metric of the task. `judge` names one of `reported`, metric, loss or auto; `margin` is as
+        the command line spells it; what is not given is as the directory says or, in a new directory, the metric and
+        its default margin.
         """
         assert self.seeds is not None
         path = directory / COMPARISON
@@ -231,11 +254,19 @@ class Study:
         if before and (was := before.get("vary", "seed")) != self.vary:
             raise OdeumError(f"{where} whose seeds vary the {was}, not the {self.vary}; give another --out")
         tuning = _settled_tuning(before, self.tuning, where)
-        planned_judge = str(before.get("judge") or JUDGES[0])
-        if judge is not None and choose(judge, JUDGES, "judge") != planned_judge and before:
+        planned_judge = str(before.get("judge") or JUDGE)
+        same = judge in (None, planned_judge) or {judge, planned_judge} <= {JUDGE, self.metric.name}
+        if not same and before:
             raise OdeumError(f"{where} that is judged by its {planned_judge}, not by its {judge}; give another --out")
         judge = planned_judge if judge is None else judge
-        metric = METRICS["loss"] if judge == "loss" else self.metric
+        if judge == AUTO:
+            _check_auto(tuning, margin)
+            metric = metric_named(str(before.get("judged_by", self.metric.name)), self.metric.higher_is_better)
+            tuning = replace(tuning, metric="loss") if tuning else None
+        else:
+            metric = METRICS["loss"] if judge == "loss" else self.metric
+            if judge not in (JUDGE, metric.name):
+                metric = judge_named(judge, self.metric, reported())
         wanted = metric.margin if margin is None else metric.parse_margin(margin)
         agreed = read_margin(before.get("margin"), metric) if before else wanted
         if margin is not None and agreed != wanted:
@@ -255,6 +286,17 @@ class Study:
             pace=_settled_paces(read_paces(before.get("pace")), self.pace or {}, where),
             earlier=tuple(str(name) for name in listed if name not in self.labels),
             tuning=tuning,
+            signals=before.get("signals") or {},
+            futility=bool(before.get("futility")) if before else self.seeds.auto,
+        )
+
+
+def _check_auto(tuning: TuningResults | None, margin: str | None) -> None:
+    if tuning is None:
+        raise OdeumError("--judge auto chooses by the tuning runs; add --tune 3, or name a metric")
+    if margin is not None:
+        raise OdeumError(
+            f"--margin {margin} has the unit of a metric that --judge auto has not chosen yet; leave one of them out"
         )
 
 

@@ -21,6 +21,7 @@ from odeum.lab.study.findings import Findings, judged
 from odeum.lab.study.forecast import Forecast, forecast, run_seconds
 from odeum.lab.study.judge import Decision, Seeds, judge, undecided
 from odeum.lab.study.matching import Folds, matched_model, matched_training, paces
+from odeum.lab.study.metric import AUTO, METRICS, metric_named, signal_over_noise
 from odeum.lab.study.runs import Store, timed_together, without_places
 from odeum.lab.study.statistics import summarise
 from odeum.lab.study.tuning import SEED as TUNING_SEED
@@ -33,18 +34,21 @@ from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.job import Job, check_same_run, holds
 from odeum.lab.train.provenance import git_revision, versions
 from odeum.lab.train.spec import RunSpec
+from odeum.models import build
 from odeum.models.description import describe
 from odeum.registry.plugins import unavailable_elsewhere
 from odeum.storage import lock_directory, make_directory, slug
 
 Key = tuple[str, int]
 """row and seed"""
+LATE = 4
+"""evaluations at the end of a tuning run that tell the noise of a metric"""
 
 
 class Watch(Protocol):
     """Receives progress events of the runs."""
 
-    def show(self, runs: Sequence[Key]) -> None: ...
+    def show(self, runs: Sequence[Key], split: str = ...) -> None: ...
 
     def tell(self, number: int, event: Event) -> None: ...
 
@@ -60,7 +64,7 @@ class Execution:
     factors: Sequence[Factor]
     directory: Path
     judge: str | None = None
-    """metric or loss (none: as planned before, else the metric)"""
+    """a metric of the task, loss or auto (none: as planned before, else the task's metric)"""
     margin: str | None = None
     """as the command line spells it (none: as planned before, else the metric's own)"""
     jobs: str = "auto"
@@ -79,7 +83,8 @@ class Execution:
     def settled(self) -> Study:
         threads = None if ranks.size() > 1 else threads_for(len(self.study.rows) * self.seeds.limit)
         overlap = self.folds.overlap if self.folds else 0.0
-        return replace(self.study, threads=threads, overlap=overlap).settled(self.directory, self.judge, self.margin)
+        study = replace(self.study, threads=threads, overlap=overlap)
+        return study.settled(self.directory, self.judge, self.margin, lambda: _reported(self.base))
 
     @property
     def seeds(self) -> Seeds:
@@ -99,7 +104,9 @@ def compare(
     comparisons in one directory could not both have their baseline.
     """
     job = _where_names_are_known(job)
-    sized = sized_runs(job)  # a model that cannot be built is refused before there is a directory
+    sized = sized_runs(job)  # what cannot be built or asked is refused before there is a directory
+    if ranks.size() == 1:
+        job.settled()
     with contextlib.ExitStack() as stack:
         if is_main():
             make_directory(job.directory)
@@ -132,6 +139,11 @@ def compare(
         runs = seeded(job, sized, study)
         _refuse_others(runs)
         return _train_all(job, study, runs, launch, watch, after_look)
+
+
+def _reported(run: Job) -> list[str]:
+    """The metrics that the task's evaluation reports, from an untrained model on two examples."""
+    return list(run.task.evaluate(build(run.architecture, run.model), "test", limit=2))
 
 
 def foresee(job: Execution) -> Forecast:
@@ -238,27 +250,37 @@ def tune(
     """
     results = study.tuning
     assert results is not None
-    tuning, metric = results.tuning, study.metric
-    values: dict[str, dict[Point, float]] = {label: {} for label in sized}
+    tuning, metric = results.tuning, study.tuned_by
+    finals: dict[str, dict[Point, Mapping[str, float]]] = {label: {} for label in sized}
+    done: dict[tuple[str, Point], Job] = {}
+
+    def values(label: str) -> dict[Point, float]:
+        numbers = {point: valid.get(metric.name) for point, valid in finals[label].items()}
+        return {point: math.nan if x is None else float(x) for point, x in numbers.items()}
+
     while wanted := [
-        (label, point) for label in sized for point in tuning.missing(values[label], metric.higher_is_better)
+        (label, point) for label in sized for point in tuning.missing(values(label), metric.higher_is_better)
     ]:
         runs = {
             (f"{label} {spell_point(tuning.settings, point)}", TUNING_SEED): tuning_run(job, study, sized, label, point)
             for label, point in wanted
         }
-        events = carry_out(runs, launch, watch)
+        events = carry_out(runs, launch, watch, split="valid")
         for (label, point), (key, event) in zip(wanted, events.items(), strict=True):
             if event.kind not in ("done", "diverged"):
                 return study, dict(sized), complaint(f"tuning {key[0]}", event)
-            value = (event.content.get("valid") or {}).get(metric.name)
-            values[label][point] = math.nan if value is None else float(value)
-    chosen = {}
+            finals[label][point] = event.content.get("valid") or {}
+            if event.kind == "done" and "failed" not in event.content:
+                done[label, point] = runs[key]
+        known = [finals[label][point] for label, point in done]
+        if any(metric.name not in valid for valid in known):  # BLEU is of the test part alone
+            metric, results = METRICS["loss"], replace(results, metric="loss")
+    chosen, choices = {}, {}
     for label, run in sized.items():
         cost = run_seconds(tuning_run(job, study, sized, label, tuning.points[0]), (study.pace or {})[label].seconds)
-        results = results.with_row(label, values[label], len(values[label]) * cost)
+        results = results.with_row(label, values(label), len(finals[label]) * cost)
         try:
-            choice = tuning.choose(values[label], metric.higher_is_better)
+            choice = choices[label] = tuning.choose(values(label), metric.higher_is_better)
         except OdeumError as error:
             remedy = "" if label == study.baseline else f", or leave {label} out of --architectures"
             raise OdeumError(f"{label}: {error}{remedy}") from None
@@ -267,7 +289,28 @@ def tune(
             inside = "" if choice.resolved else "; unresolved: the best lies at the end of what was tried"
             value = f"valid {metric.name} {choice.value:.4g}"
             print(f"tuned {label}: {spell_point(tuning.settings, choice.point)} ({value}{inside})", file=sys.stderr)
-    return replace(study, tuning=results), chosen, []
+    study = replace(study, tuning=results)
+    if study.judge == AUTO and not study.signals:
+        best = {label: finals[label][choice.point] for label, choice in choices.items()}
+        study = _chosen_judge(study, best, list(done.values()))
+    return study, chosen, []
+
+
+def _chosen_judge(study: Study, finals: Mapping[str, Mapping[str, float]], runs: Sequence[Job]) -> Study:
+    """The study judged by the task's metric or the loss, whichever separates the tuned rows better from noise."""
+    signals = {}
+    for name in dict.fromkeys((study.metric.name, "loss")):
+        curves = [[r.get(name, math.nan) for r in run.folder.curve() if r.get("split") == "valid"] for run in runs]
+        late = [curve[-1 - LATE : -1] for curve in curves]  # the last one is of the whole validation part
+        signal = signal_over_noise({label: valid[name] for label, valid in finals.items() if name in valid}, late)
+        if signal is not None:
+            signals[name] = signal
+    signals = signals or {study.metric.name: 0.0}
+    metric = metric_named(max(signals, key=lambda name: signals[name]), study.metric.higher_is_better)
+    if is_main():
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in signals.items())
+        print(f"judged by the {metric.name} (signal over noise on the tuning runs: {listed})", file=sys.stderr)
+    return replace(study, metric=metric, margin=metric.margin, signals=signals)
 
 
 def seeded(job: Execution, sized: Mapping[str, Job], study: Study) -> dict[Key, Job]:
@@ -320,11 +363,18 @@ def _train_all(
 
 
 def carry_out(
-    runs: Mapping[Key, Job], launch: Launcher, watch: Watch, done: Callable[[Key, Event], None] | None = None
+    runs: Mapping[Key, Job],
+    launch: Launcher,
+    watch: Watch,
+    done: Callable[[Key, Event], None] | None = None,
+    split: str = "test",
 ) -> dict[Key, Event]:
-    """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted."""
+    """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
+
+    `split` is the part whose metric may be shown: the test part of tuning runs is nobody's business.
+    """
     keys, jobs = list(runs), list(runs.values())
-    watch.show(keys)
+    watch.show(keys, split)
 
     def tell(number: int, event: Event) -> None:
         if event.ends and done is not None:
@@ -357,12 +407,19 @@ def complaint(title: str, event: Event) -> list[str]:
 
 
 def scores_of(study: Study, results: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[int, float]]:
-    """The numbers that decide: on the test part if every run has them, else on the validation part."""
+    """The numbers that decide: on the test part if every run has them, else on the validation part.
+
+    A run that failed has NaN, whatever metric decides.
+    """
     name = study.metric.name
-    every = [result for row in results.values() for result in row.values()]
+    every = [result for row in results.values() for result in row.values() if not result.get("failed")]
     split = "test" if all(name in (result.get("test") or {}) for result in every) else "valid"
+
+    def score(result: Mapping[str, Any]) -> float | None:
+        return math.nan if result.get("failed") else (result.get(split) or {}).get(name)
+
     return {
-        label: {seed: float(r[split][name]) for seed, r in row.items() if name in (r.get(split) or {})}
+        label: {seed: float(x) for seed, r in row.items() if (x := score(r)) is not None}
         for label, row in results.items()
     }
 

@@ -6,11 +6,14 @@ Every word follows from one interval, so as long as the interval holds the truth
     practically equal                 the whole interval lies within ±δ, on whichever side of zero
     better                            the whole interval lies above zero
     undecided                         none of these, nor their mirror images: more seeds would decide
+    stopped, not shown better         undecided, and by the last look it would hardly be shown better or equal
 
 `--seeds auto` looks at 3, 6 and 12 seeds, `auto:N` goes on doubling up to N. By a look at n of N seeds n / N of the
 family's error has been spent, so the parts of all looks add up to it whatever the results are, and rows that are
 decided may stop early. `judge` is a function of the results alone: a comparison that continues, and a report written
-years later, look at what was there at each look and reach the same verdicts. A paper's claims are judged by the same
+years later, look at what was there at each look and reach the same verdicts. A row that can hardly be shown better or
+practically equal by the last look is stopped at an earlier one (`futile`): no word follows from that, so it costs power
+and no error. A paper's claims are judged by the same
 function; agrees, disagrees and not resolved are read off its decisions.
 """
 
@@ -21,7 +24,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from odeum.errors import OdeumError
 from odeum.lab.study.metric import Margin
@@ -47,6 +50,7 @@ Word = Literal[
     "worse",
     "worse by more than the margin",
     "undecided",
+    "stopped, not shown better",
     "one seed: no verdict",
     "diverged: no verdict",
     "cut off: no verdict",
@@ -54,8 +58,11 @@ Word = Literal[
 ]
 BETTER: tuple[Word, ...] = ("better by more than the margin", "better")
 WORSE: tuple[Word, ...] = ("worse by more than the margin", "worse")
-VERDICTS: tuple[Word, ...] = (*BETTER, "practically equal", "undecided", "worse", "worse by more than the margin")
+STOPPED: Word = "stopped, not shown better"
+VERDICTS: tuple[Word, ...] = (*BETTER, "practically equal", "undecided", STOPPED, *reversed(WORSE))
 """verdicts that follow from an interval, in the order in which they are shown"""
+FUTILE = 0.1
+"""chance of a favourable word by the last look below which a row is stopped"""
 
 MANY = 1000
 """more seeds than this are not estimated"""
@@ -181,6 +188,8 @@ class Criterion:
     pair_by_pair: bool = False
     """judge each pair at the last look that both of its rows have completed, and reserve the error of pairs without
     runs: the rows of a paper's table are trained at different times"""
+    futility: bool = False
+    """stop the first of a pair where it can no longer be shown better or practically equal"""
 
 
 class Decision(NamedTuple):
@@ -246,10 +255,50 @@ def _over_looks(
                 decision = (
                     _waiting(before, look) if before else decision._replace(verdict=Verdict("undecided", lacking))
                 )
+            elif criterion.futility and _futile(decision, look, looks[-1], criterion.higher_is_better):
+                decision = decision._replace(verdict=Verdict(STOPPED, look=look.seeds))
             decisions[pair] = decision
         for name in {name for pair in pairs for name in pair} - undecided(pairs, decisions):
             stopped.setdefault(name, look.seeds)
     return decisions
+
+
+def _futile(decision: Decision, look: Look, last: Look, higher_is_better: bool) -> bool:
+    """Whether an undecided pair has a chance below `FUTILE` of a favourable word at the last look.
+
+    To be shown better it is given the benefit of the doubt: its true difference is taken to be the margin, or the
+    mean so far if that is larger. To be shown practically equal it is taken to be the mean so far.
+    """
+    difference, margin = decision.difference, decision.margin
+    if look.seeds >= last.seeds or decision.verdict.word != "undecided":
+        return False
+    assert difference.spread is not None
+    level = 1 - (1 - difference.level) * last.error / look.error
+    share = difference.degrees / (difference.n - 1)
+    half = t_quantile((1 + level) / 2, share * (last.seeds - 1)) * difference.spread
+    half *= math.sqrt(1 / last.seeds + difference.overlap)
+    mean = difference.mean if higher_is_better else -difference.mean
+    better, equal = chances(
+        mean, difference.spread, difference.degrees, half, margin, difference.n / last.seeds, last.seeds
+    )
+    return better < FUTILE and equal < FUTILE
+
+
+def chances(mean: Any, spread: Any, degrees: Any, half: Any, margin: float, part: float, seeds: int) -> tuple[Any, Any]:
+    """The chances that the mean of all seeds exceeds `half`, and that its interval lies within the margin.
+
+    `part` of the seeds have this mean; arguments may be arrays.
+    """
+    import numpy as np
+    from scipy.special import stdtr
+
+    # the mean of all seeds, given that of the first part, varies by what the rest of the seeds will bring
+    scale = spread * math.sqrt((1 - part) / seeds)
+    hoped = part * mean + (1 - part) * np.maximum(mean, margin)
+    better = stdtr(degrees, (hoped - half) / scale)
+    room = margin - half
+    equal = stdtr(degrees, (room - mean) / scale) - stdtr(degrees, (-room - mean) / scale)
+    return better, np.where(room > 0, equal, 0.0)
 
 
 def _waiting(decision: Decision, look: Look) -> Decision:

@@ -66,7 +66,7 @@ def comparison_page(findings: Findings, figures: Sequence[plots.Figure]) -> str:
         **_summary(findings),
         title=f"Which layer is worth it on {study.data}?",
         judged=f"{results.split} {study.metric.name}",
-        judged_valid=f"Validation {study.metric.name}{' (%)' if study.metric.share else ''}",
+        judged_valid=f"Validation {study.tuned_by.name}{' (%)' if study.tuned_by.share else ''}",
         every_run=_every_run(findings),
         tuning=tuning_grid(findings),
         figures=figures,

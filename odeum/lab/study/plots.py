@@ -119,10 +119,12 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
         title = f"Learning curves over {name}"
         out += plot(styled, drawn, folder / f"curves-{name}", title, band, axis, label, lines)
     if study.tuning is not None and study.tuning.tuning.grid:
-        factor, name = scale.factor, study.tuning.tuning.settings[0].replace("_", " ")
+        by, name = study.tuned_by, study.tuning.tuning.settings[0].replace("_", " ")
+        factor, percent = (100.0, " (%)") if by.share else (1.0, "")
         drawn = [curve for name in study.labels if (curve := _tuning_curve(study.tuning, name, factor))]
         caption = "One run per point, on the validation part; diverged runs are left out."
-        title, way_of = f"Tuning: {metric} over {name}", f"valid {metric}{unit}{way}"
+        better = "" if by.higher_is_better else ", lower is better"
+        title, way_of = f"Tuning: {by.name} over {name}", f"valid {by.name}{percent}{better}"
         out += plot(styled, drawn, folder / "tuning", title, caption, name, way_of, rates)
     bars = (
         "Bars are ± one standard deviation over seeds; points of equal cost are drawn side by side. The dotted line is "

@@ -20,9 +20,9 @@ from typing import Any
 import odeum
 from odeum import storage
 from odeum.errors import OdeumError, notice
-from odeum.lab.study.design import COMPARISON, NO_BASELINE, Study, StudyRow
+from odeum.lab.study.design import COMPARISON, JUDGE, NO_BASELINE, Study, StudyRow
 from odeum.lab.study.judge import Seeds
-from odeum.lab.study.metric import metric_named, read_margin
+from odeum.lab.study.metric import AUTO, METRICS, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import Summary, summarise
 from odeum.lab.study.tuning import read_tuning
@@ -185,7 +185,9 @@ def _portable(content: dict[str, Any]) -> dict[str, Any]:
 def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, Any], root: Path) -> Study:
     """The study of a comparison.json, with the metric of its runs; damaged entries have their defaults."""
     task_metric = str(info.get("metric") or "loss")
-    metric, other = ("loss", task_metric) if plan.get("judge") == "loss" else (task_metric, "loss")
+    named = str(plan.get("judged_by") or plan.get("judge") or JUDGE)
+    metric = task_metric if named in (JUDGE, AUTO) or metric_named(named).name not in METRICS else named
+    other = "loss" if metric != "loss" else task_metric
     higher = bool(info.get("higher_is_better", task_metric != "loss")) if metric == task_metric else False
     judged = metric_named(metric, higher)
     overlap = plan.get("overlap")
@@ -205,7 +207,15 @@ def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, A
         overlap=float(overlap) if isinstance(overlap, int | float) and overlap > 0 else 0.0,
         pace=read_paces(plan["pace"]) if "pace" in plan else None,
         tuning=read_tuning(plan.get("tuning")),
+        judge=str(plan.get("judge") or JUDGE),
+        signals=_signals(plan.get("signals")),
+        futility=plan.get("futility") is True,
     )
+
+
+def _signals(written: Any) -> dict[str, float]:
+    known = written.items() if isinstance(written, dict) else ()
+    return {str(name): float(x) for name, x in known if isinstance(x, int | float) and math.isfinite(x)}
 
 
 def _baseline(plan: Mapping[str, Any], order: tuple[str, ...], root: Path) -> str | None:

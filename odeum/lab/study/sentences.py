@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from odeum.lab.study.findings import Findings, Row
-from odeum.lab.study.judge import BETTER, VERDICTS, WORSE, Seeds
+from odeum.lab.study.judge import BETTER, STOPPED, VERDICTS, WORSE, Seeds
 from odeum.lab.study.metric import METRICS
 from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
 from odeum.lab.study.runs import without_places
@@ -24,7 +25,7 @@ SLOWER = 0.1
 """step times within 10 %, or whose range includes 1, are a tie"""
 
 
-def headline(rows: Sequence[Row], data: str) -> str:
+def headline(rows: Sequence[Row], data: str, match: str | None = None) -> str:
     """One or two sentences: the decision and its cost."""
     done = [row for row in rows if row.score]
     scale = Scale.of(rows)
@@ -36,6 +37,12 @@ def headline(rows: Sequence[Row], data: str) -> str:
     if base is None:
         return _ranking(rows, data, scale)
     others = [row for row in done if not row.is_baseline]
+    if base.diverged:
+        seeds = f"seed{'' if len(base.diverged) == 1 else 's'} {', '.join(map(str, base.diverged))}"
+        return (
+            f"No verdict on {data}: the baseline `{base.architecture}` diverged with {seeds}, so nothing can be "
+            "compared with it. A smaller learning rate may help."
+        )
     if not base.score:
         return f"The baseline `{base.architecture}` has no finished run on {data}, so there is nothing to compare with."
     if not others:
@@ -44,17 +51,26 @@ def headline(rows: Sequence[Row], data: str) -> str:
     judged = [row for row in others if row.verdict in VERDICTS]
     if not judged:
         return _too_few(done, base, data, scale)
-    better = sorted((row for row in judged if row.verdict in BETTER), key=_rank_of_gain)
-    if better:
-        return _worth_it(better[0], base, data, scale) + _behind(judged)
+    still = [row for row in judged if row.verdict == "undecided"]
+    if better := _better(judged):
+        also = listing([row.architecture for row in better[1:]])
+        ties = f" {also} {'is' if len(better) == 2 else 'are'} better than `{base.architecture}` too." if also else ""
+        left = f" Undecided: {listing([row.architecture for row in still])}." if still else ""
+        return _worth_it(better[0], base, data, scale, match) + ties + left + _behind(judged)
     if equal := [row for row in judged if row.verdict == "practically equal"]:
-        return _equal(equal, judged, base, data) + _behind(judged)
-    if still := [row for row in judged if row.verdict == "undecided"]:
-        return _open(still, base, data, scale) + _behind(judged)
+        return _equal(equal, judged, base, data, match) + _behind(judged)
+    if still:
+        return _open(still, base, data, scale, match) + _behind(judged)
     stay = f"Keep `{base.architecture}` on {data}:"
-    if left := [row.architecture for row in rows if row not in judged and not row.is_baseline]:
+    left = [row.architecture for row in rows if row not in judged and not row.is_baseline]
+    unsaid = f" Of {listing(left)} nothing can be said yet." if left else ""
+    if stopped := [row.architecture for row in judged if row.verdict == STOPPED]:
+        return f"{stay} {listing(stopped)} {'was' if len(stopped) == 1 else 'were'} not shown to be better.{unsaid}" + (
+            _behind(judged)
+        )
+    if left:
         worse = f"{listing([row.architecture for row in judged])} {'is' if len(judged) == 1 else 'are'} worse"
-        return f"{stay} {worse}. Of {listing(left)} nothing can be said yet."
+        return f"{stay} {worse}.{unsaid}"
     return f"{stay} {'the' if len(judged) == 1 else 'every'} other architecture is worse."
 
 
@@ -63,28 +79,63 @@ def conclusion(findings: Findings) -> str:
     study = findings.study
     untuned = study.baseline is not None and study.tuning is None and any(row.judged for row in findings.rows)
     tuned = " Settings were not tuned per architecture." if untuned else ""
-    return f"{headline(findings.rows, study.data)}{tuned}{_next(findings)}"
+    return f"{headline(findings.rows, study.data, study.match)}{tuned}{_next(findings)}"
 
 
 def _next(findings: Findings) -> str:
-    """What to run next: the seeds that would decide; or, of a decided comparison, the same with tuned settings."""
+    """What to run next, with the estimated time of its training."""
     study, rows = findings.study, findings.rows
-    if not study.command or study.baseline is None or not any(row.judged for row in rows):
+    if not study.command:
         return ""
     same = re.sub(r" --seeds(=| )\S+", "", study.command)
     anew = f"{without_places(same)} --out NEW"
-    seeds = max((len(row.seeds) for row in rows), default=0)
-    more_of = [row.answer.more for row in rows if row.answer and row.answer.word == "undecided" and row.answer.more]
+    seeds = max((len(row.seeds) + len(row.diverged) for row in rows), default=0)
     each = math.fsum(row.seconds or 0.0 for row in rows)
-    if more_of and not (study.seeds and study.seeds.auto) and min(more_of) <= MOST_SUGGESTED:
+    tune = f"{anew} --seeds {seeds} --tune {FEWEST}", (FEWEST + seeds) * each
+    more_of = [row.answer.more for row in rows if row.answer and row.answer.word == "undecided" and row.answer.more]
+    planned = study.seeds is not None and study.seeds.auto
+    better = _better([row for row in rows if row.judged])
+    command, cost = "", 0.0
+    if any(row.unfinished or not row.seeds for row in rows):
+        known = [row.seconds for row in rows if row.seconds]
+        lacking = sum(len(row.unfinished) or (0 if row.seeds or row.diverged else seeds) for row in rows)
+        command, cost = study.command, lacking * math.fsum(known) / max(len(known), 1)
+        if not lacking:
+            command, cost = tune if study.tuning is None else ("", 0.0)
+    elif any(row.diverged for row in rows):
+        command, cost = tune if study.tuning is None else ("", 0.0)
+    elif len(rows) == 1:
+        other = "parallel" if rows[0].architecture != "parallel" else "sequential"
+        names = f"{rows[0].architecture},{other}"
+        command, cost = f"{_with_architectures(same, names)} --seeds {max(seeds, 3)}", max(seeds, 3) * 2 * each
+    elif seeds == 1:
+        command, cost = f"{same} --seeds 3", 2 * each
+    elif len(better) > 1:
+        names = ",".join(row.architecture for row in better)
+        cost = seeds * math.fsum(row.seconds or 0.0 for row in better)
+        command = f"{_with_architectures(anew, names)} --seeds {seeds}"
+    elif study.baseline is None:
+        command, cost = (f"{same} --seeds {2 * seeds}", seeds * each) if not planned else ("", 0.0)
+    elif more_of and not planned and min(more_of) <= MOST_SUGGESTED:
         command, cost = f"{same} --seeds {seeds + min(more_of)}", min(more_of) * each
     elif study.tuning is None:
-        command, cost = f"{anew} --seeds {seeds} --tune {FEWEST}", (FEWEST + seeds) * each
+        command, cost = tune
     elif not study.factors:
         command, cost = f"{anew} --seeds {seeds} --sizes 3", 3 * (study.tuning.tuning.runs + seeds) * each
-    else:
+    if not command:
         return ""
-    return f" Next: `{command}` (about {duration(cost)} of training)."
+    return f" Next: `{command}` ({f'about {duration(cost)} of training' if cost else 'its time is not known yet'})."
+
+
+def _with_architectures(command: str, names: str) -> str:
+    """The command with other architectures; the first is the baseline."""
+    rest = re.sub(r" --(architectures|baseline)(=| )(\"[^\"]*\"|'[^']*'|\S+)", "", command)
+    return f"{rest} --architectures {shlex.quote(names)}"
+
+
+def _better(judged: Sequence[Row]) -> list[Row]:
+    """The rows that are better, the best first."""
+    return sorted((row for row in judged if row.verdict in BETTER), key=_rank_of_gain)
 
 
 def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
@@ -157,7 +208,7 @@ def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     )
 
 
-def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
+def _worth_it(best: Row, base: Row, data: str, scale: Scale, match: str | None) -> str:
     difference = best.difference
     assert difference is not None and best.ends is not None and best.score is not None
     ends = sorted(map(abs, best.ends))
@@ -169,34 +220,37 @@ def _worth_it(best: Row, base: Row, data: str, scale: Scale) -> str:
     return (
         f"{start}{small}: its {best.split} {best.metric} of "
         f"{scale.value(best.score)} is {scale.number(abs(difference.mean))}{scale.points} {way} than that of "
-        f"`{base.architecture}` (interval {scale.number(ends[0])} to {scale.number(ends[1])}), {_cost(best, base)}."
+        f"`{base.architecture}` (interval {scale.number(ends[0])} to {scale.number(ends[1])}), "
+        f"{_cost(best, base, match)}."
     )
 
 
-def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str) -> str:
+def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str, match: str | None) -> str:
     """The headline for practically equal rows: the cost decides."""
+    within = f"within {equal[0].margin_text}{', for the same training time' if match == 'time' else ''}"
     for name, cost in (("step time", _time), ("parameters", _size)):
         if saving := [(value, row) for row in equal if (value := cost(row, base)) is not None and value < 1]:
             value, row = min(saving, key=lambda pair: pair[0])
             return (
-                f"Use `{row.architecture}` on {data}: it is practically equal to `{base.architecture}` (within "
-                f"{row.margin_text}) and needs {ratio(value)} its {name}."
+                f"Use `{row.architecture}` on {data}: it is practically equal to `{base.architecture}` "
+                f"({within}) and needs {ratio(value)} its {name}."
             )
     names = [row.architecture for row in equal]
     still = [row.architecture for row in judged if row.verdict == "undecided"]
     tail = f" Of {listing(still)} more seeds would tell." if still else ""
     are = "is" if len(names) == 1 else "are"
     return (
-        f"Keep `{base.architecture}` on {data}: {listing(names)} {are} practically equal to it (within "
-        f"{equal[0].margin_text}) and no cheaper.{tail}"
+        f"Keep `{base.architecture}` on {data}: {listing(names)} {are} practically equal to it "
+        f"({within}) and no cheaper.{tail}"
     )
 
 
-def _open(still: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
+def _open(still: Sequence[Row], base: Row, data: str, scale: Scale, match: str | None) -> str:
     """The headline if no row is shown to be better."""
     names = listing([row.architecture for row in still])
     start = f"Undecided on {data} between `{base.architecture}` and {names}"
-    for name, cost in (("step time", _time), ("parameters", _size)):
+    costs = (("parameters", _size),) if match == "time" else (("step time", _time), ("parameters", _size))
+    for name, cost in costs:
         if saving := [(value, row) for row in still if (value := cost(row, base)) is not None and value < 1]:
             value, row = min(saving, key=lambda pair: pair[0])
             return (
@@ -216,8 +270,12 @@ def _bound(row: Row, scale: Scale) -> str:
     return f" (at worst {scale.number(abs(end))}{scale.points} {way})"
 
 
-def _cost(row: Row, base: Row) -> str:
-    known = (("the time per step", _time(row, base)), ("the parameters", _size(row, base)))
+def _cost(row: Row, base: Row, match: str | None) -> str:
+    """What the better row costs, beside what is held equal."""
+    size = _size(row, base)
+    if match == "time":
+        return "for the same training time" + ("" if size is None else f" with {ratio(size)} the parameters")
+    known = (("the time per step", _time(row, base)), ("the parameters", size))
     differing = [f"{ratio(value)} {name}" for name, value in known if value is not None]
     return "at " + " and ".join(differing) if differing else "at about the same time per step and parameters"
 
@@ -290,11 +348,11 @@ def _tuned(findings: Findings) -> list[str]:
     widened = f" (up to {tuning.cap} where the best value lay at an end)" if tuning.cap > tuning.runs else ""
     out = [
         f"The {settings} of each architecture was chosen by {tuning.runs} tuning runs{widened} with seed {SEED}, which "
-        f"no evaluation uses, by the {study.metric.name} on the validation part, at the length of the evaluation. "
+        f"no evaluation uses, by the {study.tuned_by.name} on the validation part, at the length of the evaluation. "
         f"Tuning cost {duration(math.fsum(results.seconds.values()))} in all.",
         "The intervals are conditional on the chosen settings: they do not cover the luck of the tuning.",
     ]
-    choices = {label: results.choice(label, study.metric.higher_is_better) for label in study.labels}
+    choices = {label: results.choice(label, study.tuned_by.higher_is_better) for label in study.labels}
     if unresolved := [label for label, choice in choices.items() if choice and not choice.resolved]:
         out.append(
             f"The optimum of {listing(unresolved)} is unresolved: the best value lies at the end of what was tried, "

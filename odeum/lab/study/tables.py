@@ -71,11 +71,11 @@ def tuning_grid(findings: Findings) -> Grid | None:
     results = study.tuning
     if results is None or not results.values:
         return None
-    tuning, higher = results.tuning, study.metric.higher_is_better
+    tuning, metric = results.tuning, study.tuned_by
     labels = [label for label in study.labels if label in results.values]
-    choices = [results.choice(label, higher) for label in labels]
+    choices = [results.choice(label, metric.higher_is_better) for label in labels]
     points = sorted({point for label in labels for point in results.values[label]}) if tuning.grid else []
-    factor = 100.0 if study.metric.share else 1.0
+    factor = 100.0 if metric.share else 1.0
 
     def value(x: float | None) -> str:
         return NONE if x is None else "diverged" if not math.isfinite(x) else f"{factor * x:.4g}"
@@ -95,11 +95,7 @@ def tuning_grid(findings: Findings) -> Grid | None:
             ),
             Column("chosen", [spell_point(tuning.settings, c.point) if c else "none" for c in choices], words=True),
             Column("optimum", [_optimum(tuning, choice) for choice in choices], words=True),
-            *(
-                []
-                if points
-                else [Column(f"valid {study.metric.name}", [value(c.value if c else None) for c in choices])]
-            ),
+            *([] if points else [Column(f"valid {metric.name}", [value(c.value if c else None) for c in choices])]),
             *(sides if points else []),
             Column("runs", [str(len(results.values[label])) for label in labels]),
             Column("cost", [duration(results.seconds.get(label)) for label in labels]),

@@ -180,6 +180,8 @@ class TuningResults:
     """on the validation part, by row and point; not finite for a run that diverged"""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """measured cost of the tuning runs by row"""
+    metric: str = ""
+    """by which settings are chosen, where it is not the one that decides: loss, if the validation part has no BLEU"""
 
     def choice(self, row: str, higher_is_better: bool) -> Choice | None:
         """What the tuning of a row found (None: it has no tuning runs, or all of them diverged)."""
@@ -199,7 +201,8 @@ class TuningResults:
             rows[row] = {"values": points, "seconds": self.seconds.get(row, 0.0)}
         tuning = self.tuning
         plan = {"settings": list(tuning.settings), "defaults": list(tuning.defaults), "runs": tuning.runs}
-        return {**plan, "seed": SEED, "rows": rows}
+        by = {"metric": self.metric} if self.metric else {}
+        return {**plan, **by, "seed": SEED, "rows": rows}
 
 
 def read_tuning(written: Any) -> TuningResults | None:
@@ -211,8 +214,9 @@ def read_tuning(written: Any) -> TuningResults | None:
             for row, each in written["rows"].items()
         }
         seconds = {str(row): float(each["seconds"]) for row, each in written["rows"].items()}
+        metric = str(written.get("metric") or "")
     except (OdeumError, KeyError, TypeError, ValueError, AttributeError):
         return None
     if any(len(point) != len(tuning.settings) for points in values.values() for point in points):
         return None
-    return TuningResults(tuning, values, seconds)
+    return TuningResults(tuning, values, seconds, metric)

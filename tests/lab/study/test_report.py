@@ -188,7 +188,7 @@ def test_the_metric_that_decides_is_the_declared_one(tmp_path: Path) -> None:
     assert rows[1].metric == "accuracy" and rows[1].other is not None and rows[1].other[0] == "loss"
     assert "loss difference (not judged)" in table(rows, "md")
     _, rows = compared(tmp_path / "b", ("rk4", (0.950, 0.971, 0.961), 0.05), judge="loss")
-    assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "1 %"
+    assert rows[1].metric == "loss" and not rows[1].higher_is_better and rows[1].margin_text == "0.01"
     assert rows[1].other is not None and rows[1].other[0] == "accuracy"
     assert "accuracy difference (not judged)" in table(rows, "md") and "+5.07 [" in table(rows, "md")
     assert "accuracy +5.07 [+4.89, +5.24],<br>not judged" in page_of(tmp_path / "b")
@@ -441,7 +441,8 @@ def test_nothing_finished_and_nothing_started(tmp_path: Path) -> None:
     write_run(tmp_path, "sequential", 0, 0.9, finished=False)
     write_plan(tmp_path, ["sequential", "rk4"])
     made = report.write(tmp_path)
-    assert made.headline == "No run on digits has finished yet, so nothing can be said."
+    assert made.headline.startswith("No run on digits has finished yet, so nothing can be said. Next: odeum compare ")
+    assert made.headline.endswith("--seeds 3 (its time is not known yet).")
     assert "rk4</strong> has no run yet" in made.page.read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -57,10 +58,13 @@ class LanguageTask(Task):
         streams: dict[str, Tensor] | None = None,
         words: dict[str, int] | None = None,
         source: Sequence[str] = (),
+        bytes_of: dict[str, int] | None = None,
     ) -> None:
         super().__init__(name, options, source)
         self.tokens, self.length = tokens, length
         self.streams, self.words = streams or {}, words or {}
+        self.bytes_of = bytes_of or {}
+        """bytes of each held-out part; empty if the tokens do not spell its text"""
         self.context = length // 2 if options.context is None else options.context
         if not self.context < length:
             raise OdeumError(f"context should be below length {length}, not {self.context}")
@@ -87,7 +91,11 @@ class LanguageTask(Task):
                 f"'{data}' holds too little text for a language model: {counts} tokens; at least "
                 f"{16 * SHORTEST_WINDOW} to train on and 2 in each other part are needed"
             )
-        task = cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)])
+        held = {part: texts for part, texts in corpus.items() if part != "train"}
+        spelled = all(_without_blanks([tokens.decode(streams[part].tolist())]) == _without_blanks(texts)
+                      for part, texts in held.items())  # fmt: skip
+        sizes = {part: sum(len(text.encode()) for text in texts) for part, texts in held.items()} if spelled else {}
+        task = cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)], sizes)
         task.origins = origins
         lines = [line for text in corpus["train"][:3] for line in text[:100_000].splitlines() if line.strip()]
         task.examples = tuple(shortened(line) for line in sample(lines))
@@ -96,7 +104,10 @@ class LanguageTask(Task):
     def test_on_everything(self) -> None:
         """Put all text into the test part, for a model that was trained on none of it."""
         self.streams["test"] = torch.cat(list(self.streams.values()))
-        self.words["test"] = _words(self.tokens.decode(self.streams["test"].tolist()))
+        text = self.tokens.decode(self.streams["test"].tolist())
+        self.words["test"] = _words(text)
+        if self.bytes_of:
+            self.bytes_of["test"] = len(text.encode())
 
     @property
     def has_data(self) -> bool:
@@ -162,9 +173,10 @@ class LanguageTask(Task):
     def examine(
         self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
     ) -> tuple[dict[str, float], Evidence | None]:
-        """Mean loss per token, perplexity per token and per word, and the mean loss per token of each window.
+        """Mean loss per token, perplexity per token and per word, bits per byte, and the mean loss of each window.
 
-        `limit` caps the number of windows.
+        `limit` caps the number of windows. Bits per byte compare models with different tokens; they are left out where
+        tokens such as <unk> do not spell the text.
         """
         self.require_data(split)
         each: list[Tensor] = []
@@ -185,6 +197,8 @@ class LanguageTask(Task):
         loss = total / count
         words_per_token = self.words[split] / len(self.streams[split])
         scores = {"loss": loss, "perplexity": perplexity(loss), "word_perplexity": perplexity(loss / words_per_token)}
+        if split in self.bytes_of:
+            scores["bits_per_byte"] = loss / math.log(2) * len(self.streams[split]) / self.bytes_of[split]
         return scores, Evidence(torch.cat(each)) if each else None
 
     def sample(self, count: int, split: str = "test") -> Batch:
@@ -354,6 +368,11 @@ def learn_corpus_tokens(options: LanguageData, texts: list[str], wiki: bool) -> 
         lines = (line for text in texts for line in text.split("\n"))
         return Bpe.learn(lines, options.vocabulary or min(8000, max(1000, size // 500)))
     return Listed.learn(kind, texts, options.vocabulary)
+
+
+def _without_blanks(texts: Iterable[str]) -> str:
+    """All texts without white space, which words do not record."""
+    return "".join(word for text in texts for word in text.split())
 
 
 def _words(text: str) -> int:
