@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; the table below is what
     from odeum.integrators import Method as Method
     from odeum.lab.tasks.run import Run as Run
     from odeum.lab.tasks.run import load as load
+    from odeum.looping import set_progress as set_progress
     from odeum.looping import set_repeats as set_repeats
     from odeum.models import Decoder as Decoder
     from odeum.models import Encoder as Encoder
@@ -76,7 +77,7 @@ _HOMES = {
     "odeum.architectures.parts": ["terms"],
     "odeum.flow": ["Flow", "Stack", "set_solver", "set_steps"],
     "odeum.inspection": ["inspect"],
-    "odeum.looping": ["set_repeats"],
+    "odeum.looping": ["set_progress", "set_repeats"],
     "odeum.models": ["Decoder", "Encoder", "build"],
     "odeum.lab.tasks.run": ["Run", "load"],
 }

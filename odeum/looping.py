@@ -104,6 +104,9 @@ class Looped(Stack):
     than this share of its length stays where it is, and a sample of which all positions stay costs nothing more; not
     in training. What a position does depends on no other sample, and in a causal model on no later position. Which
     samples are left is looked at after each repeat, so an `exit` waits for the device.
+
+    With `late`, the core acts once until this share of training is done (`set_progress`), and repeats from then on.
+    A model that is built or loaded repeats.
     """
 
     counts = Diagnostic[tuple[int, int]]((0, 0))
@@ -121,8 +124,10 @@ class Looped(Stack):
         random: bool = False,
         through: int | None = None,
         exit: float = 0.0,
+        late: float = 0.0,
     ) -> None:
         super().__init__(flows, schedule, norm)
+        self.late, self.begun = late, True
         self.once, self.core = self.schedule, core
         self.injection = injection
         self.random, self.through, self.exit = random, through, exit
@@ -145,7 +150,17 @@ class Looped(Stack):
     def repeat(self, repeats: int) -> None:
         """Set the number of repeats."""
         self.repeats = repeats
-        self.schedule = self.order(repeats)
+        self.schedule = self.order(self.acting)
+
+    def reach(self, progress: float) -> None:
+        """Set the number of repeats for this share of training."""
+        self.begun = progress >= self.late
+        self.schedule = self.order(self.acting)
+
+    @property
+    def acting(self) -> int:
+        """How often the core acts now."""
+        return self.repeats if self.begun else 1
 
     def order(self, repeats: int) -> tuple[int, ...]:
         """Returns the order of flows for this number of repeats."""
@@ -201,8 +216,8 @@ class Looped(Stack):
         leave = leave and context.own.cache is None and context.extra is None and context.own.anchor is None
         leave = leave and not in_vmap()
         rows, rests, s, left = everything, torch.zeros(e.shape[:2], dtype=torch.bool, device=e.device), None, False
-        self._count_repeats(0, self.repeats * e.shape[0])
-        for _ in range(self.repeats):
+        self._count_repeats(0, self.acting * e.shape[0])
+        for _ in range(self.acting):
             repeat = itertools.islice(steps, len(self.core))
             if left:
                 for _ in repeat:
@@ -237,8 +252,9 @@ class Looped(Stack):
 
         Where there are no numbers (on the meta device, under a tracer), costs are counted, and those are of the mean.
         """
-        if not (self.training and self.random) or x.is_meta or isinstance(x, FakeTensor) or in_make_fx():
-            return self.repeats
+        draws = self.training and self.random and self.begun
+        if not draws or x.is_meta or isinstance(x, FakeTensor) or in_make_fx():
+            return self.acting
         drawn = 1 + torch.poisson(torch.tensor(self.repeats - 1.0, device="cpu"))
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             drawn = drawn.to(x.device)  # where processes exchange tensors; this waits for the device
@@ -253,6 +269,8 @@ class Looped(Stack):
             lines += [f"in training 1 + Poisson({self.repeats - 1}) times"]
         if self.through is not None:
             lines += [f"gradients pass through the last {self.through}"]
+        if self.late:
+            lines += [f"in training once until {self.late:.3g} of its length"]
         if self.exit:
             lines += [f"a position rests when |Δs| < {self.exit:g} |s|"]
         return lines
@@ -285,6 +303,22 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
     for loop in loops:
         loop.counts = (0, 0)
         loop.repeat(loop.repeats if repeats is None else repeats)
+
+
+def set_progress(model: nn.Module, progress: float) -> None:
+    """Set which share of training is done, from 0 to 1, for cores that repeat from a later time on.
+
+    Odeum's training does so before each step. A model that is built or loaded is as at the end.
+    """
+    for module in model.modules():
+        if isinstance(module, Looped):
+            module.reach(progress)
+
+
+def phases(model: nn.Module) -> list[tuple[float, float]]:
+    """Returns the times, as shares of training, at which its schedule changes, each with the share until the next."""
+    begins = sorted({0.0, *(module.late for module in model.modules() if isinstance(module, Looped))})
+    return [(begin, end - begin) for begin, end in itertools.pairwise([*begins, 1.0])]
 
 
 def mean_repeats(model: nn.Module) -> float | None:

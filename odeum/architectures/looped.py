@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from odeum import register
 from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
-from odeum.registry.options import COUNT, NOT_NEGATIVE
+from odeum.registry.options import COUNT, NOT_NEGATIVE, Range
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,6 +44,8 @@ class Looped(Layered):
     """number of last repeats that gradients pass through (none: all)"""
     exit: Annotated[float, NOT_NEGATIVE] = 0.0
     """a position stops when it moves by less than this share of its state; not in training (0: never)"""
+    late: Annotated[float, Range(least=0, below=1)] = 0.0
+    """share of training after which the core repeats; before, it acts once"""
 
     def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
         """Builds the layers of a plain stack, some of which act again."""
@@ -60,14 +62,7 @@ class Looped(Layered):
             raise OdeumError(
                 "looped mixes its input in between rounds, which no step back undoes; use gradient=checkpointed"
             )
-        few = min(2, shape.depth // 4)
-        prelude, coda = (few if count is None else count for count in (self.prelude, self.coda))
-        size = shape.depth - prelude - coda if self.core is None else self.core
-        if size < 1:
-            raise OdeumError(
-                f"prelude={prelude} and coda={coda} leave no layer of the depth of {shape.depth} to the core; "
-                "give less of them, or core"
-            )
+        prelude, size, coda = self._parts(shape.depth)
         shape = replace(shape, depth=prelude + size + coda)
         order = self._layer_order(shape.depth)
         flows = self._flows(shape, cross, order)
@@ -81,7 +76,20 @@ class Looped(Layered):
             random=self.random,
             through=self.through,
             exit=self.exit,
+            late=self.late,
         )
+
+    def _parts(self, depth: int) -> tuple[int, int, int]:
+        """Returns the number of layers of prelude, core and coda."""
+        few = min(2, depth // 4)
+        prelude, coda = (few if count is None else count for count in (self.prelude, self.coda))
+        size = depth - prelude - coda if self.core is None else self.core
+        if size < 1:
+            raise OdeumError(
+                f"prelude={prelude} and coda={coda} leave no layer of the depth of {depth} to the core; "
+                "give less of them, or core"
+            )
+        return prelude, size, coda
 
     def _injection(self, shape: Shape) -> Injection:
         from odeum import looping

@@ -25,7 +25,7 @@ from odeum.fields.bases import Basis
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
 from odeum.integrators import Adaptive, AdaptivePerSample, FixedSteps, Solver
-from odeum.looping import Looped
+from odeum.looping import Looped, phases, set_progress
 from odeum.models.base import OdeumModel
 from odeum.models.factory import assemble
 from odeum.models.operations import OperationCounter
@@ -60,6 +60,8 @@ def describe(architecture: str | Architecture, settings: Model, detail: bool = T
     memory = None
     with _fresh(parsed, settings) if adaptive or _is_cheap_to_run(model) else nullcontext(model) as counted:
         out |= _cost(counted)
+        if len(parts := phases(counted)) > 1:
+            out["macs_in_training"] = round(sum(share * _macs_at(counted, begin) for begin, share in parts))
         if detail and not adaptive:
             memory = activation_memory(counted)
     if adaptive:
@@ -173,6 +175,15 @@ def _cost(model: OdeumModel) -> dict[str, Any]:
         for hook in hooks:
             hook.remove()
     return {"evaluations": calls["G"], "evaluations_of": dict(calls), "macs": counter.flops // 2}
+
+
+def _macs_at(model: OdeumModel, progress: float) -> int:
+    """Multiply–adds of one example at this share of training."""
+    set_progress(model, progress)
+    try:
+        return _cost(model)["macs"]
+    finally:
+        set_progress(model, 1.0)
 
 
 class _FusedAttention(torch.autograd.Function):

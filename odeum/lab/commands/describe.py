@@ -101,6 +101,9 @@ def _print_table(facts: dict[str, Any], form: str) -> None:
         ("multiply–adds", f"{_count(facts['macs'])} for one example, forward"),
         ("activations", _bytes(facts["activation_memory"])),
     ]
+    if "macs_in_training" in facts:
+        row = ("in training", f"{_count(facts['macs_in_training'])} for one example, forward, the mean over training")
+        rows.insert([name for name, _ in rows].index("multiply–adds") + 1, row)
     if "parameters_published" in facts:
         rows.insert(
             [name for name, _ in rows].index("parameters") + 1,

@@ -12,7 +12,7 @@ from odeum.lab.study.grid import Grid
 from odeum.lab.study.pace import Pace
 from odeum.lab.study.prose import count, duration
 from odeum.lab.study.runs import Store
-from odeum.lab.train.job import Job, facts_of, macs_per_step
+from odeum.lab.train.job import Job, facts_of, forward_macs, macs_per_step
 from odeum.lab.train.progress import clock_time
 from odeum.lab.train.settings import seconds_of
 from odeum.lab.train.spec import RunSpec
@@ -134,7 +134,7 @@ def run_seconds(job: Job, step: float) -> float:
     if training.budget is not None:
         steps = max(1, int(seconds_of(training.budget) / step))
     elif training.macs is not None:
-        steps = max(1, round(training.macs / macs_per_step(job, facts_of(job)["macs"])))
+        steps = max(1, round(training.macs / macs_per_step(job, facts_of(job))))
     sizes = task.sizes()
     if not sizes:
         return steps * step
@@ -170,7 +170,7 @@ def run_cost(spec: RunSpec, steps_per_epoch: int = 0) -> RunCost:
     examples: float = training.batch_size
     if isinstance(spec.model, Translation):  # batches are counted in tokens
         examples = training.batch_size / spec.model.length
-    return RunCost(facts["parameters"], facts["macs"], steps, FORWARDS * facts["macs"] * examples * steps)
+    return RunCost(facts["parameters"], facts["macs"], steps, FORWARDS * forward_macs(facts) * examples * steps)
 
 
 def speed_here(specs: Mapping[str, RunSpec], store: Store) -> float:

@@ -69,7 +69,7 @@ def _matched(study: Study, runs: Mapping[str, Job], label: str) -> Training:
 
 
 def _macs_per_step(run: Job) -> float:
-    return macs_per_step(run, facts_of(run)["macs"])
+    return macs_per_step(run, facts_of(run))
 
 
 def matched_model(run: Job, reference: Job) -> Model:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -21,6 +22,7 @@ from odeum.lab.study.pace import Pace
 from odeum.lab.train.distributed.world import World
 from odeum.lab.train.job import Job, facts_of, initial_model, plan_run
 from odeum.lab.train.memory import memory_now, peak_memory, reset_peak_memory
+from odeum.looping import phases
 from odeum.models.limits import available_memory
 
 WARM_UP = 2
@@ -101,19 +103,19 @@ class _Turns:
 
     def _interleaved(self, names: Sequence[str]) -> dict[str, list[float]]:
         device, empty = self.world.device, memory_now(self.world.device)
-        steppers, first = {}, {}
+        taken, first = {}, {}
         for name in names:
             before = memory_now(device)
             reset_peak_memory(device)
-            steppers[name] = stepper(self.jobs[name], self.world)
-            first[name] = min(self._timed(steppers[name], 1) for _ in range(WARM_UP))
+            taken[name] = steppers(self.jobs[name], self.world)
+            first[name] = min(self._timed(taken[name], 1) for _ in range(WARM_UP))
             self.memory[name] = max(self.memory.get(name, 0), empty + peak_memory(device) - before)
         counts, rounds = self._lengths(first)
         times: dict[str, list[float]] = {name: [] for name in names}
         for turn in range(rounds):
             start = turn % len(names)
             for name in [*names[start:], *names[:start]]:
-                times[name].append(self._timed(steppers[name], counts[name]))
+                times[name].append(self._timed(taken[name], counts[name]))
         return {name: [self.world.broadcast(seconds) for seconds in each] for name, each in times.items()}
 
     def _lengths(self, first: Mapping[str, float]) -> tuple[dict[str, int], int]:
@@ -126,16 +128,22 @@ class _Turns:
         each = sum(first[name] * counts[name] for name in first)
         return counts, min(max(FEWEST, int(longest / max(each, 1e-9))), MOST)
 
-    def _timed(self, step: Callable[[], None], count: int) -> float:
-        """Seconds per step, averaged over `count` steps."""
-        begin = self.clock()
-        for _ in range(count):
-            step()
-        return (self.clock() - begin) / count
+    def _timed(self, steps: Sequence[tuple[Callable[[], None], float]], count: int) -> float:
+        """Seconds per step, averaged over `count` steps and, by their shares, over the phases of training."""
+        seconds = 0.0
+        for step, share in steps:
+            begin = self.clock()
+            for _ in range(count):
+                step()
+            seconds += share * (self.clock() - begin) / count
+        return seconds
 
 
-def stepper(job: Job, world: World) -> Callable[[], None]:
-    """A function that takes one optimizer step on the run's own batches; nothing is written."""
+def steppers(job: Job, world: World) -> list[tuple[Callable[[], None], float]]:
+    """Functions that take one optimizer step on the run's own batches; nothing is written.
+
+    One for each phase of training with a schedule of its own, with its share of training.
+    """
     from odeum.lab.train.loop import Trainer
 
     run = plan_run(job, world)
@@ -145,9 +153,9 @@ def stepper(job: Job, world: World) -> Callable[[], None]:
     job.put_model(untouched)
     batches = itertools.cycle(list(itertools.islice(trainer.batches(), 8)))
 
-    def step() -> None:
-        trainer.take_step(next(batches))
+    def step(progress: float) -> None:
+        trainer.take_step(next(batches), progress)
         if world.device.type == "cuda":
             torch.cuda.synchronize(world.device)  # so that the clock tells the truth
 
-    return step
+    return [(partial(step, begin), share) for begin, share in phases(trainer.model)]

@@ -27,6 +27,7 @@ from odeum.models.limits import available_memory, check_memory
 from odeum.models.settings import Model
 from odeum.registry.names import Architecture
 from odeum.registry.plugins import check_requirements
+from odeum.registry.spelling import label
 from odeum.storage import begin_run, remove_parts, sync_together
 
 THREADS = torch.get_num_threads()
@@ -105,19 +106,32 @@ def facts_of(job: Job) -> dict[str, Any]:
     return job.facts or describe(*transferred(job.architecture, job.model, job.training), detail=False)
 
 
-def macs_per_step(job: Job, macs: int) -> float:
-    """Training MACs per step: three forward passes of a batch of full-length examples."""
-    return 3.0 * macs * job.task.examples_per_step(job.training.batch_size, job.model)
+def macs_per_step(job: Job, facts: Mapping[str, Any]) -> float:
+    """Training MACs per step: three forward passes of a batch of full-length examples.
+
+    If the schedule changes during training, the mean over training.
+    """
+    return 3.0 * forward_macs(facts) * job.task.examples_per_step(job.training.batch_size, job.model)
+
+
+def forward_macs(facts: Mapping[str, Any]) -> int:
+    """Multiply–adds of one example, forward, as a mean over training."""
+    return facts.get("macs_in_training", facts["macs"])
 
 
 def plan_run(job: Job, world: World) -> dict[str, Any]:
     """The content of run.json; raises `OdeumError` for a model that cannot be built, before anything is written."""
     facts = facts_of(job)
+    if job.training.patience and "macs_in_training" in facts:
+        raise OdeumError(
+            f"--train.patience {job.training.patience} may end training before the core of {label(job.architecture)} "
+            "repeats; leave out one of them"
+        )
     _check_memory(job, world, facts["parameters"])
     if world.device.type == "cpu":
         keep_freed_memory()
         use_onednn()
-        torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts["macs"]) < SMALL_STEP else THREADS))
+        torch.set_num_threads(job.threads or (1 if macs_per_step(job, facts) < SMALL_STEP else THREADS))
     identity = job.identity(job.task.fingerprint())
     record = run_record(job.task, identity, job.architecture, job.model, facts, job.command)
     record |= {"row": job.row} if job.row else {}

@@ -32,6 +32,7 @@ from odeum.lab.train.resume import adopt_state, last_intact_state, unreadable_st
 from odeum.lab.train.settings import seconds_of
 from odeum.lab.train.state import collect, restore
 from odeum.lab.train.tracking import trackers_of
+from odeum.looping import Looped, set_progress
 from odeum.models.saved import save_model, weights_entry
 from odeum.models.tensors import not_finite
 from odeum.registry.spelling import spell
@@ -49,7 +50,7 @@ class Trainer:
     def __init__(self, job: Job, world: World, run: dict[str, Any], progress: Listener) -> None:
         self.job, self.world, self.progress, self.training = job, world, progress, job.training
         self.per_epoch = job.task.steps_per_epoch(self.training.batch_size)
-        self.macs_per_step = macs_per_step(job, run["macs"])
+        self.macs_per_step = macs_per_step(job, run)
         self.plan = TrainingEnd(self.training, self.per_epoch, self.macs_per_step)
         self.metrics = Metrics(job.directory, trackers_of(job, run) if world.main else [])
         self.checkpoints = Checkpoints(job.directory, self.training.keep)
@@ -57,6 +58,8 @@ class Trainer:
         set_deterministic(self.training.deterministic)
         self.model = initial_model(job).to(world.device)
         self.model.label_smoothing = self.training.label_smoothing
+        self.late = [part for part in self.model.modules() if isinstance(part, Looped) and part.late]
+        """stacks whose core repeats from a share of training on"""
         self.wrapped = world.wrap(self.model)
         self.called: nn.Module = torch.compile(self.wrapped) if self.training.compile else self.wrapped  # ty: ignore
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -130,8 +133,13 @@ class Trainer:
             batches = self.job.task.batches(epoch, self.training.batch_size, self.job.seed, start)
             yield from pinned(batches, self.world.device)
 
-    def take_step(self, batch: dict[str, Tensor]) -> Tensor:
-        """Take one optimizer step over a batch. Returns this process's share of the mean loss."""
+    def take_step(self, batch: dict[str, Tensor], progress: float | None = None) -> Tensor:
+        """Take one optimizer step over a batch. Returns this process's share of the mean loss.
+
+        `progress` is the share of training whose schedule is used (default: what is done).
+        """
+        if self.late:
+            set_progress(self.model, self.fraction if progress is None else progress)
         self.rate = learning_rate(self.training, self.step, self.fraction)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * group.get("scale", 1.0)
@@ -213,7 +221,8 @@ class Trainer:
             rate=sum(self.examples) / max(1e-9, sum(self.step_times[-len(self.examples) :])),
             memory=self.memory.recent_peak(),
         )
-        self._write({"split": "train", "loss": loss, "lr": self.rate})
+        repeats = {"repeats": self.late[0].acting} if self.late else {}
+        self._write({"split": "train", "loss": loss, "lr": self.rate, **repeats})
 
     def _diverged(self, what: str, loss: float) -> Diverged:
         return Diverged(
@@ -245,7 +254,9 @@ class Trainer:
 
     def _evaluate(self, split: str, limit: int | None = None) -> dict[str, float]:
         """Evaluate in every process, so that none waits and all have the result."""
-        return self.job.task.evaluate(self.world.unsharded(self.model), split, device=self.world.device, limit=limit)
+        model = self.world.unsharded(self.model)
+        set_progress(model, self.fraction)
+        return self.job.task.evaluate(model, split, device=self.world.device, limit=limit)
 
     def _evaluate_and_judge(self) -> bool:
         """Evaluate on the validation split. Returns True if patience is exhausted."""
@@ -312,6 +323,7 @@ class Trainer:
             setattr(self, name, state[name])
 
     def _finish(self) -> None:
+        set_progress(self.model, 1.0)
         average = self.mean if self.mean is not None and self.mean.count else self.ema
         if average is not None:
             with torch.no_grad():

@@ -65,6 +65,7 @@ def run_record(
         "higher_is_better": task.higher_is_better,
         **identity,
         **{key: facts[key] for key in ("equation", "scheme", "parameters", "macs", "evaluations", "order")},
+        **{key: facts[key] for key in ("loop", "macs_in_training") if key in facts},
         "versions": versions(),
         "git": git_revision(),
         "command": command,
