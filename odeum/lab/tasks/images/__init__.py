@@ -18,6 +18,8 @@ class ImageData:
     """light: shifted crops and flips (digits: small turns and moves); deit: also RandAugment, mixup, cutmix, erasing"""
     size: Annotated[int | None, COUNT] = None
     """height and width given to the model (none: the pictures' own, at most 64)"""
+    train_examples: Annotated[int | None, COUNT] = field(default=None, repr=False)
+    """how many of the training images are used, always the same (none: all)"""
     # what it does is in the pixels, by which runs are told apart, so it is no part of the name of the options
     fit: Literal["crop", "squash"] = field(default="crop", repr=False)
     """of images that are not square: crop (the middle square) or squash (all of it, deformed)"""

@@ -62,6 +62,12 @@ class ImageTask(Classes, PictureTask):
             data_set = pictures.named_images(str(data), options.fold)
         else:
             data_set = image_files.folder(folder, options.size, options.fit, options.fold, options.strict)
+        if (most := options.train_examples) is not None:
+            images, labels = data_set.parts["train"]
+            if most > len(images):
+                raise OdeumError(f"train_examples={most} are more than the {len(images)} training images of '{data}'")
+            some = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:most].sort().values
+            data_set.parts["train"] = images[some], labels[some]
         images = data_set.parts["train"][0]
         mean, std = statistics(images) if like is None else (like.mean, like.std)
         if images.shape[1] != len(mean):
