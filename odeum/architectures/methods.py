@@ -31,6 +31,18 @@ register.field(
     about="self-attention: particles act on each other",
 )
 register.field(
+    "linear-attention",
+    Deferred("odeum.architectures.parts.terms", "linear_attention"),
+    about="attention with the weights φ(q)·φ(k), linear in the length",
+    reference="Katharopoulos et al. 2020, arXiv 2006.16236",
+)
+register.field(
+    "synthesizer",
+    Deferred("odeum.architectures.parts.terms", "synthesized_attention"),
+    about="attention with scores made from the query alone",
+    reference="Tay et al. 2021, arXiv 2005.00743",
+)
+register.field(
     "feed-forward",
     Deferred("odeum.architectures.parts.terms", "feed_forward"),
     about="two linear maps: each particle by itself",

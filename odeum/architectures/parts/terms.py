@@ -31,6 +31,23 @@ def attention(shape: Shape) -> Field:
     )
 
 
+def linear_attention(shape: Shape) -> Field:
+    """Returns linear attention."""
+    from odeum.fields.alternatives import LinearAttention
+
+    return LinearAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)
+
+
+def synthesized_attention(shape: Shape) -> Field:
+    """Returns a dense Synthesizer for the longest text of the model."""
+    from odeum.fields.alternatives import SynthesizedAttention
+
+    length = getattr(shape, "length", None)
+    if length is None:
+        raise OdeumError("attention=synthesizer needs a model with a longest length, such as one of texts")
+    return SynthesizedAttention(shape.width, shape.heads, length, bias=shape.bias, dropout=shape.dropout)
+
+
 def cross_attention(shape: Shape) -> Field:
     """Returns attention to an encoder's memory."""
     return CrossAttention(shape.width, shape.heads, bias=shape.bias, dropout=shape.dropout)

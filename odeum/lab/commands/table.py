@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,13 @@ def run(argv: list[str]) -> int:
     if given.get("list"):
         print(list_tables([table_named(name) for name in names] or list(TABLES.values())), end="")
         return 0
+    if given.get("plan"):
+        from odeum.lab.papers.plan import plan, plan_grid
+
+        rows = plan(_store(given))
+        grid = plan_grid([row for row in rows if not names or row.table in names], bool(names))
+        print(grid.markdown() if form == "md" else grid.text(), end="")
+        return 0
     if not names:
         raise OdeumError(f"missing: the table; known: {', '.join(TABLES)}")
     scale = choose(given.get("scale", "laptop"), SCALES, "scale")
@@ -40,7 +48,7 @@ def run(argv: list[str]) -> int:
             raise OdeumError(
                 f"{table.name} is looked at as its recipe says, {table.seeds}; say --seeds auto, not {seeds}"
             )
-    store = Store(Path(given["results"])) if given.get("results") else kept_results()
+    store = _store(given)
     if given.get("dry_run"):
         return _foresee(chosen, scale, store, given.get("tflops", 10.0))
     if given.get("fresh"):
@@ -49,7 +57,7 @@ def run(argv: list[str]) -> int:
         for each in _executions(chosen, scale, Seeds(1), store, given):
             for path in each.measure_paces():
                 print(f"measured: {path}", file=sys.stderr)
-    code = 0 if seeds is None else _train(chosen, scale, seeds, store, given)
+    code = 0 if seeds is None else _train(_executions(chosen, scale, seeds, store, given), given)
     from odeum.lab.study.tables import paper_table
 
     for table, rows in chosen:
@@ -70,6 +78,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("tables", nargs="*", type=str, metavar="TABLE", help="one or several, such as zhong2022/table1")
     parser.add_argument("--list", action="store_true", help="every table with its rows and claims")
+    parser.add_argument("--plan", action="store_true", help="planned and used core-hours per table")
     parser.add_argument("--scale", type=str, default="laptop", help="laptop, or paper: the published setting")
     parser.add_argument(
         "--seeds",
@@ -100,6 +109,10 @@ def _parser() -> Parser:
     return parser
 
 
+def _store(given: dict[str, Any]) -> Store:
+    return Store(Path(given["results"])) if given.get("results") else kept_results()
+
+
 def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> int:
     from odeum.lab.study.forecast import cost_grid, speed_here
 
@@ -119,12 +132,20 @@ def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
 
     if seeds.auto:
         raise OdeumError("--fresh trains a number of seeds, such as --seeds 1, not auto")
+    known = {table.name: store.tuned(table.study(scale), table.specs(scale, rows)).specs for table, rows in chosen}
+    for table, rows in chosen:
+        if untuned := [row.name for row in rows if row.name not in known[table.name]]:
+            raise OdeumError(f"{', '.join(untuned)} of {table.name} has no tuned rate yet; leave out --fresh first")
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     directory = out_directory(given.get("out"), Path("runs") / "table") / f"fresh-{stamp}"
     fresh = Store(directory / "results")
-    code = _train(chosen, scale, seeds, fresh, {**given, "out": str(directory)})
-    for table, rows in chosen:
-        for repeated in beside_kept(table.study(scale), table.specs(scale, rows), fresh, store):
+    executions = [
+        replace(each, study=replace(each.study, tunings={}), specs={**each.specs, **known[each.study.name]})
+        for each in _executions(chosen, scale, seeds, fresh, {**given, "out": str(directory)})
+    ]
+    code = _train(executions, given)
+    for table, _ in chosen:
+        for repeated in beside_kept(table.study(scale), known[table.name], fresh, store):
             print(f"{table.name}: {repeated.sentence}")
             code = code or (0 if repeated.holds else 1)
     return code
@@ -155,14 +176,14 @@ def _executions(
     ]
 
 
-def _train(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]) -> int:
+def _train(executions: list[TableExecution], given: dict[str, Any]) -> int:
     from odeum.lab.commands.board import Board
     from odeum.lab.launch.launcher import launcher
     from odeum.lab.study.execute import TABLE_THREADS
     from odeum.lab.train.distributed.ranks import exit_code, print_error
     from odeum.lab.train.interrupt import Interrupted
 
-    executions, failures = _executions(chosen, scale, seeds, store, given), []
+    failures: list[str] = []
     try:
         jobs = str(given.get("jobs", "auto"))
         with launcher(given.get("on"), jobs, TABLE_THREADS, executions[0].directory) as launch:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odeum.errors import choose
+from odeum.lab.papers import dutta2021 as dutta
+from odeum.lab.papers import zhong2022 as zhong
 from odeum.lab.papers.base import PaperTable
-from odeum.lab.papers.dutta2021 import DUTTA2021
-from odeum.lab.papers.sweeps import SWEEPS
-from odeum.lab.papers.zhong2022 import ZHONG2022
 
-TABLES: dict[str, PaperTable] = {table.name: table for table in (*SWEEPS, *ZHONG2022, *DUTTA2021)}
+TABLES: dict[str, PaperTable] = {
+    table.name: table
+    for table in (
+        *(zhong.TABLE1, zhong.TABLE3, zhong.TABLE4, dutta.TEXT_CLASSES, zhong.FIGURE2, zhong.TABLE2),
+        *(dutta.TRANSLATIONS, dutta.LONG_SEQUENCES, dutta.SPEED, zhong.LADDER, dutta.LADDER),
+    )
+}
 """every table by name, in the order in which they are run"""
 
 

@@ -16,6 +16,7 @@ from odeum.lab.study.findings import Findings, judged
 from odeum.lab.study.judge import Claim, CostClaim, Seeds
 from odeum.lab.study.metric import Margin, Metric, metric_named
 from odeum.lab.study.runs import Store
+from odeum.lab.study.tuning import Tuning
 from odeum.lab.tasks import DATA_SETS
 from odeum.lab.train.settings import Training
 from odeum.lab.train.spec import RunSpec
@@ -23,8 +24,11 @@ from odeum.models.settings import Model
 from odeum.registry.spelling import parse
 
 SCALES = ("laptop", "paper")
+LAPTOP = SCALES[0]
 THREE_LOOKS = Seeds(12, auto=True)
 """after 3, 6 and 12 seeds"""
+RATES = 4
+"""learning rates per row, a factor of 2 apart around the setting's own"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Setting:
     training: Training
     options: Mapping[str, Any] = field(default_factory=dict)
     """of the data"""
+    regime: str = ""
+    """what the training is like: which effects can show in it"""
     ours: tuple[str, ...] = ()
     """what the paper leaves open, or what is smaller here: our choice and the reason"""
     steps_an_epoch: int = 0
@@ -87,7 +93,9 @@ class PaperTable:
     beside: tuple[tuple[str, str], ...] = ()
     """(part, metric) pairs that are shown and not judged"""
     seeds: Seeds = THREE_LOOKS
-    """when words are said of the claims"""
+    """when the claims are judged"""
+    tune: int = RATES
+    """learning rates that each row of a claim tries at the scale of a laptop, before widening (0: none)"""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -108,6 +116,11 @@ class PaperTable:
     def judged(self) -> Metric:
         return metric_named(self.metric)
 
+    @property
+    def claimed(self) -> set[str]:
+        """The rows that carry a claim."""
+        return {name for claim in self.claims for name in claim.pair}
+
     def row(self, name: str) -> TableRow:
         return {row.name: row for row in self.rows}[
             choose(name, [row.name for row in self.rows], f"row of {self.name}")
@@ -119,8 +132,7 @@ class PaperTable:
         A name that is no row's own stands for those that begin or end with it: `sequential` of sequential-0 and
         sequential-0.1, `transformer` of imdb-transformer and ag-transformer; or else for those of that architecture.
         """
-        known = [row.name for row in self.rows]
-        claimed = {name for claim in self.claims for name in claim.pair}
+        known, claimed = [row.name for row in self.rows], self.claimed
         ordered = sorted(self.rows, key=lambda row: row.name not in claimed)
         if rows is None or rows == "all":
             return tuple(ordered)
@@ -164,7 +176,10 @@ class PaperTable:
     def study(self, scale: str) -> Study:
         """The table at this scale as a study."""
         specs = self.specs(scale)
-        ours = dict.fromkeys(note for setting in self.scales[scale].values() for note in setting.ours)
+        settings = self.scales[scale].values()
+        regimes = dict.fromkeys(setting.regime for setting in settings if setting.regime)
+        ours = dict.fromkeys(note for setting in settings for note in setting.ours)
+        tuned = self.claimed if self.tune and scale == LAPTOP else ()
         return Study(
             data=self.title,
             rows=tuple(
@@ -181,7 +196,16 @@ class PaperTable:
             title=self.title,
             name=self.name,
             scale=scale,
-            notes=(*self.notes, *(f"Ours: {note}." for note in ours)),
+            notes=(
+                *(f"Regime: {regime}." for regime in regimes),
+                *self.notes,
+                *(f"Ours: {note}." for note in ours),
+            ),
+            tunings={
+                name: Tuning(("learning_rate",), (specs[name].training.learning_rate,), self.tune)
+                for name in specs
+                if name in tuned
+            },
         )
 
     def findings(self, scale: str, store: Store) -> Findings:

@@ -1,23 +1,92 @@
-"""docs/results.md and the README: what they say of the papers is written from kept results; a test compares them."""
+"""docs/results.md, docs/protocol.md and the README: what they say of the papers is written from kept results.
+
+A test compares them with the files.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from odeum.errors import OdeumError
 from odeum.lab.papers import TABLES
-from odeum.lab.study.drawings import claims_picture
+from odeum.lab.papers.plan import BUDGET, plan, plan_grid
+from odeum.lab.study.drawings import claims_picture, marks_of
 from odeum.lab.study.findings import Findings
-from odeum.lab.study.judge import ClaimResult
+from odeum.lab.study.judge import ClaimResult, CostResult, Opinion
 from odeum.lab.study.runs import Store, kept_results
-from odeum.lab.study.tables import claim_grid, cost_claim_grid, paper_table
+from odeum.lab.study.tables import claim_grid, paper_table, tuning_grid
 from odeum.storage import write_bytes
 
 BEGIN = "<!-- written by script/results from results/tables: change the recipes or the runs, not this -->"
 END = "<!-- the end of what script/results writes -->"
 PICTURE = "claims.svg"
+OPINIONS: tuple[Opinion, ...] = ("agrees", "disagrees", "practically equal", "not resolved", "not run")
+
+
+class Part(NamedTuple):
+    """One claim that answers a question."""
+
+    where: str
+    table: str
+    pair: tuple[str, str]
+
+
+class Question(NamedTuple):
+    """A main question of a paper."""
+
+    text: str
+    parts: tuple[Part, ...]
+
+
+QUESTIONS = (
+    Question(
+        "Is the parallel layer better than the sequential one?",
+        (
+            Part("images", "zhong2022/table1", ("parallel", "sequential")),
+            Part("translation without dropout", "zhong2022/table3", ("parallel-0", "sequential-0")),
+            Part("language without dropout", "zhong2022/table4", ("parallel-0", "sequential-0")),
+        ),
+    ),
+    Question("Is RK4 better than Euler?", (Part("images", "zhong2022/table1", ("rk4", "parallel")),)),
+    Question(
+        "Does the parallel layer with shared weights still beat the sequential one?",
+        (
+            Part("half of the weights", "zhong2022/table1", ("parallel-6", "sequential")),
+            Part("a third of them", "zhong2022/table1", ("parallel-4", "sequential")),
+        ),
+    ),
+    Question(
+        "Does dropout harm the parallel layer?",
+        (
+            Part("images", "zhong2022/table2", ("parallel", "parallel-dropout")),
+            Part("language", "zhong2022/table4", ("parallel-0", "parallel-0.1")),
+        ),
+    ),
+    Question(
+        "Is a norm before each branch the best placement?",
+        (
+            Part("against one shared norm", "zhong2022/figure2", ("separate", "shared")),
+            Part("against a norm after the sum", "zhong2022/figure2", ("separate", "post-sum")),
+        ),
+    ),
+    Question(
+        "Does TransEvolve beat the Transformer on texts?",
+        (
+            Part("AG News", "dutta2021/classification", ("ag-full-1", "ag-transformer")),
+            Part("IMDB", "dutta2021/classification", ("imdb-full-1", "imdb-transformer")),
+            Part("ListOps", "dutta2021/long", ("listops-full-1", "listops-transformer")),
+        ),
+    ),
+    Question(
+        "Does TransEvolve keep the Transformer's quality in translation?",
+        (Part("English to German", "dutta2021/translation", ("de-full-1", "de-transformer")),),
+    ),
+)
+SPEED_QUESTION = "Does TransEvolve train three times as fast?"
 
 
 def all_results(store: Store) -> list[Findings]:
@@ -25,50 +94,99 @@ def all_results(store: Store) -> list[Findings]:
     return [table.findings("laptop", store) for table in TABLES.values()]
 
 
-def results_text(tables: Sequence[Findings]) -> str:
-    """The claims of all tables first, then each table."""
-    claimed = [table for table in tables if table.claims]
-    opinions = [claim.opinion for table in claimed for claim in table.claims]
-    counts = ", ".join(f"{opinions.count(word)} {word}" for word in dict.fromkeys(sorted(opinions)))
+def answers(tables: Sequence[Findings]) -> list[str]:
+    """One paragraph per question."""
+    by_name = {table.study.name: table for table in tables}
+    out = []
+    for question in QUESTIONS:
+        parts = [f"{part.where}: {_answer(by_name[part.table], part.pair)}" for part in question.parts]
+        out.append(f"- **{question.text}** {_capital('; '.join(parts))}.")
+    speeds = [each for table in tables for each in table.costs if each.claim.quantity == "step"]
+    if timed := [each for each in speeds if each.ratio is not None and each.claim.at_most < 1]:
+        out.append(f"- **{SPEED_QUESTION}** {_speeds(timed)}")
+    return out
+
+
+def _answer(findings: Findings, pair: tuple[str, str]) -> str:
+    """A claim's verdict in words, with its interval."""
+    claim = next(each for each in findings.claims if each.claim.pair == pair)
+    difference = claim.difference
+    if difference is None or claim.opinion == "not run":
+        return "not run yet"
+    unit = "points" if findings.study.metric.share else f"of {findings.study.metric.name}"
+    ours = claim_grid(findings, [claim]).lines[0][2]
+    seeds = f"{difference.n} seed{'' if difference.n == 1 else 's'}"
+    words = {"agrees": "yes", "disagrees": "no", "practically equal": "practically equal", "not resolved": "undecided"}
+    return f"{words[claim.opinion]}, {ours} {unit} after {seeds}"
+
+
+def _speeds(timed: Sequence[CostResult]) -> str:
+    ratios = [each.ratio.middle for each in timed if each.ratio is not None]
+    agreed = sum(each.opinion == "agrees" for each in timed)
+    return (
+        f"In {agreed} of {len(timed)} measured cases; its steps take {min(ratios):.2f} to {max(ratios):.2f} of the "
+        "Transformer's time."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def counts(tables: Sequence[Findings]) -> str:
+    """31 claims: 3 agrees, 28 not run."""
+    opinions = [claim.opinion for table in tables for claim in table.claims]
+    opinions += [cost.opinion for table in tables for cost in table.costs]
+    known = ", ".join(f"{opinions.count(word)} {word}" for word in OPINIONS if word in opinions)
+    return f"{len(opinions)} claims: {known}"
+
+
+def results_text(tables: Sequence[Findings], store: Store) -> str:
+    """Answers first, then the picture, the plan and each table with its claims, rates and seeds."""
     runs = len({(table.study.row(run.row).key, run.seed) for table in tables for run in table.results.runs})
     parts = [
-        f"{len(opinions)} claims: {counts}; {runs} runs. A verdict speaks of this scale alone.\n",
-        f"![every claim with its interval]({PICTURE})\n",
+        "\n".join(answers(tables)) + "\n",
+        f"{counts(tables)}; {runs} evaluation run{'' if runs == 1 else 's'}. A verdict speaks of this scale alone.\n",
     ]
-    for table in claimed:
-        parts.append(f"`{table.study.name}`:\n\n{claim_grid(table, table.claims).markdown()}")
-        if table.costs:
-            parts.append(cost_claim_grid(table).markdown())
+    if marks_of(tables):
+        parts.append(f"![every claim with its interval]({PICTURE})\n")
     for table in tables:
-        if ran := {run.row for run in table.results.runs}:
-            parts.append(f"### `odeum table {table.study.name}`\n\n{paper_table(table, 'md', ran, claims=False)}")
+        ran = {run.row for run in table.results.runs} | {row for each in _started(table) for row in each.claim.pair}
+        parts.append(f"### `odeum table {table.study.name}`\n")
+        if not ran and not any(cost.ratio for cost in table.costs) and table.study.tuning is None:
+            regimes = [note for note in table.study.notes if note.startswith("Regime:")]
+            parts.append(f"**{table.study.title}**: not run yet. {' '.join(regimes)}\n")
+            continue
+        parts.append(paper_table(table, "md", ran))
+        if tuning := tuning_grid(table):
+            parts.append(f"Tuning (validation part, seed of its own):\n\n{tuning.markdown()}")
     return "\n".join(parts)
 
 
-def short_text(tables: Sequence[Findings], shown: int = 3) -> str:
-    """For the README: how many claims hold here, and those that are decided most clearly."""
-    claims = [(table, claim) for table in tables for claim in table.claims]
-    opinions = [claim.opinion for _, claim in claims]
-    phrases = (("agrees", "agree"), ("disagrees", "disagree"), ("not resolved", "not resolved"), ("not run", "not run"))
-    counts = ", ".join(f"{opinions.count(o)} {text}" for o, text in phrases if o in opinions)
-    lines = [
-        f"![every claim with its interval](docs/{PICTURE})",
-        f"The two papers' claims, tried on a laptop's scale ([docs/results.md](docs/results.md)): {counts}. Clearest:",
-    ]
-    decided = [(table, claim) for table, claim in claims if claim.settled]
-    for table, claim in sorted(decided, key=lambda pair: _clarity(pair[1]), reverse=True)[:shown]:
-        text, verdict, ours, paper, _ = claim_grid(table, [claim]).lines[0]
-        unit = "points" if table.study.metric.share else table.study.metric.name
-        lines.append(f"- {text} (`{table.study.name}`): **{verdict}**, {ours} {unit}; paper {paper}")
+def _started(table: Findings) -> list[ClaimResult]:
+    return [each for each in table.claims if each.opinion != "not run"]
+
+
+def plan_text(store: Store) -> str:
+    """For docs/protocol.md: planned and used core-hours per table and per row."""
+    rows = plan(store)
+    return (
+        f"Budget: {BUDGET:g} core-hours. Minutes are CPU minutes of training steps on one core.\n\n"
+        f"{plan_grid(rows).markdown()}\nRow by row:\n\n{plan_grid(rows, by_row=True).markdown()}"
+    )
+
+
+def short_text(tables: Sequence[Findings]) -> str:
+    """For the README: the picture and two sentences."""
+    lines = [f"![every claim with its interval](docs/{PICTURE})\n"] if marks_of(tables) else []
+    first = next((line for line in answers(tables) if re.search(r" after \d+ seed", line)), None)
+    lines.append(
+        f"Of the two papers' {counts(tables)} so far, at a laptop's scale with equally tuned learning rates; "
+        "[docs/results.md](docs/results.md) has the answers and every table."
+    )
+    if first is not None:
+        lines.append(first.removeprefix("- "))
     return "\n".join(lines) + "\n"
-
-
-def _clarity(claim: ClaimResult) -> float:
-    """Widths of its interval between a difference and zero."""
-    difference = claim.difference
-    if difference is None or difference.low is None or difference.high is None:
-        return 0.0
-    return abs(difference.mean) / max(difference.high - difference.low, 1e-12)
 
 
 def with_results(page: str, text: str) -> str:
@@ -80,13 +198,26 @@ def with_results(page: str, text: str) -> str:
     return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
 
 
-def write_document(page: Path, readme: Path, store: Store) -> None:
-    """Write the page, the picture beside it and the README's few lines."""
+def documents(root: Path, store: Store) -> dict[Path, str]:
+    """What each page should be; the picture is empty if no claim has an interval yet."""
     tables = all_results(store)
-    write_bytes(readme, with_results(readme.read_text(encoding="utf-8"), short_text(tables)).encode())
-    write_bytes(page, with_results(page.read_text(encoding="utf-8"), results_text(tables)).encode())
-    write_bytes(page.with_name(PICTURE), claims_picture(tables).encode())
+    texts = {
+        root / "README.md": short_text(tables),
+        root / "docs" / "results.md": results_text(tables, store),
+        root / "docs" / "protocol.md": plan_text(store),
+    }
+    pages = {path: with_results(path.read_text(encoding="utf-8"), text) for path, text in texts.items()}
+    return {**pages, root / "docs" / PICTURE: claims_picture(tables) if marks_of(tables) else ""}
+
+
+def write_documents(root: Path, store: Store) -> None:
+    """Write the pages and the picture."""
+    for path, text in documents(root, store).items():
+        if text:
+            write_bytes(path, text.encode())
+        else:
+            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
-    write_document(Path(sys.argv[1]), Path(sys.argv[2]), kept_results())
+    write_documents(Path(sys.argv[1]), kept_results())

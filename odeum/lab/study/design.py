@@ -18,7 +18,7 @@ from odeum.lab.study.judge import Claim, CostClaim, Criterion, Seeds
 from odeum.lab.study.metric import AUTO, METRICS, Margin, Metric, judge_named, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import all_pairs, to_baseline
-from odeum.lab.study.tuning import TuningResults, read_tuning
+from odeum.lab.study.tuning import Tuning, TuningResults, read_tuning
 from odeum.lab.train.rundir import RUN
 from odeum.lab.train.spec import RunSpec
 from odeum.registry.names import Architecture
@@ -155,6 +155,8 @@ class Study:
     name: str = ""
     """of a paper's table, such as zhong2022/table1"""
     scale: str = ""
+    tunings: Mapping[str, Tuning] = field(default_factory=dict)
+    """of a paper's table: what these rows try before their seeds"""
     notes: tuple[str, ...] = ()
 
     @property
@@ -192,6 +194,11 @@ class Study:
     def is_table(self) -> bool:
         """Whether the study is a paper's table."""
         return bool(self.name)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether its rows are trained: a paper's table of costs alone is only timed."""
+        return bool(self.claims) or not self.costs
 
     @property
     def ranked(self) -> bool:

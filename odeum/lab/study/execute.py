@@ -22,7 +22,7 @@ from odeum.lab.study.forecast import Forecast, forecast, run_seconds
 from odeum.lab.study.judge import Decision, Seeds, judge, undecided
 from odeum.lab.study.matching import Folds, matched_model, matched_training, paces
 from odeum.lab.study.metric import AUTO, METRICS, metric_named, signal_over_noise
-from odeum.lab.study.runs import Store, timed_together, without_places
+from odeum.lab.study.runs import Store, Tuned, at_rate, timed_together, without_places
 from odeum.lab.study.statistics import summarise
 from odeum.lab.study.tuning import SEED as TUNING_SEED
 from odeum.lab.study.tuning import Point, spell_point
@@ -467,9 +467,8 @@ class TableExecution:
     def findings(self) -> Findings:
         return judged(self.store.results(self.study, self.specs))
 
-    def run(self, label: str, seed: int) -> Job:
-        """The run of a row with this seed; data is opened once, a model is described once."""
-        spec = self.specs[label]
+    def run(self, spec: RunSpec, seed: int) -> Job:
+        """The run of this recipe and seed; data is opened once, a model is described once."""
         if spec.key not in self._sized:
             data = repr((spec.source, dict(spec.options)))
             if data not in self._tasks:
@@ -489,21 +488,36 @@ class TableExecution:
         sized = self._sized[spec.key]
         return replace(sized, seed=seed, directory=sized.directory / f"seed-{seed}")
 
-    def missing(self) -> list[Key]:
-        """The seeds that rows lack up to the first look that is not complete, seed by seed; one per shared run."""
+    def missing(self) -> dict[Key, RunSpec]:
+        """The runs that come next, one per shared run: those that tune rows, then the seeds that rows lack up to the
+        first look that is not complete, seed by seed."""
+        tuned = self.store.tuned(self.study, self.specs)
+        return self._missing_tuning(tuned) or self._missing_seeds(tuned)
+
+    def _missing_tuning(self, tuned: Tuned) -> dict[Key, RunSpec]:
+        settings = {label: self.study.tunings[label].settings for label in tuned.missing}
+        runs = {
+            (f"{label} {spell_point(settings[label], point)}", TUNING_SEED): at_rate(self.specs[label], point)
+            for label in self.labels
+            for point in tuned.missing.get(label, ())
+        }
+        return dict({spec.key: (key, spec) for key, spec in runs.items()}.values())
+
+    def _missing_seeds(self, tuned: Tuned) -> dict[Key, RunSpec]:
         limits = [look.seeds for look in self.seeds.looks] if self.seeds.auto else [self.seeds.limit]
         findings = self.findings()
         for limit in limits:
             lacking: dict[tuple[int, str], Key] = {}
-            for label in self.labels:
+            for label in (label for label in self.labels if label in tuned.specs):
                 there = {run.seed for run in findings.results.of(label)}
                 wanted = self._wanted(findings, label, limit) if self.seeds.auto else limit
                 for seed in range(wanted):
                     if seed not in there:
-                        lacking.setdefault((seed, self.specs[label].key), (label, seed))
+                        lacking.setdefault((seed, tuned.specs[label].key), (label, seed))
             if lacking:
-                return sorted(lacking.values(), key=lambda key: key[1])
-        return []
+                keys = sorted(lacking.values(), key=lambda key: key[1])
+                return {(label, seed): tuned.specs[label] for label, seed in keys}
+        return {}
 
     def _wanted(self, findings: Findings, label: str, until: int) -> int:
         """Seeds that a row should have by a look: no more for settled claims, a few for a row without a claim."""
@@ -515,35 +529,43 @@ class TableExecution:
     def train(self, launch: Launcher, watch: Watch) -> list[str]:
         """Train look by look until nothing is missing or a run fails; returns the messages of failed runs."""
         failures: list[str] = []
-        while (keys := self.missing()) and not failures:
-            runs = {key: self.run(*key) for key in keys}
+        while (specs := self.missing()) and not failures:
+            runs = {key: self.run(spec, key[1]) for key, spec in specs.items()}
             for run in runs.values():
                 if run.folder.is_run and not holds(run):
                     raise OdeumError(
                         f"'{run.directory}' holds another run than the recipe asks for; give another --out"
                     )
-            ended = carry_out(runs, launch, watch, lambda key, event, runs=runs: self._keep(runs[key], key, event))
+            ended = carry_out(
+                runs, launch, watch, lambda key, event, runs=runs, specs=specs: self._keep(runs[key], specs[key], event)
+            )
             failed = {key: event for key, event in ended.items() if event.kind == "failed"}
             failures += [text for (label, seed), e in failed.items() for text in complaint(f"{label} seed {seed}", e)]
-        return failures
+        if failures:
+            return failures
+        tuned = self.store.tuned(self.study, self.specs)
+        return [f"{label}: every tuning run diverged" for label in self.labels if label not in tuned.specs]
 
-    def _keep(self, run: Job, key: Key, event: Event) -> None:
+    def _keep(self, run: Job, spec: RunSpec, event: Event) -> None:
         if event.kind in ("done", "diverged"):
-            self.store.keep(self.specs[key[0]], key[1], run.directory, self.study.metric.name)
+            self.store.keep(spec, run.seed, run.directory, self.study.metric.name)
 
     def measure_paces(self) -> list[Path]:
-        """Time training steps in turns, for the rows that claims about speed name."""
+        """Time training steps in turns: of the rows that claims about speed name, and of the other chosen rows."""
         from odeum.lab.study.measuring import measure
 
         out = []
-        for group in timed_together(self.study):
-            runs = {self.specs[label].key: self.run(label, 0) for label in group}
+        groups = timed_together(self.study)
+        others = [label for label in self.labels if not any(label in group for group in groups)]
+        for group in [*groups, *([others] if others else [])]:
+            runs = {self.specs[label].key: self.run(self.specs[label], 0) for label in group}
             first = next(iter(runs.values()))
             measured = measure(runs, next(iter(runs)), join(first.training), lambda seconds: math.inf)
             circumstances = {
                 "table": self.study.name,
                 "rows": group,
                 "threads": first.threads,
+                "parameters": {key: run.facts["parameters"] for key, run in runs.items() if run.facts},
                 "versions": versions(),
                 "git": git_revision(),
                 "command": without_places(self.command),

@@ -203,7 +203,9 @@ def _cost(results: Results, claim: CostClaim) -> Ratio | None:
         pace = results.study.pace or {}
         first, second = pace.get(claim.first), pace.get(claim.second)
         return first.beside(second) if first and second else None
-    first, second = (results.fact(label, "parameters") for label in (claim.first, claim.second))
+    first, second = (
+        results.fact(label, "parameters") or results.parameters.get(label) for label in (claim.first, claim.second)
+    )
     return Ratio(first / second, first / second, first / second) if first and second else None
 
 

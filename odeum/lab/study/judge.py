@@ -328,7 +328,7 @@ def _decisions(scores: Scores[Name], pairs: Sequence[Pair], criterion: Criterion
 
 # claims: the same decisions in a paper's words
 
-Opinion = Literal["agrees", "disagrees", "not resolved", "not run"]
+Opinion = Literal["agrees", "disagrees", "practically equal", "not resolved", "not run"]
 
 
 @dataclass(frozen=True)
@@ -340,8 +340,6 @@ class Claim:
     second: str
     kind: Literal["better", "comparable"] = "better"
     """the first is better; or it is not worse by more than the margin"""
-    ours: bool = False
-    """a question that the paper does not ask"""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -382,7 +380,7 @@ class ClaimResult:
     @property
     def settled(self) -> bool:
         """Whether more seeds would change nothing."""
-        return self.opinion in ("agrees", "disagrees")
+        return self.opinion in ("agrees", "disagrees", "practically equal")
 
 
 @dataclass(frozen=True)
@@ -412,7 +410,9 @@ def _opinion(claim: Claim, decision: Decision, higher_is_better: bool) -> Opinio
     """*Better* follows the verdict; *comparable* holds if the whole interval lies above minus the margin."""
     difference, word = decision.difference, decision.verdict.word
     if claim.kind == "better":
-        return "agrees" if word in BETTER else "disagrees" if word in (*WORSE, "practically equal") else "not resolved"
+        if word == "practically equal":
+            return word
+        return "agrees" if word in BETTER else "disagrees" if word in WORSE else "not resolved"
     if difference.low is None or difference.high is None:
         return "not resolved"
     low, high = (difference.low, difference.high) if higher_is_better else (-difference.high, -difference.low)

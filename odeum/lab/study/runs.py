@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import AUTO, METRICS, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import Summary, summarise
-from odeum.lab.study.tuning import read_tuning
+from odeum.lab.study.tuning import SEED as TUNING_SEED
+from odeum.lab.study.tuning import Point, TuningResults, read_tuning
 from odeum.lab.train.rundir import RESULT, RUN, RunDir, cut_off, integer, number
 from odeum.lab.train.spec import RunSpec
 
@@ -79,6 +80,8 @@ class Results:
     """sentences about files and runs that are there and could not be used"""
     hidden: tuple[str, ...] = ()
     """rows of other comparisons whose runs lie in the same directory"""
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    """of a paper's rows whose steps were measured; they need no run"""
 
     @cached_property
     def _by_row(self) -> dict[str, list[RunRecord]]:
@@ -376,6 +379,24 @@ def kept_results() -> Store:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """The rows of a paper's table after tuning."""
+
+    specs: Mapping[str, RunSpec]
+    """the rows that can be trained: with the chosen learning rate, or with the recipe's if they are not tuned"""
+    missing: Mapping[str, Sequence[Point]]
+    """the rates that other rows have still to try"""
+    results: TuningResults | None
+    """of the rows whose tuning is complete (none: there is no such row)"""
+
+
+def at_rate(spec: RunSpec, point: Point) -> RunSpec:
+    """The recipe with another learning rate."""
+    (rate,) = point
+    return replace(spec, training=replace(spec.training, learning_rate=rate))
+
+
+@dataclass(frozen=True)
 class Store:
     """A directory of kept runs: one line of JSON per run, without weights and data, one .jsonl file per data set.
 
@@ -408,7 +429,7 @@ class Store:
         return dict(sorted(out.items()))
 
     def runs(self, label: str, spec: RunSpec, metric: str) -> list[RunRecord]:
-        """The kept runs of a row; the curve is that of the validation metric."""
+        """The kept runs of a row, without its tuning runs; the curve is that of the validation metric."""
         path = self.path(spec)
         return [
             RunRecord(
@@ -420,7 +441,36 @@ class Store:
                 result=content,
             )
             for seed, content in self.lines(spec).items()
+            if seed != TUNING_SEED
         ]
+
+    def tuned(self, study: Study, specs: Mapping[str, RunSpec]) -> Tuned:
+        """The rows of a paper's table after the tuning runs that are kept."""
+        metric, higher = study.metric.name, study.metric.higher_is_better
+        results: TuningResults | None = None
+        known, missing = dict(specs), {}
+        for label, tuning in study.tunings.items():
+            if label not in specs:
+                continue
+            values: dict[Point, float] = {}
+            seconds, lacking = 0.0, []
+            while not lacking and (points := tuning.missing(values, higher)):
+                for point in points:
+                    content = self.lines(at_rate(specs[label], point)).get(TUNING_SEED)
+                    if content is None:
+                        lacking.append(point)
+                        continue
+                    value = number((content.get("valid") or {}).get(metric))
+                    values[point] = math.nan if value is None else value  # it diverged
+                    seconds += number(content.get("seconds")) or 0.0
+            del known[label]
+            if lacking:
+                missing[label] = lacking
+                continue
+            results = (results or TuningResults(tuning)).with_row(label, values, seconds)
+            if (choice := results.choice(label, higher)) is not None:
+                known[label] = at_rate(specs[label], choice.point)
+        return Tuned(known, missing, results)
 
     def results(self, study: Study, specs: Mapping[str, RunSpec]) -> Results:
         """A paper's table with its kept runs; costs per step where the rows of a claim were measured in turns."""
@@ -428,8 +478,22 @@ class Store:
         for group in timed_together(study):
             measured = self.paces(specs[label] for label in group)
             pace |= {label: measured[specs[label].key] for label in group if specs[label].key in measured}
-        runs = [run for label, spec in specs.items() for run in self.runs(label, spec, study.metric.name)]
-        return Results(replace(study, pace=pace), tuple(runs), self.directory, study.split or "test")
+        tuned = self.tuned(study, specs)
+        runs = [run for label, spec in tuned.specs.items() for run in self.runs(label, spec, study.metric.name)]
+        sizes = {label: size for label, spec in specs.items() if (size := self._measured("parameters", spec))}
+        rows = tuple(replace(row, key=tuned.specs.get(row.label, specs[row.label]).key) for row in study.rows)
+        study = replace(study, rows=rows, pace=pace, tuning=tuned.results)
+        return Results(study, tuple(runs), self.directory, study.split or "test", parameters=sizes)
+
+    def _measured(self, what: str, spec: RunSpec) -> Any:
+        """An entry of the last session that measured this recipe's steps, such as its parameters."""
+        sessions = [content for _, content in self._read(PACES) if spec.key in (content.get(what) or {})]
+        return max(sessions, key=lambda content: str(content.get("date")))[what][spec.key] if sessions else None
+
+    def step_seconds(self, spec: RunSpec) -> float | None:
+        """CPU seconds per training step as last measured (none: not measured)."""
+        pace = read_paces({"": self._measured("paces", spec)}).get("")
+        return pace.seconds if pace else None
 
     def paces(self, specs: Iterable[RunSpec]) -> dict[str, Pace]:
         """The cost per step by key, from the last session in which all of these took turns."""
@@ -458,7 +522,7 @@ class Store:
             "recipe": spec.key,
             "identity": spec.recipe,
             "seed": seed,
-            **{key: result[key] for key in FIGURES if key in result},
+            **{key: result[key] for key in FIGURES if key in result and (seed, key) != (TUNING_SEED, "test")},
             "facts": facts,
             "curve": _validation_curve(folder, metric),
         }

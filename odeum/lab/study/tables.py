@@ -14,6 +14,7 @@ from odeum.lab.study.metric import metric_named
 from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_time, verdict
 from odeum.lab.study.tuning import Choice, Tuning, spell_point
 from odeum.lab.terminal import to_json
+from odeum.lab.train.settings import Training
 
 # a comparison
 
@@ -144,6 +145,9 @@ def seeds(row: Row) -> str:
 
 # a paper's table
 
+DEFAULT_RATE = Training().learning_rate
+"""of recipes that record only what differs from the defaults"""
+
 
 def paper_table(
     findings: Findings, form: str = "text", shown: Collection[str] | None = None, claims: bool = True
@@ -159,7 +163,9 @@ def paper_table(
         return to_json(content, indent=1) + "\n"
     if form == "csv":
         return to_csv([_spreadsheet_row(findings, label) for label in labels])
-    parts = [row_grid(findings, labels), *([claim_grid(findings, shown_claims)] if shown_claims else [])]
+    parts = [row_grid(findings, labels)] if study.is_trained else []
+    if shown_claims:
+        parts.append(claim_grid(findings, shown_claims))
     if claims and findings.costs:
         parts.append(cost_claim_grid(findings))
     title = f"{study.title} ({study.scale} scale)"
@@ -179,10 +185,9 @@ def row_grid(findings: Findings, labels: Sequence[str]) -> Grid:
         Column("row", [f"{row.label}{' (control)' if row.control else ''}" for row in rows], words=True),
         Column("architecture", [row.architecture for row in rows], words=True),
     ]
-    printed = any(study.metric.name in row.published for row in rows)
     for split, metric in measured:
         scale = scale_of(findings, split, metric)
-        if printed:  # else none of the paper's figures could be read
+        if any(metric in row.published for row in rows):  # else none of the paper's figures could be read
             figures = [row.published.get(metric) for row in rows]
             cells = [NONE if x is None else f"{x * scale.factor:g}" for x in figures]
             columns.append(Column(f"paper: {_head(metric)}", cells))
@@ -195,11 +200,20 @@ def row_grid(findings: Findings, labels: Sequence[str]) -> Grid:
         [
             *columns,
             Column("seeds", [str(len(results.of(label))) for label in labels]),
+            Column("rate", [_rate(findings, label) for label in labels]),
             Column("parameters", [count(results.fact(label, "parameters")) for label in labels]),
             Column("multiply–adds", [count(results.fact(label, "macs")) for label in labels]),
             Column("of training", [count(x) for x in training]),
         ]
     )
+
+
+def _rate(findings: Findings, label: str) -> str:
+    """The peak learning rate of the row's runs; in brackets if it is the setting's, not tuned."""
+    for run in findings.results.of(label):
+        rate = ((run.result or {}).get("identity") or {}).get("training", {}).get("learning_rate", DEFAULT_RATE)
+        return f"{rate:g}" if label in findings.study.tunings else f"({rate:g})"
+    return NONE
 
 
 def claim_grid(findings: Findings, claims: Sequence[ClaimResult]) -> Grid:
@@ -217,7 +231,7 @@ def claim_grid(findings: Findings, claims: Sequence[ClaimResult]) -> Grid:
             ours = scale.interval(difference.mean, *ends)
         lines.append(
             [
-                f"{claim.text}{' (our question)' if claim.ours else ''}",
+                claim.text,
                 opinion(each),
                 ours,
                 NONE if published is None else scale.number(published, signed=True),
@@ -280,17 +294,23 @@ def paper_notes(findings: Findings) -> list[str]:
             f"matters from {study.metric.spell_margin(study.margin)} on; the intervals of the "
             f"{len(study.claims)} claims hold together at 95 % over looks after {looks} seeds."
         )
+    if study.tunings:
+        tried, done = next(iter(study.tunings.values())).runs, study.tuning.values if study.tuning else ()
+        lines.append(
+            f"Each row of a claim tries {tried} learning rates or more with a seed of its own, and the validation part "
+            f"chooses; tuned so far: {len(done)} of {len(study.tunings)} rows. A rate in brackets is the setting's."
+        )
     diverged = [f"{label} ({n})" for label in study.labels if (n := _failed(findings, label))]
     if diverged:
         lines.append(f"Diverged runs: {', '.join(diverged)}.")
     missing = [label for label in study.labels if not results.of(label)]
-    if missing:
+    if missing and study.is_trained:
         lines.append(f"Not run: {', '.join(missing)}.")
     dates = sorted(str(run.info.get("date"))[:10] for run in results.runs)
     if dates:
         lines.append(f"Runs of {dates[0]}{'' if dates[0] == dates[-1] else f' to {dates[-1]}'}.")
     scale = "" if study.scale == "laptop" else f" --scale {study.scale}"
-    lines.append(f"To go on: odeum table {study.name}{scale} --seeds auto")
+    lines.append(f"To go on: odeum table {study.name}{scale} {'--seeds auto' if study.is_trained else '--pace'}")
     return lines
 
 
@@ -364,7 +384,6 @@ def _plain_claim(findings: Findings, each: ClaimResult) -> dict[str, Any]:
         "first": claim.first,
         "second": claim.second,
         "kind": claim.kind,
-        "ours": claim.ours,
         "paper": findings.study.published(claim),
         "difference": difference.mean if difference and math.isfinite(difference.mean) else None,
         "low": difference.low if difference else None,

@@ -22,6 +22,7 @@ def test_verdicts_of_claims(tmp_path: Path) -> None:
     cases = {
         "agrees": [0.90, 0.91, 0.905],
         "disagrees": [0.60, 0.61, 0.605],
+        "practically equal": [0.8001, 0.8121, 0.8012],
         "not resolved": [0.80, 0.84, 0.81],
     }
     for opinion, values in cases.items():

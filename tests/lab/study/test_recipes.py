@@ -15,14 +15,17 @@ from odeum.errors import OdeumError
 from odeum.lab.launch.inline import Inline
 from odeum.lab.papers import TABLES, table_named
 from odeum.lab.papers.base import PaperTable, Setting, TableRow
-from odeum.lab.papers.document import PICTURE, all_results, results_text, short_text, with_results
+from odeum.lab.papers.document import answers, documents, with_results
+from odeum.lab.papers.plan import plan, plan_grid, rates_around
 from odeum.lab.study.drawings import claims_picture, marks_of
 from odeum.lab.study.execute import TableExecution, beside_kept
 from odeum.lab.study.forecast import run_cost
 from odeum.lab.study.judge import Claim, Seeds
 from odeum.lab.study.metric import Margin
 from odeum.lab.study.report import write_table
-from odeum.lab.study.runs import PACES, Store, kept_results, lines_of
+from odeum.lab.study.runs import PACES, Store, at_rate, kept_results, lines_of
+from odeum.lab.study.tables import paper_table
+from odeum.lab.study.tuning import SEED as TUNING_SEED
 from odeum.lab.train.provenance import checkout, git_revision
 from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel, build
@@ -46,6 +49,7 @@ def small_table(**changes: Any) -> PaperTable:
         ),
         claims=(Claim("the first is better", "first", "second"),),
         scales={"laptop": {"digits": DIGITS}, "paper": {"digits": DIGITS}},
+        tune=0,
     )
     return replace(table, **changes)
 
@@ -95,11 +99,24 @@ def test_every_row_can_be_built() -> None:
 
 
 def test_tables_share_what_is_the_same_run() -> None:
+    """Figure 2 and Table 1 do; Table 2 is of another regime."""
     one, two, figure = (table_named(f"zhong2022/{name}") for name in ("table1", "table2", "figure2"))
     keys = [
-        t.spec(t.row(name), "laptop").key for t, name in ((one, "parallel"), (two, "parallel"), (figure, "separate"))
+        t.spec(t.row(name), "laptop").key for t, name in ((one, "parallel"), (figure, "separate"), (two, "parallel"))
     ]
-    assert len({*keys}) == 1
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_rows_of_claims_are_trained_in_fp32_and_tuned_and_their_regime_is_named() -> None:
+    for table in TABLES.values():
+        study = table.study("laptop")
+        assert study.tunings.keys() == table.claimed
+        for row in table.rows:
+            setting, spec = table.scales["laptop"][row.setting], table.spec(row, "laptop")
+            assert spec.training.precision == "fp32", row.name
+            assert setting.regime or not table.claims, row.name
+        assert all(f"Regime: {setting.regime}." in study.notes for setting in table.scales["laptop"].values()
+                   if setting.regime)  # fmt: skip
 
 
 def test_a_new_option_with_its_old_meaning_finds_the_old_runs() -> None:
@@ -190,10 +207,10 @@ def execution(table: PaperTable, store: Store, runs: Path, seeds: Seeds, rows: s
 def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path: Path) -> None:
     table, store = small_table(), Store(tmp_path / "results")
     job = execution(table, store, tmp_path / "runs", Seeds(2))
-    assert job.missing()[:3] == [("first", 0), ("second", 0), ("third", 0)]
+    assert list(job.missing())[:3] == [("first", 0), ("second", 0), ("third", 0)]
     assert job.train(Inline(), Nobody()) == []
-    assert job.missing() == []
-    assert execution(table, store, tmp_path / "none", Seeds(2)).missing() == []
+    assert job.missing() == {}
+    assert execution(table, store, tmp_path / "none", Seeds(2)).missing() == {}
     more = execution(table, store, tmp_path / "none", Seeds.parse("auto"))
     assert set(more.missing()) == {("first", 2), ("second", 2), ("third", 2)}
     kept = store.lines(table.spec(table.row("first"), "laptop"))[0]
@@ -202,6 +219,32 @@ def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path
     execution(table, fresh, tmp_path / "again", Seeds(1), "first").train(Inline(), Nobody())
     (told,) = beside_kept(table.study("laptop"), table.specs("laptop", table.select("first")), fresh, store)
     assert told.holds and told.sentence.endswith("the kept figure")
+
+
+def test_a_row_of_a_claim_tries_rates_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    table, store = small_table(tune=3), Store(tmp_path / "results")
+    job = execution(table, store, tmp_path / "runs", Seeds(1), "claims")
+    first = job.missing()
+    assert [spec.training.learning_rate for spec in first.values()] == [5e-4, 1e-3, 2e-3] * 2
+    assert {seed for _, seed in first} == {TUNING_SEED}
+    assert table.findings("laptop", store).claims[0].opinion == "not run"
+    assert job.train(Inline(), Nobody()) == []
+    assert job.missing() == {} == execution(table, store, tmp_path / "none", Seeds(1), "claims").missing()
+    findings = table.findings("laptop", store)
+    assert findings.study.tuning is not None
+    for name in ("first", "second"):
+        choice = findings.study.tuning.choice(name, True)
+        (run,) = findings.results.of(name)
+        assert choice is not None and run.seed == 0
+        assert run.result["identity"]["training"].get("learning_rate", 1e-3) == choice.point[0]
+        tried = at_rate(table.spec(table.row(name), "laptop"), choice.point)
+        assert "test" not in store.lines(tried)[TUNING_SEED], "the choice must not know the test part"
+        assert choice.value == store.lines(tried)[TUNING_SEED]["valid"]["accuracy"]
+    assert "tuned so far: 2 of 2 rows" in paper_table(findings)
+    planned = plan(store, [table])
+    assert [(row.runs, row.done) for row in planned] == [(9, 1 + len(findings.study.tuning.values[row.row]))
+                                                         for row in planned]  # fmt: skip
+    assert "in all" in plan_grid(planned).text()
 
 
 def test_a_figure_far_from_what_is_kept_is_told(tmp_path: Path) -> None:
@@ -221,10 +264,8 @@ def test_a_part_of_a_name_stands_for_its_rows() -> None:
     assert len(table_named("dutta2021/classification").select("transformer")) == 2
     assert {row.architecture for row in table_named("dutta2021/classification").select("sequential")} == {"sequential"}
     assert [row.name for row in table_named("zhong2022/figure2").select("parallel")] == ["separate"]
-    assert {row.name for row in table_named("dutta2021/long").select("claims")} == {
-        "listops-transformer",
-        "listops-full-1",
-        "listops-random-1",
+    assert {row.name for row in table_named("zhong2022/figure2").select("claims")} == {
+        *("separate", "shared", "post-sum", "sequential")
     }
 
 
@@ -244,15 +285,22 @@ def test_mistakes_are_sentences() -> None:
 
 def test_the_page_of_results_is_what_the_kept_files_say() -> None:
     """docs/results.md and its picture are written by script/results; nothing in them is by hand."""
-    docs = Path(__file__).parents[3] / "docs"
-    readme = (docs.parent / "README.md").read_text(encoding="utf-8")
-    results = all_results(kept_results())
-    page = (docs / "results.md").read_text(encoding="utf-8")
-    assert with_results(page, results_text(results)) == page, "run script/results"
-    assert with_results(readme, short_text(results)) == readme, "run script/results"
-    assert (docs / PICTURE).read_text(encoding="utf-8") == claims_picture(results), "run script/results"
+    for path, text in documents(Path(__file__).parents[3], kept_results()).items():
+        assert (path.read_text(encoding="utf-8") if path.exists() else "") == text, "run script/results"
     with pytest.raises(OdeumError, match="no place for the tables"):
         with_results("a page", "")
+
+
+def test_answers_are_read_off_the_claims(tmp_path: Path) -> None:
+    """Every question names claims that exist; what is not run is said to be so."""
+    table, store = table_named("zhong2022/table1"), Store(tmp_path)
+    tables = [each.findings("laptop", store) for each in TABLES.values()]
+    assert all(line.count("not run yet") >= 1 for line in answers(tables))
+    untuned = replace(table, tune=0)
+    keep(store, untuned, "parallel", [0.30, 0.31, 0.305])
+    keep(store, untuned, "sequential", [0.25, 0.262, 0.251])
+    tables[0] = untuned.findings("laptop", store)
+    assert "Images: yes, +" in answers(tables)[0] and "after 3 seeds; translation" in answers(tables)[0]
 
 
 def test_every_kept_run_stands_in_a_table() -> None:
@@ -260,8 +308,15 @@ def test_every_kept_run_stands_in_a_table() -> None:
     known = {table.spec(row, "laptop").key for table in TABLES.values() for row in table.rows}
     files = [path for path in kept_results().directory.glob("*.jsonl") if path.name != PACES]
     kept = {content["recipe"] for path in files for _, content in lines_of(path)}
-    assert kept
-    assert kept <= known
+    tuned = {
+        at_rate(table.spec(row, "laptop"), (rate,)).key
+        for table in TABLES.values()
+        if table.tune
+        for row in table.rows
+        if row.name in table.claimed
+        for rate in rates_around(table.spec(row, "laptop").training.learning_rate)
+    }
+    assert kept <= known | tuned
 
 
 def test_a_picture_of_claims(tmp_path: Path) -> None:

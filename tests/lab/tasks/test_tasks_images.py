@@ -223,3 +223,13 @@ def test_cifar100():
     assert {part: len(y) for part, (_, y) in task.parts.items()} == {"train": 45000, "valid": 5000, "test": 10000}
     assert task.classes[0] == "apple"
     assert len(task.parts["valid"][1].unique()) == 100
+
+
+def test_a_part_of_the_training_images(tmp_path):
+    whole, part = (open_task("digits", train_examples=n) for n in (None, 300))
+    assert part.sizes() == {**whole.sizes(), "train": 300}
+    counts = torch.bincount(part.parts["train"][1], minlength=10)
+    assert counts.min() > 15, "of all classes, not the first ones"
+    assert part.fingerprint() != whole.fingerprint()
+    with pytest.raises(OdeumError, match="train_examples=5000 are more than"):
+        open_task("digits", train_examples=5000)
