@@ -18,7 +18,22 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE, SITE = ROOT / "build" / "docs", ROOT / "build" / "site"
 
 NAVIGATION: dict[str, dict[str, str]] = {
-    "Start": {"Odeum": "index.md", "Use the library": "using.md", "Your data": "data.md"},
+    "Start": {
+        "Odeum": "index.md",
+        "The idea in one page": "idea.md",
+        "Quick start": "quickstart.md",
+        "Choosing an architecture": "choosing-architecture.md",
+        "Choosing an integrator": "choosing-integrator.md",
+    },
+    "Tutorials": {
+        "Images": "tutorial-images.md",
+        "Text": "tutorial-text.md",
+        "Translation": "tutorial-translation.md",
+        "An architecture of your own": "tutorial-architecture.md",
+        "A pretrained model": "tutorial-pretrained.md",
+        "Many runs, many machines": "tutorial-cluster.md",
+    },
+    "Guides": {"Odeum in your code": "using.md", "Your data": "data.md", "Other libraries": "ecosystem.md"},
     "Architectures": {
         "The family": "family.md",
         "TransEvolve": "transevolve.md",
@@ -31,8 +46,8 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "Protocol": "protocol.md",
         "Several processes": "distributed.md",
         "Guarantees": "guarantees.md",
+        "Performance": "performance.md",
     },
-    "Bridges": {"Other libraries": "ecosystem.md", "Performance": "performance.md"},
 }
 API = {
     "odeum.fields": "What is integrated: attention, feed-forward, and the algebra of fields.",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +16,36 @@ from test_imports import LEVEL
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PYTHON_OR_SHELL = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+IN_SHELL = re.compile(r"tutorial-\w+|quickstart|choosing-architecture")
+"""pages whose shell commands run too"""
 
 
-CODED = [page for page in PAGES if BLOCK.search(page.read_text())]
+CODED = [page for page in PAGES if BLOCK.search(page.read_text()) or IN_SHELL.fullmatch(page.stem)]
 
 
 @pytest.mark.parametrize("page", CODED, ids=lambda page: page.name)
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page follow one another; an error shows the page's own line."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     text, space = page.read_text(), {"__name__": "page"}
     with kept_registries():
-        for match in BLOCK.finditer(text):
-            above = "\n" * (text[: match.start()].count("\n") + 1)
-            exec(compile(above + match.group(1), str(page), "exec", dont_inherit=True), space)
+        for match in PYTHON_OR_SHELL.finditer(text):
+            language, code = match.groups()
+            if language == "python":
+                above = "\n" * (text[: match.start()].count("\n") + 1)
+                exec(compile(above + code, str(page), "exec", dont_inherit=True), space)
+            elif IN_SHELL.fullmatch(page.stem):
+                run_in_shell(code, tmp_path)
+
+
+def run_in_shell(code: str, folder: Path) -> None:
+    """Each command of a block, with `odeum` as the code under test."""
+    command = f'odeum() {{ {shlex.quote(sys.executable)} -m odeum "$@"; }}\nset -e\n{code}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_readme_is_short() -> None:
@@ -68,6 +88,3 @@ def test_the_maps_match_the_tree() -> None:
     levels = [LEVEL[name.removesuffix(".py").rstrip("/")] for name in named]
     assert levels == sorted(levels), "the map should follow the order of the imports"
     assert set(rooms("README.md")) <= set(named)
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} == set(
-        re.findall(r"\]\(docs/(\w+\.md)\)", (ROOT / "README.md").read_text())
-    )
