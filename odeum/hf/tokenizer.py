@@ -8,6 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 
 from odeum.errors import OdeumError
+from odeum.interop.gguf import byte_letters
 from odeum.tokens import END, PAD, PIECES, Bpe, Bytes, Delimited, Framed, Listed, Tokens
 
 FRAME_WORDS = {"first": "cls_token", "last": "sep_token"}
@@ -89,18 +90,11 @@ def _core(tokens: Tokens) -> Tokenizer:
 
 def _bytes() -> Tokenizer:
     """Every byte is a letter of the byte-level alphabet, after the padding; letters are never merged."""
-    letters = _byte_letters()
+    letters = byte_letters()
     made = Tokenizer(models.BPE(vocab={PAD: 0, **{letter: byte + 1 for byte, letter in letters.items()}}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
     return made
-
-
-def _byte_letters() -> dict[int, str]:
-    """The printable letter that stands for each byte in byte-level BPE (GPT-2): itself, or one from U+0100 on."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
 def _listed(tokens: Listed) -> Tokenizer:

@@ -6,13 +6,17 @@ The engine needs neither torch nor Odeum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from odeum.decode.choice import Choice
+from odeum.decode.target import SLACK
 from odeum.errors import OdeumError
 from odeum.fields.roles import by_role
 from odeum.interop.native import ELSEWHERE, acting_layers, layer_form, position_table, refuse_imported
@@ -39,12 +43,7 @@ def write_ctranslate2(
     stand for an unknown word, begin and end a text.
     """
     refuse_imported(model)
-    try:
-        specs = import_module("ctranslate2.specs")
-    except ImportError:
-        raise OdeumError(
-            "--to ctranslate2 needs the package ctranslate2; install it with `pip install ctranslate2`"
-        ) from None
+    specs = _package("ctranslate2.specs")
     if isinstance(model, LanguageModel):
         spec = _language(model, specs)
         spec.register_vocabulary(list(tokens))
@@ -62,6 +61,85 @@ def write_ctranslate2(
     spec.config.layer_norm_epsilon = model.settings.norm_eps
     spec.validate()
     spec.save(str(directory))
+
+
+def _package(name: str) -> Any:
+    """A module of the package, if it is installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise OdeumError(
+            "the CTranslate2 engine needs the package ctranslate2; install it with `pip install odeum[ctranslate2]`"
+        ) from None
+
+
+class CTranslate2:
+    """A language or translation model that the CTranslate2 engine computes, in the place of the model itself.
+
+    Its greedy tokens are those of the model. Sampling draws other random numbers than Odeum does.
+    """
+
+    def __init__(self, model: OdeumModel) -> None:
+        package = _package("ctranslate2")
+        self.settings: Any = model.settings
+        self.names = [str(number) for number in range(self.settings.vocabulary)]
+        self.numbers = {name: number for number, name in enumerate(self.names)}
+        start, end = (self.names[number] for number in ((1, 2) if isinstance(model, TranslationModel) else (0, 0)))
+        with tempfile.TemporaryDirectory() as place:
+            write_ctranslate2(model, Path(place), self.names, unknown=self.names[0], start=start, end=end)
+            kind = package.Translator if isinstance(model, TranslationModel) else package.Generator
+            self.engine = kind(place, device="cpu", intra_threads=torch.get_num_threads())
+        self.set_seed = package.set_random_seed
+
+    def stream(self, ids: Sequence[int], count: int, choice: Choice, seed: int) -> Iterator[int]:
+        """Up to `count` tokens after a prompt; the end of a text is for the caller to see."""
+        room = self.settings.length - len(ids) + 1  # the last token that is made is not read
+        if count > room:
+            raise OdeumError(
+                f"--engine ctranslate2 does not slide the window of {self.settings.length} tokens, of which the prompt "
+                f"has {len(ids)}; give --max_new_tokens {room} or less, or leave out --engine"
+            )
+        greedy = choice.temperature == 0 or choice.top_k == 1
+        drawn = {
+            "sampling_topk": 1 if greedy else choice.top_k or 0,
+            "sampling_topp": choice.top_p or 1.0,
+            "sampling_temperature": 1.0 if greedy else choice.temperature,
+        }
+        self.set_seed(seed % 2**32)
+        nothing = [len(self.names)]  # a token that is not there ends no text
+        prompt = [self.names[number] for number in ids]
+        if count:
+            for step in self.engine.generate_tokens(prompt, max_length=count, end_token=nothing, **drawn):
+                yield step.token_id
+
+    def translate(self, sources: Sequence[Sequence[int]], beam: int, length_penalty: float) -> list[list[int]]:
+        """The best translation of each source (which holds its end), without start and end.
+
+        With several beams it may be another one than Odeum's: the engine stops at as many finished translations.
+        """
+        if beam > 1 and length_penalty:
+            raise OdeumError(
+                f"--engine ctranslate2 divides by another power of the length than length_penalty={length_penalty:g} "
+                "here; give --length_penalty 0 or --beam 1, or leave out --engine"
+            )
+        out: list[list[int]] = []
+        most = self.settings.length - 1  # the start takes a position too
+        for source in sources:
+            if self.settings.positions == "sinusoidal" and len(source) + SLACK > most:
+                raise OdeumError(
+                    f"--engine ctranslate2 has {most} positions for a translation, and a line of {len(source)} tokens "
+                    f"may become {len(source) + SLACK}; give shorter lines, or leave out --engine"
+                )
+            words = [self.names[number] for number in source[:-1]]  # it adds the end itself
+            (best,) = self.engine.translate_batch(
+                [words],
+                beam_size=beam,
+                length_penalty=0.0,
+                max_decoding_length=min(len(source) + SLACK, most),
+                suppress_sequences=[self.names[:1], self.names[1:2]],
+            )
+            out.append([self.numbers[name] for name in best.hypotheses[0]])
+        return out
 
 
 def _options(model: OdeumModel, specs: Any) -> dict[str, Any]:

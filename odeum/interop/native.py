@@ -8,6 +8,7 @@
 | language, rotary positions, RMSNorm, SwiGLU | `sequential` | Llama |
 | language, learned or sinusoidal positions | `sequential` | GPT-2 |
 | images, patch stem, class token | `sequential` | ViT |
+| images, patch stem, mean over patches | `sequential` | SigLIP |
 | texts, class token, learned or sinusoidal positions | `sequential` | Megatron-BERT |
 | translation, learned or sinusoidal positions | `sequential` | Pegasus |
 
@@ -321,36 +322,48 @@ def _vision(model: VisionModel) -> Native:
         raise OdeumError(
             f"{spell(model.architecture)} has no equal among the image classes of transformers; {ELSEWHERE}"
         )
-    _need(model, "pooling", "token")
     _need(model, "stem", "patch")
     _need(model, "norm_kind", "layer")
     _need(model, "activation", "gelu", "relu")
-    s, layers = model.settings, acting_layers(model.stack)
-    stored, out = by_role(model), {}
-    out["vit.embeddings.cls_token"] = stored["token"]
-    out["vit.embeddings.position_embeddings"] = stored["position"]
-    _copy(stored, "patch", "vit.embeddings.patch_embeddings.projection", out)
-    for i, layer in enumerate(layers):
-        at = f"vit.encoder.layer.{i}"
-        names = [f"{at}.attention.attention.{name}" for name in ("query", "key", "value")]
-        _split(layer, "attention.qkv", names, out)
-        _copy(layer, "attention.out", f"{at}.attention.output.dense", out)
-        _copy(layer, "attention.norm", f"{at}.layernorm_before", out)
-        _copy(layer, "feedforward.norm", f"{at}.layernorm_after", out)
-        _copy(layer, "feedforward.up", f"{at}.intermediate.dense", out)
-        _copy(layer, "feedforward.down", f"{at}.output.dense", out)
-    _copy(stored, "stack.norm", "vit.layernorm", out)
-    _copy(stored, "head", "classifier", out)
+    s, stored, out = model.settings, by_role(model), {}
+    token = s.pooling == "token"
     config = {
         **_shape(model),
         "image_size": s.image_size,
         "patch_size": s.patch_size,
         "num_channels": s.channels,
         "layer_norm_eps": s.norm_eps,
-        "hidden_dropout_prob": s.dropout,
-        "num_labels": s.classes,
     }
-    return Native("ViTForImageClassification", config, out, _copies(model.stack))
+    if token:
+        name, layers, norms, last = "ViT", "vit.encoder.layer", ("layernorm_before", "layernorm_after"), "vit.layernorm"
+        qkv = [f"attention.attention.{part}" for part in ("query", "key", "value")]
+        rest = ("attention.output.dense", "intermediate.dense", "output.dense")
+        patch = "vit.embeddings.patch_embeddings.projection"
+        out["vit.embeddings.cls_token"] = stored["token"]
+        out["vit.embeddings.position_embeddings"] = stored["position"]
+        config |= {"hidden_dropout_prob": s.dropout, "num_labels": s.classes}
+    else:  # no class token, and the mean of the normed patches
+        name, layers, norms = "Siglip", "vision_model.encoder.layers", ("layer_norm1", "layer_norm2")
+        last, patch = "vision_model.post_layernorm", "vision_model.embeddings.patch_embedding"
+        qkv, rest = [f"self_attn.{part}_proj" for part in "qkv"], ("self_attn.out_proj", "mlp.fc1", "mlp.fc2")
+        out["vision_model.embeddings.position_embedding.weight"] = stored["position"][0]
+        text = {"vocab_size": 2, "bos_token_id": 0, "eos_token_id": 1}  # there is no text, but its size is checked
+        config = {
+            "vision_config": {**config, "vision_use_head": False},
+            "text_config": text,
+            "num_labels": s.classes,
+        }
+    _copy(stored, "patch", patch, out)
+    for i, layer in enumerate(acting_layers(model.stack)):
+        at = f"{layers}.{i}"
+        _split(layer, "attention.qkv", [f"{at}.{part}" for part in qkv], out)
+        for ours, theirs in zip(("attention.out", "feedforward.up", "feedforward.down"), rest, strict=True):
+            _copy(layer, ours, f"{at}.{theirs}", out)
+        for ours, theirs in zip(("attention.norm", "feedforward.norm"), norms, strict=True):
+            _copy(layer, ours, f"{at}.{theirs}", out)
+    _copy(stored, "stack.norm", last, out)
+    _copy(stored, "head", "classifier", out)
+    return Native(f"{name}ForImageClassification", config, out, _copies(model.stack))
 
 
 def _classification(model: ClassificationModel) -> Native:

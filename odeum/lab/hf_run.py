@@ -13,13 +13,14 @@ from odeum.hf.configuration import class_of
 from odeum.hf.image_processor import OdeumImageProcessor
 from odeum.hf.tokenizer import make_tokenizer, put_first
 from odeum.interop.ctranslate2 import write_ctranslate2
-from odeum.interop.native import largest_difference, write_native
+from odeum.interop.gguf import bpe_vocabulary, character_vocabulary, write_gguf
+from odeum.interop.native import Native, largest_difference, write_native
 from odeum.lab.tasks import KINDS, Task, load_task
 from odeum.lab.tasks.image_base import PictureTask
 from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
-from odeum.tokens import Tokens
+from odeum.tokens import Listed, Tokens
 
 CLASS_TOKEN = "<class>"
 """stands before each text of a classifier that reads its class token off"""
@@ -75,7 +76,7 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
         generation.save_pretrained(directory)
     notes = list(native.notes)
     if native.copies:
-        notes.append(f"shared layers are written out, which adds {4 * native.copies / 1e6:.1f} MB")
+        notes.append(_copied(native))
     tokens = getattr(task, "tokens", None)
     if isinstance(tokens, Tokens):
         made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
@@ -102,6 +103,38 @@ def save_ctranslate2(run: str | Path, directory: Path) -> None:
     unknown = made.unk_token or names[0]
     write_ctranslate2(model, directory, names, unknown=unknown, start=names[start or 0], end=names[end or 0])
     made.save_pretrained(directory / "tokenizer")
+
+
+def save_gguf(run: str | Path, directory: Path) -> tuple[str, tuple[str, ...]]:
+    """Write a language run as model.gguf for llama.cpp, with a tokenizer of transformers beside it.
+
+    Returns llama.cpp's name for the architecture, and what a user should know.
+    """
+    model, task = load_model(run), load_task(run)
+    assert isinstance(model, OdeumModel)
+    tokens, notes = getattr(task, "tokens", None), []
+    if not isinstance(tokens, Tokens):
+        raise OdeumError(f"'{run}' reads no text, so llama.cpp has no use for it; use --to onnx or --to torch")
+    made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
+    if isinstance(tokens, Listed) and tokens.kind == "characters":
+        vocabulary = character_vocabulary(tokens.entries)
+        notes.append("llama.cpp leaves out characters that training did not see")
+    else:
+        vocabulary = bpe_vocabulary(made.backend_tokenizer, tokens.size)
+    ends = tokens.start, next(iter(tokens.ends), None)
+    native = write_gguf(model, directory / "model.gguf", Path(run).name, vocabulary, *ends)
+    if vocabulary is None:
+        notes.append("llama.cpp cannot split text as this run does: give it token numbers from the tokenizer beside it")
+    if model.settings.activation == "gelu":
+        notes.append("llama.cpp computes GELU by its tanh formula in half precision")
+    if native.copies:
+        notes.append(_copied(native))
+    made.save_pretrained(directory / "tokenizer")
+    return native.name, tuple(notes)
+
+
+def _copied(native: Native) -> str:
+    return f"shared layers are written out, which adds {4 * native.copies / 1e6:.1f} MB"
 
 
 def _config(task: Task) -> dict[str, Any]:

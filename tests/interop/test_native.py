@@ -44,6 +44,7 @@ EQUALS: list[tuple[str, Any, str]] = [
     ("sequential:gradient=checkpointed", Language(**TEXT, positions="sinusoidal"), "GPT2LMHeadModel"),
     ("sequential", Vision(**IMAGE), "ViTForImageClassification"),
     ("sequential:sharing=cycle,independent=1", Vision(**IMAGE, activation="relu"), "ViTForImageClassification"),
+    ("sequential", Vision(**IMAGE, pooling="mean", channels=1), "SiglipForImageClassification"),
     ("sequential", Classification(**TEXT, pooling="token", classes=3), "MegatronBertForSequenceClassification"),
     ("sequential", Translation(**TEXT, norm_eps=1e-5), "PegasusForConditionalGeneration"),
     (
@@ -106,7 +107,6 @@ NO_EQUALS: list[tuple[str, Any, str]] = [
     ("parallel", Language(**TEXT, positions="rotary", norm_kind="rms"), "norm_kind=rms"),
     ("sequential", Language(**TEXT, embedding="adaptive", cutoffs=(20,)), "--model.embedding tied"),
     ("parallel", Vision(**IMAGE), "no equal"),
-    ("sequential", Vision(**IMAGE, pooling="mean"), "--model.pooling token"),
     ("sequential", Vision(**IMAGE, stem="convolution"), "--model.stem patch"),
     ("sequential", Classification(**TEXT), "--model.pooling token"),
     ("sequential", Translation(**TEXT, decoder="parallel"), "the decoder 'parallel'"),
@@ -239,6 +239,51 @@ def test_ctranslate2_generates_the_same(runs: Path) -> None:
             ids = tokens.convert_tokens_to_ids(found.hypotheses[0])
         text = tokens.decode(ids).strip()
         assert text and ours.strip().startswith(text)
+
+
+def test_predict_by_ctranslate2_says_the_same(runs: Path, complaint: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ctranslate2", reason="the engine is not installed: pip install odeum[ctranslate2]")
+    language = ["predict", str(runs / "language"), "--text", "the cat", "--text", "", "--temperature", "0"]
+    translation = ["predict", str(runs / "translation"), "--text", LINES[0], "--text", "a dog ran"]
+    for words in (
+        [*language, "--max_new_tokens", "40", "--format", "json"],
+        [*language, "--max_new_tokens", "40", "--stop", "t"],
+        [*translation, "--beam", "1"],
+    ):
+        answers = []
+        for engine in ([], ["--engine", "ctranslate2"]):
+            assert main([*words, *engine]) == 0
+            answers.append(capsys.readouterr().out)
+        assert answers[0] == answers[1] != ""
+    assert main([*translation, "--beam", "3", "--length_penalty", "0", "--engine", "ctranslate2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    drawn = ["predict", str(runs / "language"), "--text", "the", "--max_new_tokens", "20", "--engine", "ctranslate2"]
+    answers = set()
+    for seed in ("0", "0", "1"):
+        assert main([*drawn, "--seed", seed]) == 0
+        answers.add(capsys.readouterr().out)
+    assert len(answers) == 2
+    for words, message in (
+        (["--max_new_tokens", "64"], "give --max_new_tokens 52 or less"),
+        (["--steps", "2"], "leave out --steps"),
+    ):
+        assert main([*language[:4], *words, "--engine", "ctranslate2"]) == 2
+        assert message in complaint()
+    assert main([*translation, "--engine", "ctranslate2"]) == 2
+    assert "give --length_penalty 0 or --beam 1" in complaint()
+    assert main(["predict", str(runs / "texts"), "--text", "a", "--engine", "ctranslate2"]) == 2
+    assert "this is a classification run" in complaint()
+    assert main(["predict", str(runs / "texts"), "--text", "a", "--engine", "fast"]) == 2
+    assert "ctranslate2" in complaint()
+
+
+def test_an_engine_that_is_not_installed(runs: Path, complaint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ctranslate2", "gguf"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["predict", str(runs / "language"), "--text", "a", "--engine", "ctranslate2"]) == 2
+    assert "pip install odeum[ctranslate2]" in complaint()
+    assert main(["export", str(runs / "language"), str(runs / "nothing"), "--to", "gguf"]) == 2
+    assert "pip install odeum[gguf]" in complaint() and not (runs / "nothing").exists()
 
 
 def test_the_command_says_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

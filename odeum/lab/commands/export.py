@@ -10,7 +10,7 @@ from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
 from odeum.storage import new_directory, read_json, write_json
 
-TARGETS = ("onnx", "torch", "transformers", "ctranslate2", "hf")
+TARGETS = ("onnx", "torch", "transformers", "ctranslate2", "gguf", "hf")
 GRAPHS = ("onnx", "torch")
 
 
@@ -18,9 +18,9 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "export",
         "Write a trained model as an ONNX graph (onnx), a program of torch.export (torch), a class of transformers' "
-        "own that loads without Odeum (transformers), a model for the CTranslate2 engine (ctranslate2), or a class of "
-        "Odeum for transformers (hf). Graphs take any batch size and length. Graphs and transformers "
-        "classes are run and compared with the model before they are kept.",
+        "own that loads without Odeum (transformers), a model for the CTranslate2 engine (ctranslate2), a file for "
+        "llama.cpp (gguf), or a class of Odeum for transformers (hf). Graphs take any batch size and length. "
+        "Graphs and transformers classes are run and compared with the model before they are kept.",
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("directory", type=str, help="where to write: a new or empty directory")
@@ -40,11 +40,11 @@ def run(argv: list[str]) -> int:
 
 
 def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:
-    """Write the run for transformers or CTranslate2; a sentence about it, by the name that it will have."""
+    """Write the run for transformers, CTranslate2 or llama.cpp; a sentence about it, by the name that it will have."""
     from safetensors import SafetensorError
 
     from odeum.hf.comparing import silence_transformers
-    from odeum.lab.hf_run import save, save_ctranslate2, save_native
+    from odeum.lab.hf_run import save, save_ctranslate2, save_gguf, save_native
 
     try:
         with silence_transformers():
@@ -54,6 +54,10 @@ def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) 
             if to == "ctranslate2":
                 save_ctranslate2(run, part)
                 return f"{out}: for ctranslate2.Generator or ctranslate2.Translator; tokenizer in {out / 'tokenizer'}"
+            if to == "gguf":
+                name, notes = save_gguf(run, part)
+                write_json(part / "export.json", {"format": to, "class": name, "notes": list(notes)})
+                return "; ".join((f"{out / 'model.gguf'}: for llama.cpp, as {name} of transformers", *notes))
             name, difference, notes = save_native(run, part)
     except SafetensorError as error:  # of a disk that is full
         raise OdeumError(f"cannot write '{out}': {error}") from None

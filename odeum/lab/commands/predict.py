@@ -44,6 +44,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
     parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped model's core")
     parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
+    parser.add_argument("--engine", type=str, default=None, help="of text: ctranslate2 instead of torch (CPU)")
     for option in _predict_options():
         more: dict[str, Any] = {"action": "append"} if option.repeated else {}
         parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about, **more)
@@ -58,6 +59,10 @@ def run(argv: list[str]) -> int:
     from odeum.lab.tasks.run import load
 
     model = load(given["run"]).solve_by(**{name: given.get(name) for name in SOLVING})
+    if engine := given.get("engine"):
+        if changed := next((name for name in SOLVING if given.get(name) is not None), None):
+            raise OdeumError(f"--engine {engine} computes the run as it was trained; leave out --{changed}")
+        model = model.computed_by(engine)
     kind = KINDS[model.task.kind]
     options = _options(kind, given)
     inputs = given_inputs("predict", model, kind, given)
@@ -108,8 +113,9 @@ def _stream(model: Run, prompt: str, options: dict[str, Any]) -> None:
     own = {name: value for name, value in options.items() if name != "samples"}
     model.task.predict(model.model, [], **options)  # what cannot be is told before anything is printed
     for sample in range(options.get("samples", 1)):
-        print(prompt, end="", flush=True)
-        for piece in model.stream(prompt, sample=sample, **own):
+        pieces = model.stream(prompt, sample=sample, **own)
+        print(prompt + next(pieces, ""), end="", flush=True)  # an error of the first piece is told before the prompt
+        for piece in pieces:
             print(piece, end="", flush=True)
         print(flush=True)
 

@@ -13,6 +13,7 @@ from odeum.architectures.parts import make_method
 from odeum.errors import OdeumError, choose
 from odeum.flow import set_solver, set_steps
 from odeum.integrators import FixedSteps
+from odeum.interop.ctranslate2 import CTranslate2
 from odeum.lab.tasks.base import Task
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import KINDS
@@ -21,6 +22,8 @@ from odeum.looping import set_repeats
 from odeum.models.limits import check_steps
 from odeum.models.saved import load_model
 from odeum.storage import read_json
+
+ENGINES = ("ctranslate2",)
 
 
 class Run:
@@ -65,6 +68,14 @@ class Run:
             steps = 1 if steps is None else steps
         if steps is not None:
             set_steps(self.model, steps)
+        return self
+
+    def computed_by(self, engine: str) -> Run:
+        """Let another engine (ctranslate2) generate or translate; everything else needs the model itself."""
+        choose(engine, ENGINES, "engine")
+        if KINDS[self.task.kind].target not in ("next token", "translation"):
+            raise OdeumError(f"--engine {engine} generates or translates text; this is a {self.task.kind} run")
+        self.model = CTranslate2(self.model)  # ty: ignore[invalid-assignment, invalid-argument-type]
         return self
 
     def evaluate(self, split: str = "test", **options: Any) -> dict[str, float]:

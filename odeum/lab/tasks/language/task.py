@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
+from odeum.interop.ctranslate2 import CTranslate2
 from odeum.lab.data import corpora
 from odeum.lab.data.splits import refuse_fold
 from odeum.lab.data.understanding import Origins, sample, shortened
@@ -299,11 +300,15 @@ class LanguageTask(Task):
 
         count, choice, seed, use_cache = how
         index, sample = place
-        device = next(model.parameters()).device
         key = generator(seed, index, *([sample] if sample else [])).initial_seed()
-        drawn = choice._replace(generator=torch.Generator(device=device).manual_seed(key))._asdict()
-        ids = torch.tensor([self._prompt(prompt)], device=device)
-        for token in map(int, stream(model, ids, max_new_tokens=count, use_cache=use_cache, **drawn)):
+        if isinstance(model, CTranslate2):
+            made = model.stream(self._prompt(prompt), count, choice, key)
+        else:
+            device = next(model.parameters()).device
+            drawn = choice._replace(generator=torch.Generator(device=device).manual_seed(key))._asdict()
+            ids = torch.tensor([self._prompt(prompt)], device=device)
+            made = map(int, stream(model, ids, max_new_tokens=count, use_cache=use_cache, **drawn))
+        for token in made:
             if token in self.tokens.ends:
                 return
             yield token

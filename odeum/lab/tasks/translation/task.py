@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError, notice
+from odeum.interop.ctranslate2 import CTranslate2
 from odeum.kernels.matmul import by_mkl
 from odeum.lab.data import pairs
 from odeum.lab.data.ragged import Ragged, by_tokens, cut_by_tokens
@@ -240,10 +241,15 @@ class TranslationTask(Task):
         encoded = self.tokens.encode_all((lines[i].strip() for i in full), room + 1)
         if cut := sum(len(ids) > room for ids in encoded):
             notice(f"lines of more than {room} tokens were cut: {cut}")
-        ids = Ragged([*row[:room], END] for row in encoded)
+        sources = [[*row[:room], END] for row in encoded]
         answers = [""] * len(lines)
         width = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
+        if isinstance(model, CTranslate2):
+            for row, answer in zip(full, model.translate(sources, width, penalty), strict=True):
+                answers[row] = self.tokens.decode(answer).strip()
+            return answers
+        ids = Ragged(sources)
         with evaluating(model, device) as place, by_mkl():
             for rows in cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), BEAM_CHUNK * 4 // max(1, width)):
                 x, mask = (item.to(place) for item in ids.padded(rows, PAD))
