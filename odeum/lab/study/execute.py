@@ -536,9 +536,12 @@ class TableExecution:
                     raise OdeumError(
                         f"'{run.directory}' holds another run than the recipe asks for; give another --out"
                     )
-            ended = carry_out(
-                runs, launch, watch, lambda key, event, runs=runs, specs=specs: self._keep(runs[key], specs[key], event)
-            )
+            split = "valid" if all(seed == TUNING_SEED for _, seed in runs) else "test"
+
+            def keep(key: Key, event: Event, runs=runs, specs=specs) -> None:
+                self._keep(runs[key], specs[key], event)
+
+            ended = carry_out(runs, launch, watch, keep, split)
             failed = {key: event for key, event in ended.items() if event.kind == "failed"}
             failures += [text for (label, seed), e in failed.items() for text in complaint(f"{label} seed {seed}", e)]
         if failures:
