@@ -22,7 +22,7 @@ def explicit(text: str, depth: int) -> tuple[int, ...]:
     spans = [_span(item, text) for item in text.split("/")]
     length = sum(last - first + 1 for first, last in spans)
     if length != depth:  # counted before anything so long is made
-        raise OdeumError(f"schedule={text} has {length} places, but the depth is {depth} layers; they should be equal")
+        raise OdeumError(f"schedule={text} has {length} places, but the depth is {depth} layers; they must be equal")
     order = tuple(index for first, last in spans for index in range(first, last + 1))
     if left := sorted(set(range(max(order))) - set(order)):
         raise OdeumError(f"schedule={text} leaves out layer {left[0]}; it should use each from 0 to {max(order)}")
@@ -32,7 +32,7 @@ def explicit(text: str, depth: int) -> tuple[int, ...]:
 def _span(item: str, text: str) -> tuple[int, int]:
     first, dash, last = item.partition("-")
     if not all(end.isascii() and end.isdigit() for end in ([first, last] if dash else [first])):
-        raise OdeumError(f"'{item}' in schedule={text} should be a layer or a row of them, as in 0-5/4-5/6-10")
+        raise OdeumError(f"'{item}' in schedule={text} must be a layer or a row of them, as in 0-5/4-5/6-10")
     low, high = int(first), int(last or first)
     if high < low:
         raise OdeumError(f"'{item}' in schedule={text} should rise, as in {high}-{low}")

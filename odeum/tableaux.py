@@ -106,7 +106,7 @@ class Tableau(_Numbers):
                 cls, name, order, _floats(c), rows, _floats(b), None if error is None else _floats(error)
             )
         except (TypeError, ValueError):
-            raise OdeumError(f"the tableau {name} should be made of numbers: c, b, error in a row, a in rows") from None
+            raise OdeumError(f"the tableau {name} must contain numbers: c, b, error in a row, a in rows") from None
         made._check()
         return made
 
@@ -128,7 +128,7 @@ class Tableau(_Numbers):
         for i, (node, row) in enumerate(zip(c, a, strict=True), 1):
             if len(row) != i - 1:
                 raise OdeumError(
-                    f"row {i} of a in the tableau {name} has {len(row)} entries, but should have {i - 1}, one for each "
+                    f"row {i} of a in the tableau {name} has {len(row)} entries, but must have {i - 1}, one for each "
                     "stage before it: only explicit methods can be stepped"
                 )
             if abs(sum(row) - node) > TOLERANCE:
@@ -143,7 +143,7 @@ class Tableau(_Numbers):
                 "0: they are b minus the weights of another method"
             )
         if not isinstance(order, int) or isinstance(order, bool) or order < 1:
-            raise OdeumError(f"the order of the tableau {name} should be a whole number from 1 on, not {order!r}")
+            raise OdeumError(f"the order of the tableau {name} must be an integer from 1 on, not {order!r}")
         if (actual := order_of(a, b, min(order, HIGHEST))) < min(order, HIGHEST):
             raise OdeumError(f"the tableau {name} claims order {order}, but its numbers are of order {actual}")
 

@@ -124,7 +124,7 @@ def check_ids(vocabulary: Any, path: Path) -> int:
     try:
         return _size({"model": {"vocab": vocabulary}})
     except _InvalidTokenizer as error:
-        raise OdeumError(f"'{path}' is no vocabulary: {error}") from None
+        raise OdeumError(f"'{path}' is not a vocabulary: {error}") from None
 
 
 def _size(content: dict[str, Any]) -> int:
@@ -261,7 +261,7 @@ def _try(tokenizer: str, patterns: list[str]) -> None:
         answer = json.loads(run.stdout)
     except subprocess.TimeoutExpired:
         answer = f"a text of 1,500 characters takes over {TRIAL_SECONDS} seconds"
-    except ValueError:  # it was ended by the system
+    except ValueError:  # killed by the system
         answer = f"a text of 1,500 characters takes over {TRIAL_SECONDS} seconds or {TRIAL_MEMORY >> 30} GiB"
     if answer is not None:
         raise _InvalidTokenizer(answer)

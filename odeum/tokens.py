@@ -168,7 +168,7 @@ class Listed(Tokens):
             counts[UNKNOWN] = 0
         ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
         if largest is not None and largest < len(first) + 2:
-            raise OdeumError(f"vocabulary of {kind} should be at least {len(first) + 2} tokens, got {largest}")
+            raise OdeumError(f"vocabulary of {kind} must be at least {len(first) + 2} tokens, got {largest}")
         if largest is not None and len(first) + len(ranked) > largest:
             ranked = ranked[: largest - len(first)]
             if UNKNOWN not in first and UNKNOWN not in ranked:
@@ -225,7 +225,7 @@ class Bpe(Tokens):
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
         tokenizer.decoder = decoders.ByteLevel()
         if size < 256 + len(first):
-            raise OdeumError(f"vocabulary of BPE should be at least {256 + len(first)}, one token per byte, got {size}")
+            raise OdeumError(f"vocabulary of BPE must be at least {256 + len(first)}, one token per byte, got {size}")
         trainer = trainers.BpeTrainer(
             vocab_size=size,
             special_tokens=list(first),

@@ -28,7 +28,7 @@ class Keel(Layered):
     """Post-norm with a highway path and an inner norm."""
 
     alpha: Annotated[float | None, Range(above=0)] = None
-    """weight of the highway path (none: the number of norms after a step in all layers)"""
+    """weight of the highway path (default: the number of norms after a step in all layers)"""
 
     def field(self, shape: Shape, cross: bool = False) -> Field:
         """Returns the pre-norm branches, each or their sum on a highway path."""

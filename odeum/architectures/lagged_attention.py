@@ -23,7 +23,7 @@ class LaggedAttention(Layered):
     """The last attentions read one earlier state."""
 
     last: Annotated[int | None, COUNT] = None
-    """number of last layers whose attentions read the same state (none: 3, or the depth if smaller)"""
+    """number of last layers whose attentions read the same state (default: 3, or the depth if smaller)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import is_self_attention

@@ -21,7 +21,7 @@ class LateLooping(Looped):
     """Middle layers that repeat from a share of training on."""
 
     core: Annotated[int | None, COUNT] = 2
-    """layers in the loop (none: the depth without prelude and coda); the others lie evenly around it"""
+    """layers in the loop (default: the depth without prelude and coda); the others lie evenly around it"""
     repeats: Annotated[int, COUNT] = 2
     """how often the core acts; a trained model may be given another number"""
     inject: Literal["add", "concat", "stable", "none"] = "none"

@@ -29,11 +29,11 @@ class Looped(Layered):
     """A core of layers that acts several times, between prelude and coda."""
 
     prelude: Annotated[int | None, NOT_NEGATIVE] = None
-    """layers before the loop (none: a quarter of the depth, two at most)"""
+    """layers before the loop (default: a quarter of the depth, two at most)"""
     core: Annotated[int | None, COUNT] = None
-    """layers in the loop (none: the depth without prelude and coda)"""
+    """layers in the loop (default: the depth without prelude and coda)"""
     coda: Annotated[int | None, NOT_NEGATIVE] = None
-    """layers after the loop (none: as for the prelude)"""
+    """layers after the loop (default: as for the prelude)"""
     repeats: Annotated[int, COUNT] = 4
     """how often the core acts; a trained model may be given another number"""
     inject: Literal["add", "concat", "stable", "none"] = "add"
@@ -41,7 +41,7 @@ class Looped(Layered):
     random: bool = False
     """whether each training batch draws its number of repeats, with this mean"""
     through: Annotated[int | None, COUNT] = None
-    """number of last repeats that gradients pass through (none: all)"""
+    """number of last repeats that gradients pass through (default: all)"""
     exit: Annotated[float, NOT_NEGATIVE] = 0.0
     """a position stops when it moves by less than this share of its state; not in training (0: never)"""
     late: Annotated[float, Range(least=0, below=1)] = 0.0

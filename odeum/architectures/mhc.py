@@ -33,7 +33,7 @@ class Mhc(Layered):
     mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
     """doubly stochastic nearly, by normalising rows and columns in turn, or exactly, as a mean of permutations"""
     iterations: Annotated[int | None, Range(1, 1000)] = None
-    """for mixing=sinkhorn: how often rows and columns are normalised (none: 20)"""
+    """for mixing=sinkhorn: how often rows and columns are normalised (default: 20)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import per_term

@@ -27,7 +27,7 @@ def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
 
     total = sum(count for _, count in settings.parts)
     if total != shape.depth:
-        raise OdeumError(f"{label(settings)} is {total} layers, but the depth is {shape.depth}; they should be equal")
+        raise OdeumError(f"{label(settings)} is {total} layers, but the depth is {shape.depth}; they must be equal")
     _refuse_equal_seeds(settings)
     flows, order, cuts, layers = [], [], [], 0
     norm = None

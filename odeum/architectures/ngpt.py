@@ -35,7 +35,7 @@ class NormalizedTransformer(Layered):
     """States and weights on the unit sphere: nGPT."""
 
     alpha: Annotated[float | None, Range(above=0)] = None
-    """initial step towards the output of attention and feed-forward (none: 1 / depth)"""
+    """initial step towards the output of attention and feed-forward (default: 1 / depth)"""
 
     def field(self, shape: Shape, cross: bool = False) -> Field:
         """Returns the branches with normalised weights, each of which pulls the state towards its output."""

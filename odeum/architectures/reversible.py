@@ -48,12 +48,12 @@ class Reversible(Layered):
     """how a state and its twin move: revnet (Gomez 2017), momentum (Sander 2021), heun (Kidger 2021), leapfrog, or
     coupling, which makes the step that `method` names reversible (McCallum & Foster 2024)"""
     gamma: Annotated[float | None, Range(above=0, below=1)] = None
-    """for scheme=momentum: share of the velocity that a step keeps (none: 0.9)"""
+    """for scheme=momentum: share of the velocity that a step keeps (default: 0.9)"""
     keep: Annotated[float | None, Range(above=0, most=1)] = None
-    """for scheme=coupling: λ, share of the state that a step keeps, the rest is its twin's (none: 0.99)"""
+    """for scheme=coupling: λ, share of the state that a step keeps, the rest is its twin's (default: 0.99)"""
     grid: Annotated[int | None, Range(0, 40)] = None
     """for scheme=revnet: binary digits after the point that states are rounded to, so that the way back is exact to the
-    bit (none: no rounding)"""
+    bit (default: no rounding)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import make_method

@@ -48,11 +48,11 @@ class Stepped(Architecture):
     steps: Annotated[int, COUNT] = 1
     """steps per layer; a trained model may be given another number"""
     independent: Annotated[int | None, COUNT] = None
-    """number of layers with weights of their own (none: all)"""
+    """number of layers with weights of their own (default: all)"""
     sharing: Literal["sequence", "cycle"] = "sequence"
     """neighbours share (0 0 1 1) or the whole stack repeats (0 1 0 1)"""
     schedule: str | None = None
-    """which layer's weights act at each depth, as in 0-5/4-5/6-10 (none: by independent and sharing)"""
+    """which layer's weights act at each depth, as in 0-5/4-5/6-10 (default: by independent and sharing)"""
     gradient: Gradient = "backprop"
     """how the gradient passes through the steps"""
 
@@ -141,11 +141,11 @@ class OverTime(Architecture):
     """constant per layer; or, over all layers, interpolated between knots in time, a sum of Legendre polynomials of the
     time, given by a hypernetwork of it (hyper), or in the norms alone (adaln)"""
     knots: Annotated[int | None, COUNT] = None
-    """for weights=knots: number of knots (none: 4, or the number of layers if smaller)"""
+    """for weights=knots: number of knots (default: 4, or the number of layers if smaller)"""
     between: Literal["constant", "linear", "cubic"] | None = None
-    """for weights=knots: interpolation between knots (none: linear)"""
+    """for weights=knots: interpolation between knots (default: linear)"""
     degree: Annotated[int | None, Range(0, 64)] = None
-    """for weights=legendre: degree of the polynomials, whose higher terms start at zero (none: 3, or one below the
+    """for weights=legendre: degree of the polynomials, whose higher terms start at zero (default: 3, or one below the
     number of layers if smaller)"""
     rank: Annotated[int | None, Range(1, 1000)] = None
-    """for weights=hyper: number of matrices that the network mixes into each (none: 4)"""
+    """for weights=hyper: number of matrices that the network mixes into each (default: 4)"""

@@ -31,7 +31,7 @@ class Evolved(Stepped):
     blocks: Annotated[int, COUNT] = 1
     """how often attention is measured"""
     depth: Annotated[int | None, COUNT] = None
-    """layers per block (none: the model's depth divided by blocks)"""
+    """layers per block (default: the model's depth divided by blocks)"""
     feedforward: Literal["full", "random"] = "full"
     """dense feed-forward, or random rotations with learned singular values"""
     rotation: Literal["orthogonal", "published"] = "orthogonal"
@@ -41,7 +41,7 @@ class Evolved(Stepped):
     features: Annotated[int, Range(1, 1_000_000)] = 128
     """random features per head of the linear form"""
     time_width: Annotated[int | None, Range(1, 1_000_000)] = None
-    """width of the depth vector per head (none: width / heads)"""
+    """width of the depth vector per head (default: width / heads)"""
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """seed of the random matrices"""
 

@@ -31,7 +31,7 @@ def beam_search(
     """The best translation of each source, without start and end.
 
     Best is the highest log p(Y) / ((5 + |Y|) / 6)^length_penalty (Wu et al. 2016), where |Y| counts the end. A
-    translation has at most `max_length` tokens (none: 50 more than its source) and then must end. The search of a
+    translation has at most `max_length` tokens (default: 50 more than its source) and then must end. The search of a
     sentence is over when none of its open translations could beat its best finished one at any length; with a beam of
     one, which is greedy search, at the first end.
     """

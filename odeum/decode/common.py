@@ -83,11 +83,11 @@ def _evaluating(module: nn.Module, copies: dict[nn.Module, nn.Module], folds: Fo
 def boolean_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
     """The mask as booleans, or None if it keeps everything; a sentence if the shapes are wrong."""
     if input_ids.dim() != 2 or input_ids.shape[1] < 1:
-        raise OdeumError(f"input_ids has shape {tuple(input_ids.shape)}, but should be [batch, length], not empty")
+        raise OdeumError(f"input_ids has shape {tuple(input_ids.shape)}, but must be [batch, length], not empty")
     if attention_mask is None:
         return None
     if attention_mask.shape != input_ids.shape:
         shape, right = tuple(attention_mask.shape), tuple(input_ids.shape)
-        raise OdeumError(f"attention_mask has shape {shape}, but should be {right}: batch × length")
+        raise OdeumError(f"attention_mask has shape {shape}, but must be {right}: batch × length")
     mask = attention_mask.bool()
     return None if bool(mask.all()) else mask

@@ -16,7 +16,7 @@ class Rotary(NamedTuple):
 
     positions: Tensor
     base: float = 10_000.0
-    width: int | None = None  # features of a head that turn, from the first on (none: all)
+    width: int | None = None  # features of a head that turn, from the first on (default: all)
     tables: dict[Any, tuple[Tensor, Tensor]] | None = None  # cosines and sines by width and precision, made once a pass
 
 

@@ -26,7 +26,7 @@ class Momentum(Method):
     def __init__(self, gamma: float) -> None:
         super().__init__()
         if not 0.0 <= gamma < 1.0:
-            raise OdeumError(f"gamma of momentum should be from 0 to below 1, not {gamma}")
+            raise OdeumError(f"gamma of momentum must be from 0 to below 1, not {gamma}")
         self.gamma = gamma
 
     def begin(self, x: Tensor, context: Context) -> Tensor:

@@ -69,7 +69,7 @@ def load(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | No
         family: which it is, where neither the configuration nor the names of the weights say so: gpt2, gpt_neox, gptj,
             llama, mistral, qwen2, qwen3, bert, albert, vit, deit, timm_vit.
 
-    What should be known (a head that is new, dropout that is left out) is a notice.
+    What must be known (a head that is new, dropout that is left out) is a notice.
     """
     found = read_pretrained(source, family)
     for sentence in found.notes:
@@ -132,7 +132,7 @@ def _built(converted: Converted) -> OdeumModel:
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     for name, tensor in state.items():
         if wanted.get(name) != tuple(tensor.shape):
-            raise OdeumError(f"{name} should be {list(wanted.get(name, ()))} and is {list(tensor.shape)} in the source")
+            raise OdeumError(f"{name} must be {list(wanted.get(name, ()))} and is {list(tensor.shape)} in the source")
     missing = sorted(wanted.keys() - state.keys())
     heads = ("head.", "transform", "bias", "norm.") if any("is new" in note for note in converted.notes) else ()
     if lost := [name for name in missing if not name.startswith(heads or "\0")]:

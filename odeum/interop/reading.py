@@ -70,7 +70,7 @@ class Config:
         value = self.get(*names, default=default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             name = next(name for name in names if self.values.get(name) is not None)
-            raise OdeumError(f"{name}={value!r} in the configuration of this {self.family} should be a number")
+            raise OdeumError(f"{name}={value!r} in the configuration of this {self.family} must be a number")
         return value
 
     def must(self, name: str, *allowed: Any, why: str) -> None:
@@ -209,7 +209,7 @@ def heads_of(config: Config, width: int, *names: str) -> int:
     """How many heads there are; 64 features each, which is told, where no configuration says it."""
     heads = int(config.number(*names, default=0))
     if heads < 1 and config.get(*names) is not None:
-        raise OdeumError(f"{names[0]}={config.get(*names)} of this {config.family} should be one or more heads")
+        raise OdeumError(f"{names[0]}={config.get(*names)} of this {config.family} must be one or more heads")
     if not heads:
         heads = max(1, width // 64)
         config.notes.append(f"no configuration says how many heads there are; {heads} of 64 features are assumed")
@@ -230,7 +230,7 @@ def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int
     """Base and number of turning features; a scaling of the positions is refused."""
     rope = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
     if not isinstance(rope, dict):
-        raise OdeumError(f"rope_parameters={rope!r} of this {config.family} should be a group of settings")
+        raise OdeumError(f"rope_parameters={rope!r} of this {config.family} must be a group of settings")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if any(isinstance(value, dict) for value in rope.values()):
         raise OdeumError(f"rope_parameters by the kind of layer cannot be imported: {', '.join(rope)} would differ")

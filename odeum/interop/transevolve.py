@@ -184,7 +184,7 @@ def _heads(config: dict[str, Any]) -> int:
     value = config.get("num_head", 0)
     if str(value).isdecimal():
         return int(value)
-    raise OdeumError(f"num_head in the config of the published weights should be a whole number, not '{value}'")
+    raise OdeumError(f"num_head in the config of the published weights must be an integer, not '{value}'")
 
 
 def _read_h5(path: Path) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _read_h5(path: Path) -> dict[str, Any]:
 def _path_ending(arrays: dict[str, np.ndarray], end: str) -> str:
     matches = [path for path in arrays if path == end or path.endswith("." + end)]
     if len(matches) != 1:
-        raise OdeumError(f"the published weights should hold one array '{end}', not {len(matches)}")
+        raise OdeumError(f"the published weights must have one array '{end}', not {len(matches)}")
     return matches[0]
 
 

@@ -1,4 +1,4 @@
-"""The command line: a verb, what it acts on, and options generated from the settings. Torch is imported in the verb."""
+"""The command line: dispatches to the verbs. torch is imported by the verbs, not here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from odeum.errors import Notice, OdeumError, choose
-from odeum.lab.terminal import beneath, guarded, held_lines, mute, tell_held_lines
+from odeum.lab.terminal import beneath, guarded, held_lines, mute, print_held_lines
 from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
 from odeum.lab.train.interrupt import Interrupted, requeue, signals_raise
 from odeum.registry.plugins import fault, load_installed, load_named
@@ -20,30 +20,30 @@ from odeum.registry.plugins import fault, load_installed, load_named
 VERBS = {
     "compare": (
         "odeum.lab.commands.compare",
-        "train architectures side by side and say which is worth it",
+        "train architectures under one recipe and report which is better",
     ),
     "train": ("odeum.lab.commands.train", "train one model"),
     "evaluate": ("odeum.lab.commands.evaluate", "evaluate a run, also with another solver or number of steps"),
-    "predict": ("odeum.lab.commands.predict", "classes, generated text or translations from a run"),
-    "inspect": ("odeum.lab.commands.inspect", "what tokens do on their way through the layers of a run"),
+    "predict": ("odeum.lab.commands.predict", "print classes, numbers, generated text or translations"),
+    "inspect": ("odeum.lab.commands.inspect", "measure how tokens move through the layers of a run"),
     "table": (
         "odeum.lab.commands.table",
-        "a table of the papers beside ours: verdicts from kept results, or train what is missing",
+        "print a table of a paper beside our results, or train missing runs",
     ),
     "import": ("odeum.lab.commands.import_run", "read a pretrained model of another library as a run"),
-    "convert": ("odeum.lab.commands.convert", "the weights of a run under another architecture"),
+    "convert": ("odeum.lab.commands.convert", "load the weights of a run into another architecture"),
     "refine": (
         "odeum.lab.commands.refine",
-        "a model under other solvers, steps and intervals: quality against evaluations",
+        "evaluate a model with other solvers, steps and intervals",
     ),
-    "export": ("odeum.lab.commands.export", "write a run as ONNX, as a torch program or for transformers"),
-    "report": ("odeum.lab.commands.report", "write the tables and the page of a comparison again"),
-    "describe": ("odeum.lab.commands.describe", "an architecture's equation, scheme and costs"),
-    "list": ("odeum.lab.commands.list", "architectures, models and data sets by name"),
+    "export": ("odeum.lab.commands.export", "write a run for ONNX, torch.export, transformers or CTranslate2"),
+    "report": ("odeum.lab.commands.report", "write tables and page of a comparison from its runs"),
+    "describe": ("odeum.lab.commands.describe", "print equation, scheme and costs of an architecture"),
+    "list": ("odeum.lab.commands.list", "list architectures, models and data sets"),
 }
 
 CONTINUED = ("train", "compare", "table")
-"""verbs that continue where they were stopped"""
+"""verbs that resume when they are repeated"""
 
 VERSIONED = (
     *("torch", "numpy", "tokenizers", "sacrebleu", "transformers", "timm", "onnxruntime", "ctranslate2", "gguf"),
@@ -58,7 +58,7 @@ A transformer layer is one step of a numerical integrator: architecture = field 
 {verbs}
 
 `odeum VERB --help` lists a verb's options; `--debug` shows the traceback of an error;
-`--plugin my_ideas.py` (a file or a module, also several times) adds the names that it registers.
+`--plugin my_ideas.py` (a file or module; may be repeated) loads the names that it registers.
 examples:
   odeum compare digits
   odeum describe parallel:independent=6 --model deit_tiny --classes 100
@@ -67,9 +67,9 @@ examples:
 
 
 def _remark(message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """What Odeum has to remark is a line; what libraries warn of is for their users, and seen with --debug.
+    """Print notices of Odeum as lines; warnings of libraries are shown with --debug only.
 
-    It waits until something else is said, so that a refusal is one sentence alone.
+    Lines are held back until other output, so that an error message stands alone.
     """
     if issubclass(category, Notice) and is_main():
         held_lines.append(f"odeum: {message}")
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if default:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return _main(argv)
-    except KeyboardInterrupt as stop:  # also one that comes before anything has begun
+    except KeyboardInterrupt as stop:  # also one during start-up
         sentence, code = (str(stop), stop.code) if isinstance(stop, Interrupted) else ("interrupted", 130)
         print(f"\nodeum: {sentence}", file=sys.stderr)
         return code
@@ -110,7 +110,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         code = _act(arguments)
-        tell_held_lines()
+        print_held_lines()
         sys.stdout.flush()
         return code
     except OdeumError as error:
@@ -119,10 +119,10 @@ def _run(arguments: list[str], debug: bool) -> int:
         held_lines.clear()
         print_error(error)
         return exit_code(2)
-    except BrokenPipeError:  # who read the answers has read enough
+    except BrokenPipeError:  # the reader has closed the pipe
         mute(beneath(sys.stdout))
         return 0
-    except OSError as error:  # what no place below has a better sentence for: a disk that fails, a name too long
+    except OSError as error:  # not handled elsewhere: a failing disk, a name that is too long
         if debug:
             raise
         held_lines.clear()
@@ -143,13 +143,13 @@ def _run(arguments: list[str], debug: bool) -> int:
         return exit_code(2)
 
 
-NO_MEMORY = "the memory here is not enough for this; give less data, or a smaller model or batch, or a higher ulimit"
+NO_MEMORY = "out of memory; give less data, a smaller model or batch, or a higher ulimit"
 _MEMORY_SIGNS = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "can't start new thread")
-"""how libraries that are loaded, torch and the interpreter say that there is no memory left"""
+"""parts of out-of-memory messages of libraries, torch and Python"""
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, says that there is no memory left."""
+    """Whether an error, or one of its causes, is about memory."""
     while error is not None:
         text = str(error).lower()
         if isinstance(error, MemoryError) or any(sign in text for sign in _MEMORY_SIGNS):
@@ -159,10 +159,10 @@ def _out_of_memory(error: BaseException | None) -> bool:
 
 
 def _of_system(error: OSError) -> str:
-    """What the system says, and of which file."""
+    """The message of a system error, with its file."""
     name = "" if error.filename is None else str(error.filename)
-    shown = name if len(name) < 100 else f"{name[:80]}… ({len(name)} characters)"
-    return f"cannot use '{shown}': {error.strerror}" if name else f"the system says: {error.strerror or error}"
+    short = name if len(name) < 100 else f"{name[:80]}… ({len(name)} characters)"
+    return f"cannot use '{short}': {error.strerror}" if name else f"system error: {error.strerror or error}"
 
 
 def _act(arguments: list[str]) -> int:
@@ -198,7 +198,7 @@ def _versions() -> str:
 
 
 def _take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What follows each `--plugin`, and the other words."""
+    """The values of `--plugin`, and the other arguments."""
     plugins, rest = [], []
     left = iter(arguments)
     for word in left:

@@ -1,4 +1,4 @@
-"""From a run of Odeum to a model of transformers, in memory or in a directory."""
+"""Convert a run to a model of transformers, in memory or in a directory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from odeum.interop.ctranslate2 import write_ctranslate2
 from odeum.interop.gguf import bpe_vocabulary, character_vocabulary, write_gguf
 from odeum.interop.native import Native, largest_difference, write_native
 from odeum.lab.tasks import KINDS, Task, load_task
-from odeum.lab.tasks.image_base import PictureTask
+from odeum.lab.tasks.image_base import ImageInputTask
 from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
 from odeum.tokens import Listed, Tokens
 
 CLASS_TOKEN = "<class>"
-"""stands before each text of a classifier that reads its class token off"""
+"""first token of each text for classifiers that read a class token"""
 
 
 def from_run(run: str | Path) -> Any:
-    """The model of a run as one of transformers, with the names of its classes, its special tokens and its card."""
+    """The model of a run for transformers, with class names, special tokens and model card."""
     directory = Path(run)
     model, task = load_model(directory), load_task(directory)
     assert isinstance(model, OdeumModel)
@@ -39,7 +39,7 @@ def from_run(run: str | Path) -> Any:
 
 
 def save(run: str | Path, directory: str | Path, **options: Any) -> Path:
-    """Write what `from_pretrained` reads: model, tokenizer or image processor, and card.
+    """Write a directory for `from_pretrained`: model, tokenizer or image processor, and card.
 
     `options` are those of `save_pretrained`, such as max_shard_size.
     """
@@ -52,20 +52,20 @@ def save(run: str | Path, directory: str | Path, **options: Any) -> Path:
     if isinstance(tokens, Tokens):
         special = getattr(task, "special", None)
         make_tokenizer(tokens, _target(task), model.odeum.settings.length, special).save_pretrained(out)
-    if isinstance(task, PictureTask):
+    if isinstance(task, ImageInputTask):
         OdeumImageProcessor(task.size, task.mean, task.std, task.options.fit).save_pretrained(out)
     return out
 
 
 def _target(task: Task) -> str:
-    """What the task predicts: kinds that are like another one share it."""
+    """The target of the kind of a task."""
     return KINDS[task.kind].target
 
 
 def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str, ...]]:
-    """Write a run as a class of transformers' own, with tokenizer or image processor; loads without Odeum.
+    """Write a run as a native class of transformers, with tokenizer or image processor; loads without Odeum.
 
-    Returns the class, the largest difference of a logit on random input, and what a user should know.
+    Returns the class, the largest difference of a logit on random input, and notes for the user.
     """
     model, task = load_model(run), load_task(run)
     assert isinstance(model, OdeumModel)
@@ -79,11 +79,11 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
         notes.append(_copied(native))
     tokens = getattr(task, "tokens", None)
     if isinstance(tokens, Tokens):
-        made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
+        tokenizer = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
         if _target(task) == "class":
-            put_first(made, CLASS_TOKEN)
-        made.save_pretrained(directory)
-    if isinstance(task, PictureTask):
+            put_first(tokenizer, CLASS_TOKEN)
+        tokenizer.save_pretrained(directory)
+    if isinstance(task, ImageInputTask):
         size = {"height": task.size, "width": task.size}
         ViTImageProcessor(size=size, image_mean=list(task.mean), image_std=list(task.std)).save_pretrained(directory)
         notes.append("its image processor resizes without cropping; square images are read as by `odeum predict`")
@@ -96,13 +96,13 @@ def save_ctranslate2(run: str | Path, directory: Path) -> None:
     assert isinstance(model, OdeumModel)
     tokens = getattr(task, "tokens", None)
     if not isinstance(tokens, Tokens):
-        raise OdeumError(f"'{run}' reads no text, so CTranslate2 has no use for it; use --to onnx or --to torch")
-    made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
-    names = [str(made.convert_ids_to_tokens(number)) for number in range(tokens.size)]
+        raise OdeumError(f"'{run}' does not read text, which CTranslate2 needs; use --to onnx or --to torch")
+    tokenizer = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
+    names = [str(tokenizer.convert_ids_to_tokens(number)) for number in range(tokens.size)]
     start, end = (1, 2) if _target(task) == "translation" else (tokens.start, next(iter(tokens.ends), tokens.start))
-    unknown = made.unk_token or names[0]
+    unknown = tokenizer.unk_token or names[0]
     write_ctranslate2(model, directory, names, unknown=unknown, start=names[start or 0], end=names[end or 0])
-    made.save_pretrained(directory / "tokenizer")
+    tokenizer.save_pretrained(directory / "tokenizer")
 
 
 def save_gguf(run: str | Path, directory: Path) -> tuple[str, tuple[str, ...]]:
@@ -138,7 +138,7 @@ def _copied(native: Native) -> str:
 
 
 def _config(task: Task) -> dict[str, Any]:
-    """What the configuration says besides the model: classes by name, special tokens by number."""
+    """Further entries of the configuration: class names and ids of special tokens."""
     if classes := getattr(task, "classes", None):
         names = {i: str(name) for i, name in enumerate(classes)}
         return {"id2label": names, "label2id": {name: i for i, name in names.items()}}
@@ -152,13 +152,13 @@ def _config(task: Task) -> dict[str, Any]:
 
 
 def _generation(model: Any, task: Task) -> GenerationConfig:
-    """Greedy unless asked otherwise; a translation never holds padding or a start, as in `odeum.decode`."""
+    """Greedy by default; padding and start tokens are suppressed in translations, as in `odeum.decode`."""
     settings: dict[str, Any] = {"use_cache": model.config.use_cache}
     if _target(task) == "next token":
         settings |= {key: getattr(model.config, key) for key in ("bos_token_id", "eos_token_id")}
     if _target(task) == "translation":
         special = {key: getattr(model.config, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
         settings |= {**special, "decoder_start_token_id": 1, "suppress_tokens": [0, 1]}
-        # what beams alone read is left out: transformers saves no such flags without a number of beams
+        # options of beam search are omitted: transformers does not save them without a number of beams
         settings["max_length"] = model.odeum.settings.length
     return GenerationConfig(**settings)

@@ -78,7 +78,7 @@ def zero_ids(batch: int, length: int, device: str) -> Tensor:
 
 def check_ids(ids: Tensor, name: str = "input_ids") -> None:
     if ids.dim() != 2 or ids.shape[1] < 1:
-        raise OdeumError(f"{name} has shape {tuple(ids.shape)}, but should be [batch, length] with a token at least")
+        raise OdeumError(f"{name} has shape {tuple(ids.shape)}, but must be [batch, length] with a token at least")
 
 
 def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> None:
@@ -112,6 +112,6 @@ def key_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor |
         return None
     if attention_mask.shape != (batch, length):
         raise OdeumError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}, but should be {(batch, length)}: batch × length"
+            f"attention_mask has shape {tuple(attention_mask.shape)}, but must be {(batch, length)}: batch × length"
         )
     return attention_mask.to(torch.bool)[:, None, None, :]

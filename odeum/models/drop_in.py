@@ -96,7 +96,7 @@ class Encoder(nn.Module):
     def _check(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[-1] != self.shape.width:
             right = f"[batch, length, {self.shape.width}] or [length, {self.shape.width}]"
-            raise OdeumError(f"the input has shape {tuple(x.shape)}, but should be {right}")
+            raise OdeumError(f"the input has shape {tuple(x.shape)}, but must be {right}")
 
 
 class Decoder(Encoder):
@@ -134,7 +134,7 @@ class Decoder(Encoder):
         self._check(tgt)
         if memory.dim() != 3 or memory.shape[0] != tgt.shape[0] or memory.shape[2] != tgt.shape[2]:
             right = f"[{tgt.shape[0]}, length, {tgt.shape[2]}]"
-            raise OdeumError(f"the memory has shape {tuple(memory.shape)}, but should be {right} beside this input")
+            raise OdeumError(f"the memory has shape {tuple(memory.shape)}, but must be {right} beside this input")
         heads = self.shape.heads
         own = Source(mask=torch_mask(tgt_mask, tgt_key_padding_mask, tgt, tgt, heads), causal=tgt_is_causal)
         look = torch_mask(memory_mask, memory_key_padding_mask, tgt, memory, heads)
@@ -200,13 +200,13 @@ def torch_mask(mask: Tensor | None, padding: Tensor | None, queries: Tensor, key
             mask = mask.view(batch, heads, n, m)
         elif mask.dim() != 2 or mask.shape != (n, m):
             raise OdeumError(
-                f"the attention mask has shape {tuple(mask.shape)}, but should be {(n, m)} or {(batch * heads, n, m)}"
+                f"the attention mask has shape {tuple(mask.shape)}, but must be {(n, m)} or {(batch * heads, n, m)}"
             )
         look = _look(mask, "attention mask")
     if padding is not None:
         if padding.shape != (batch, m):
             raise OdeumError(
-                f"the key padding mask has shape {tuple(padding.shape)}, but should be {(batch, m)}: batch × length"
+                f"the key padding mask has shape {tuple(padding.shape)}, but must be {(batch, m)}: batch × length"
             )
         look = merge_masks(look, _look(padding, "key padding mask")[:, None, None, :])
     return look
@@ -217,6 +217,6 @@ def _look(mask: Tensor, what: str) -> Tensor:
         return ~mask
     if not mask.is_floating_point():
         raise OdeumError(
-            f"the {what} has dtype {mask.dtype}, but should be bool (True = do not look) or float (added to the scores)"
+            f"the {what} has dtype {mask.dtype}, but must be bool (True = do not look) or float (added to the scores)"
         )
     return mask

@@ -69,7 +69,7 @@ def check_memory(needed: float, available: float, settings: Any, what: str) -> N
     if needed > available and not limits_off():
         raise OdeumError(
             f"{_largest(settings)}: {what} takes about {memory_size(needed)}, and there are "
-            f"{memory_size(available)} here; give smaller ones, or insist by {SWITCH}=off"
+            f"{memory_size(available)} here; give smaller ones, or set {SWITCH}=off to try anyway"
         )
 
 

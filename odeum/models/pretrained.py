@@ -12,15 +12,15 @@ class AttentionSettings:
     """Self-attention of an imported model."""
 
     key_value_heads: int | None = None
-    """key-value heads of grouped-query attention (none: as many as query heads)"""
+    """key-value heads of grouped-query attention (default: as many as query heads)"""
     head_width: int | None = None
-    """features per head (none: width / heads)"""
+    """features per head (default: width / heads)"""
     qk_norm: bool = False
     """an RMS norm on the queries and the keys of each head (Qwen 3)"""
     rotary_base: float = 10_000.0
     """the longest wavelength of rotary positions is about 2π times this"""
     rotary_width: int | None = None
-    """features per head that are rotated (none: all)"""
+    """features per head that are rotated (default: all)"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class EmbeddingSettings:
     bias: bool = False
     """bias of an untied output matrix"""
     width: int | None = None
-    """width of the table, projected to the model's width (none: the model's width)"""
+    """width of the table, projected to the model's width (default: the model's width)"""
     types: int = 0
     """number of token types (BERT's segments)"""
     norm: bool = False
@@ -47,7 +47,7 @@ class Pretrained:
 
     family: str = ""
     activation: Literal["gelu-tanh", "quick-gelu", "silu", "geglu", "geglu-tanh", "reglu"] | None = None
-    """activation of the feed-forward (none: that of the shape)"""
+    """activation of the feed-forward (default: that of the shape)"""
     attention: AttentionSettings = field(default_factory=AttentionSettings)
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     tokens: int = 1

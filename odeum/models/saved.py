@@ -149,7 +149,7 @@ def _matched(file: TensorFile, settings: Model, architecture: Architecture) -> d
             should, has = (list(w[name]) if name in w else "not there" for w in (wanted, stored))
             raise OdeumError(
                 f"the weights '{file.path}' do not fit the model that config.json describes: "
-                f"{name} should be {should} and is {has}"
+                f"{name} must be {should} and is {has}"
             )
     return paths
 

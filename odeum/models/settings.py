@@ -31,7 +31,7 @@ class Shape:
     depth: Annotated[int, COUNT] = 12
     """layers, or the length of the time interval"""
     hidden: Annotated[int | None, COUNT] = None
-    """width of the feed-forward (none: 4 × width)"""
+    """width of the feed-forward (default: 4 × width)"""
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"
     """activation of the feed-forward"""
     norm_kind: Literal["layer", "rms"] = "layer"
@@ -61,7 +61,7 @@ class Model(Shape):
     """Base of the settings of whole models: a shape, and what an imported model has besides."""
 
     pretrained: Pretrained | None = None
-    """features that only imported models have (none: not imported)"""
+    """features that only imported models have (default: not imported)"""
 
 
 def check_settings(settings: Shape) -> None:
@@ -126,7 +126,7 @@ def add_model_kind(kind: ModelKind) -> ModelKind:
     """Register a kind of model and its presets; raises OdeumError, before anything is added, if a name is taken."""
     if not (isinstance(kind.settings, type) and is_dataclass(kind.settings) and issubclass(kind.settings, Model)):
         raise OdeumError(
-            f"the model settings of the kind '{kind.name}' should be a dataclass that extends "
+            f"the model settings of the kind '{kind.name}' must be a dataclass that extends "
             f"odeum.models.settings.Model, not {kind.settings!r}"
         )
     MODEL_KINDS.check(kind.name, kind)
@@ -134,9 +134,9 @@ def add_model_kind(kind: ModelKind) -> ModelKind:
         if other.name == kind.name:
             continue
         if taken := {name for name, preset in kind.presets.items() if other.presets.get(name, preset) != preset}:
-            raise OdeumError(f"the model '{min(taken)}' of the kind '{kind.name}' is one of {other.name} already")
+            raise OdeumError(f"the model '{min(taken)}' of the kind '{kind.name}' belongs to '{other.name}' already")
         if kind.settings.__name__ == other.settings.__name__:  # config.json names them so
-            raise OdeumError(f"'{kind.settings.__name__}' of the kind '{kind.name}' is a name of {other.name} already")
+            raise OdeumError(f"'{kind.settings.__name__}' of the kind '{kind.name}' belongs to '{other.name}' already")
     MODEL_KINDS.add(kind.name, kind, module=kind.settings.__module__)
     PRESETS.update(kind.presets)
     return kind
@@ -295,9 +295,9 @@ class Translation(Model):
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """encoding of positions"""
     decoder: str | None = None
-    """architecture of the decoder (none: that of the encoder)"""
+    """architecture of the decoder (default: that of the encoder)"""
     decoder_depth: Annotated[int | None, COUNT] = None
-    """layers of the decoder (none: as many as the encoder's)"""
+    """layers of the decoder (default: as many as the encoder's)"""
 
 
 TRANSLATION = add_model_kind(

@@ -118,7 +118,7 @@ def _load_file(path: Path) -> ModuleType:
     name = _free_name(home)
     spec = importlib.util.spec_from_file_location(name, home)
     if spec is None:
-        raise OdeumError(f"the plugin '{path}' should be a Python file, my_ideas.py")
+        raise OdeumError(f"the plugin '{path}' must be a Python file, my_ideas.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(home.parent) not in sys.path:

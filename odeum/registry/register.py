@@ -113,7 +113,7 @@ def _adding(registry: Any, name: str, make: Made | None, about: str, reference: 
 
     def add(made: Made) -> Made:
         if not callable(made):
-            raise OdeumError(f"the {registry.what} '{name}' should be something to call, not {made!r}")
+            raise OdeumError(f"the {registry.what} '{name}' must be something to call, not {made!r}")
         registry.add(name, made, about=about or _first_line(made), reference=reference)
         return made
 
@@ -123,11 +123,9 @@ def _adding(registry: Any, name: str, make: Made | None, about: str, reference: 
 def _check_dataclass(kind: Any) -> None:
     who = getattr(kind, "__name__", repr(kind))
     if not (isinstance(kind, type) and issubclass(kind, Architecture)):
-        raise OdeumError(f"the architecture {who} should be a sub-class of odeum.Stepped or odeum.Architecture")
+        raise OdeumError(f"the architecture {who} must be a sub-class of odeum.Stepped or odeum.Architecture")
     if "__dataclass_fields__" not in vars(kind) or not is_dataclass(kind):
-        raise OdeumError(
-            f"{who} should be a dataclass: write @dataclass(frozen=True) under @odeum.register.architecture"
-        )
+        raise OdeumError(f"{who} must be a dataclass: write @dataclass(frozen=True) under @odeum.register.architecture")
     if shadowed := [f.name for f in fields(kind) if f.name in HOOKS]:
         raise OdeumError(f"the option {shadowed[0]} of {who} hides the method of that name; choose another name")
     if missing := [f.name for f in fields(kind) if f.init and _has_no_default(f)]:

@@ -31,7 +31,7 @@ def parse(spelling: str | Architecture) -> Architecture:
         if not star:
             name, count = item, "1"
         elif not (count.isascii() and count.isdigit()):
-            raise OdeumError(f"'{item}' in '{spelling}' should end in a number of layers, as in parallel:steps=2*6")
+            raise OdeumError(f"'{item}' in '{spelling}' must end in a number of layers, as in parallel:steps=2*6")
         parts.append((_parse_one(name), int(count)))
     return _checked(Mixed(tuple(parts)), spelling)
 
@@ -160,5 +160,5 @@ def _checked_parts(architecture: Mixed, name: str) -> Mixed:
             raise OdeumError(f"{name} has a mixed stack as a part; write its parts one after the other")
         _checked(part, type(part).__name__)
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise OdeumError(f"{name} should have one layer or more of each architecture, not {count!r}")
+            raise OdeumError(f"{name} must have at least one layer of each architecture, not {count!r}")
     return architecture

@@ -18,7 +18,7 @@ from odeum.errors import Diverged, OdeumError
 from odeum.fields import Cache, Context, Source
 from odeum.flow import Flow
 from odeum.integrators import Adaptive, FixedSteps
-from odeum.lab.testing import stirred
+from odeum.lab.testing import perturbed
 from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -45,7 +45,7 @@ def members(turn: int) -> list[Any]:
 
 def made(spelling: str, **changes: Any) -> nn.Module:
     torch.manual_seed(0)
-    model = stirred(stack(spelling, Shape(**(SIZE | changes))))
+    model = perturbed(stack(spelling, Shape(**(SIZE | changes))))
     return model.to(torch.float64).train()
 
 
@@ -154,7 +154,7 @@ def test_precisions_sizes_and_steps(spelling: str) -> None:
 @pytest.mark.parametrize("spelling", members(1))
 def test_a_beam_is_reordered_in_mid_decode(spelling: str) -> None:
     torch.manual_seed(0)
-    model = stirred(build(spelling, "language_small", vocabulary=13, **SIZE)).double().eval()
+    model = perturbed(build(spelling, "language_small", vocabulary=13, **SIZE)).double().eval()
     if not cacheable(model):
         assert adapts(model)
         return

@@ -99,7 +99,7 @@ def test_a_plugin_keeps_it(line: str, pulled: None) -> None:
     [
         ("idle", "every weight learns", "pull.idle'] has no gradient in an encoder"),
         ("padding", "padding changes nothing", "padding on the left of a prompt changes it"),
-        ("cached", "decodes with a cache", "a cached pass gives something else"),
+        ("cached", "decodes with a cache", "a cached pass has other outputs"),
     ],
 )
 def test_what_a_plugin_breaks_is_named(wrong: str, line: str, sentence: str, pulled: None) -> None:

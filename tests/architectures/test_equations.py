@@ -20,7 +20,7 @@ from odeum.fields import Context
 from odeum.fields.bases import Knots
 from odeum.flow import set_steps
 from odeum.integrators.energy import kinetic_energy
-from odeum.lab.testing import stirred
+from odeum.lab.testing import perturbed
 from odeum.models.settings import Shape
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -32,7 +32,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def made(spelling: str) -> Any:
-    return stirred(stack(spelling, SHAPE))
+    return perturbed(stack(spelling, SHAPE))
 
 
 def fields(model: Any) -> list[Function]:
@@ -290,7 +290,7 @@ def test_keel(method: str) -> None:
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
 def test_ngpt(activation: str) -> None:
     """h ← N(h + |α| (N(f(h)) − h)) with N(x) = x / |x|, unit rows and columns, gains of q, k and hidden features."""
-    model, x = stirred(stack("ngpt", replace(SHAPE, activation=activation))), state()
+    model, x = perturbed(stack("ngpt", replace(SHAPE, activation=activation))), state()
 
     def unit(x: Tensor, axis: int = -1) -> Tensor:
         return x / x.norm(dim=axis, keepdim=True)

@@ -41,7 +41,7 @@ def pieces(model: nn.Module) -> list[TimedField]:
     return [part for part in model.modules() if isinstance(part, TimedField)]
 
 
-def stirred(model: nn.Module) -> nn.Module:
+def perturbed(model: nn.Module) -> nn.Module:
     """adaLN and Legendre's polynomials start without time; here they have some."""
     for part in model.modules():
         if isinstance(part, AdaptiveNorm):
@@ -127,7 +127,7 @@ def test_adaln_starts_as_the_shared_field(norm: str) -> None:
     )
     model.load_state_dict(plain.state_dict(), strict=False)
     torch.testing.assert_close(model(x), plain(x), rtol=0, atol=1e-12)
-    assert not torch.allclose(stirred(model)(x), plain(x))
+    assert not torch.allclose(perturbed(model)(x), plain(x))
 
 
 @pytest.mark.parametrize("between", ["linear", "cubic"])
@@ -190,7 +190,7 @@ def test_in_a_mixed_stack_weights_over_time_begin_with_their_part(kind: str) -> 
     last.load_state_dict(
         {
             k.replace("flows.2", "flows.0"): v
-            for k, v in stirred(mixed).state_dict().items()
+            for k, v in perturbed(mixed).state_dict().items()
             if "flows.2" in k or "flows" not in k
         }
     )
@@ -207,8 +207,8 @@ ALL = [*(f"rk4:{kind}" for kind in (*KINDS, PIECES)), f"sequential:{KINDS[0]}", 
 @pytest.mark.parametrize("spelling", ALL)
 def test_one_gradient_recomputed_handed_in_and_with_a_graph(spelling: str) -> None:
     shape = dataclasses.replace(SHAPE, dropout=0.3, stochastic_depth=0.2)
-    model = stirred(stack(spelling, shape))
-    recomputed = stirred(stack(f"{spelling},gradient=checkpointed", shape))
+    model = perturbed(stack(spelling, shape))
+    recomputed = perturbed(stack(f"{spelling},gradient=checkpointed", shape))
     weights = {name.replace("solver.", "solver.solver.", 1): p for name, p in model.named_parameters()}
     recomputed.load_state_dict(weights)
     x, found = state(), []
@@ -234,7 +234,7 @@ def test_one_gradient_recomputed_handed_in_and_with_a_graph(spelling: str) -> No
 def test_the_adjoint_is_backpropagation_in_the_limit(kind: str) -> None:
     x, found = state(), []
     shape = dataclasses.replace(SHAPE, depth=3)
-    start = stirred(stack(f"rk4:{kind},steps=8", shape)).state_dict()
+    start = perturbed(stack(f"rk4:{kind},steps=8", shape)).state_dict()
     for gradient in ("backprop", "adjoint"):
         model = stack(f"rk4:{kind},steps=8,gradient={gradient}", shape)
         model.load_state_dict(start)
@@ -245,7 +245,7 @@ def test_the_adjoint_is_backpropagation_in_the_limit(kind: str) -> None:
 
 @pytest.mark.parametrize("spelling", ALL)
 def test_decoding_with_a_cache_is_recomputing(spelling: str) -> None:
-    model = stirred(build(spelling, "language_small", vocabulary=17, width=8, heads=2, depth=4, hidden=16).eval())
+    model = perturbed(build(spelling, "language_small", vocabulary=17, width=8, heads=2, depth=4, hidden=16).eval())
     ids, cache = torch.randint(0, 17, (3, 7)), Cache()
     whole = model(ids).logits
     for start, end in ((0, 4), (4, 5), (5, 7)):
@@ -265,7 +265,7 @@ def test_decoding_with_a_cache_is_recomputing(spelling: str) -> None:
 )
 def test_it_compiles_into_one_graph(spelling: str) -> None:
     torch.compiler.reset()
-    model, x = stirred(Encoder(16, 2, 2, spelling.replace("knots=3", "knots=2"), hidden=32)), torch.randn(3, 6, 16)
+    model, x = perturbed(Encoder(16, 2, 2, spelling.replace("knots=3", "knots=2"), hidden=32)), torch.randn(3, 6, 16)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     for a, b in zip(
         *(torch.autograd.grad(m(x).pow(3).sum(), list(model.parameters())) for m in (model, compiled)), strict=True
@@ -277,7 +277,7 @@ def test_it_compiles_into_one_graph(spelling: str) -> None:
 @pytest.mark.parametrize("spelling", ALL)
 def test_autocast_and_low_precision(spelling: str) -> None:
     torch.set_default_dtype(torch.float32)
-    model, x = stirred(stack(spelling, SHAPE)), torch.randn(2, 5, 8)
+    model, x = perturbed(stack(spelling, SHAPE)), torch.randn(2, 5, 8)
     right = model(x)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(model(x).float(), right, rtol=0.1, atol=0.1)
@@ -300,7 +300,7 @@ def linears(model: nn.Module) -> list[Any]:
 @pytest.mark.parametrize("spelling", INTERPOLATED)
 def test_pruned_knots_are_the_model_with_pruned_weights(spelling: str) -> None:
     """As hooks make them before each call, after `prune.remove`, and with one knot alone pruned."""
-    model, x = stirred(stack(spelling, SHAPE)), state()
+    model, x = perturbed(stack(spelling, SHAPE)), state()
     for choose in (linears, lambda model: linears(model)[-1:]):
         pruned, expected = copy.deepcopy(model), copy.deepcopy(model)
         for part, other in zip(choose(pruned), choose(expected), strict=True):
@@ -317,7 +317,7 @@ def test_pruned_knots_are_the_model_with_pruned_weights(spelling: str) -> None:
 @pytest.mark.parametrize("spelling", INTERPOLATED)
 @pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
 def test_normed_weights_are_those_that_their_modules_compute_with(spelling: str, norm: Callable[..., Any]) -> None:
-    model, x = stirred(stack(spelling, SHAPE)), state()
+    model, x = perturbed(stack(spelling, SHAPE)), state()
     expected = model(x)
     for part in linears(model):
         norm(part)
@@ -372,7 +372,7 @@ def test_hooks_of_the_nearest_knot_are_called_once_an_evaluation() -> None:
 @pytest.mark.parametrize("spelling", INTERPOLATED)
 def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> None:
     """Nothing is written into a module: weights that are read during a forward pass are those that are stored."""
-    model = stirred(stack(spelling, SHAPE))
+    model = perturbed(stack(spelling, SHAPE))
     inputs = [state() for _ in range(3)]
     stored = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():

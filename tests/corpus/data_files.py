@@ -65,7 +65,7 @@ FILES: list[tuple[str, bytes, str]] = [
     ("page.pdf", b"%PDF-1.7\n%\xe2\xe3\n", "is a PDF"),
     ("a.gz", b"\x1f\x8b\x08\0" + bytes(40), "compressed by gzip"),
     ("a.zip", b"PK\x03\x04" + bytes(40), "ZIP archive"),
-    ("a.npy", b"\x93NUMPY\x01\0" + bytes(40), "array of NumPy"),
+    ("a.npy", b"\x93NUMPY\x01\0" + bytes(40), "a NumPy array"),
     ("a.parquet", b"PAR1" + bytes(40), "Parquet"),
     ("a.db", b"SQLite format 3\0", "SQLite"),
     ("a.bz2", b"BZh91AY&SY" + bytes(40), "a.bz2"),
@@ -95,7 +95,7 @@ def files() -> Iterator[Case]:
     yield Case(("train", "rows.csv", "--data.label_column", "text"), "holds 60 different values", rows)
     yield Case(("train", "rows.csv", "rows.csv"), "'rows.csv' is given twice", rows)
     yield Case(("train", "rows.csv", "--data.encoding", "undefined"), "unknown encoding 'undefined'", rows)
-    yield Case(("train", "a.txt", "b.txt"), "'b.txt' holds the same as 'a.txt'", tree(a_dot_txt=PROSE, b_dot_txt=PROSE))
+    yield Case(("train", "a.txt", "b.txt"), "'b.txt' has the same content", tree(a_dot_txt=PROSE, b_dot_txt=PROSE))
     labels = b"file,label\n" + b"".join(b"%d.png,%d.5\n" % (i, i) for i in range(30)) + b"gone.png,1\n"
     pictures = {f"p__{i}_dot_png": PNG for i in range(30)}
     yield Case(
@@ -153,29 +153,29 @@ def places() -> Iterator[Case]:
 
 
 CONFIGS: list[tuple[bytes, str]] = [
-    (b"", "should be a mapping of options"),
-    (b"[]", "should be a mapping of options"),
-    (b"5", "should be a mapping of options"),
-    (b"digits", "should be a mapping of options"),
+    (b"", "must be a mapping of options"),
+    (b"[]", "must be a mapping of options"),
+    (b"5", "must be a mapping of options"),
+    (b"digits", "must be a mapping of options"),
     (b"source: [digits", "cannot read the configuration"),
     (b"source: digits\n\tseed: 1", "cannot read the configuration"),
     (b"\xff\xfe", "cannot read the configuration"),
     (b"a: \0", "cannot read the configuration"),
     (b"source: !!python/object/apply:os.getcwd []", "cannot read the configuration"),
     (b"source: !!python/name:os.system", "cannot read the configuration"),
-    (b"source: &a [*a]", "source should be a named set"),
-    (b"a: &a [x,x]\nb: &b [*a,*a]\nsource: *b", "source should be a named set"),
-    (b"source: null", "source should be a named set"),
-    (b"source: 5", "source should be a named set"),
-    (b"source: {a: b}", "source should be a named set"),
-    (b"source: [digits, 3]", "source should be a named set"),
+    (b"source: &a [*a]", "source must be a data set"),
+    (b"a: &a [x,x]\nb: &b [*a,*a]\nsource: *b", "source must be a data set"),
+    (b"source: null", "source must be a data set"),
+    (b"source: 5", "source must be a data set"),
+    (b"source: {a: b}", "source must be a data set"),
+    (b"source: [digits, 3]", "source must be a data set"),
     (b"seed: 3", "missing: the data"),
     (b"source: digits\nnonsense: 3", "nonsense"),
-    (b"source: digits\ntrain: 5", "train should be a mapping of options, not 5"),
-    (b"source: digits\ntrain: []", "train should be a mapping of options, not []"),
-    (b"source: digits\nmodel: 5", "model should be a mapping of options, not 5"),
+    (b"source: digits\ntrain: 5", "train must be a mapping of options, not 5"),
+    (b"source: digits\ntrain: []", "train must be a mapping of options, not []"),
+    (b"source: digits\nmodel: 5", "model must be a mapping of options, not 5"),
     (b"source: digits\nmodel: nonsense", "unknown model 'nonsense'"),
-    (b"source: digits\ndata: null", "data should be a mapping of options, not None"),
+    (b"source: digits\ndata: null", "data must be a mapping of options, not None"),
     (b"source: digits\ntrain: {nonsense: 3}", "nonsense"),
     (b"source: digits\ntrain: {steps: x}", "steps"),
     (b"source: digits\ntrain: {steps: [1]}", "steps"),

@@ -444,14 +444,14 @@ def running() -> Iterator[RealisticSet]:
         text("c4.jsonl", lines([{"text": words, "url": "http://x"} for words in PROSE.splitlines()])),
         ("c4.jsonl",),
         "language",
-        "the column 'text' is read as running text",
+        "its column 'text' is read as running text",
     )
     yield RealisticSet(
         "labelled JSONL with `--kind language`",
         text("d.jsonl", lines(sentences(ROWS))),
         ("d.jsonl", "--kind=language"),
         "language",
-        "the column 'text' is read as running text",
+        "its column 'text' is read as running text",
     )
     chats = [
         {"messages": [{"role": "user", "content": f"Is {i} even?"}, {"role": "assistant", "content": str(i % 2 == 0)}]}
@@ -462,7 +462,7 @@ def running() -> Iterator[RealisticSet]:
         text("chat.jsonl", lines(chats)),
         ("chat.jsonl",),
         "language",
-        "holds chats: read as running text",
+        "contains chats: read as running text",
     )
     shared = [
         {"id": i, "conversations": [{"from": "human", "value": f"hello {i}"}, {"from": "gpt", "value": f"hi {i}"}]}
@@ -473,7 +473,7 @@ def running() -> Iterator[RealisticSet]:
         text("sharegpt.json", json.dumps(shared)),
         ("sharegpt.json",),
         "language",
-        "holds chats: read as running text",
+        "contains chats: read as running text",
     )
     alpaca = [{"instruction": f"Add {i} and 1", "input": "", "output": str(i + 1)} for i in range(200)]
     yield RealisticSet(
@@ -481,7 +481,7 @@ def running() -> Iterator[RealisticSet]:
         text("alpaca.json", json.dumps(alpaca)),
         ("alpaca.json",),
         "language",
-        "holds chats: read as running text",
+        "contains chats: read as running text",
     )
     yield RealisticSet(
         "JSONL without text, `--kind language`",
@@ -611,7 +611,7 @@ def seen() -> Iterator[RealisticSet]:
         together(pictures("mix/a", "mix/b", count=60), text("mix/notes.txt", PROSE), text("mix/README.md", "x")),
         ("mix",),
         "images",
-        "tables and texts in it were left out: 1",
+        "1 tables and texts in it were left out",
     )
     yield RealisticSet(
         "duplicated images across classes' parts",

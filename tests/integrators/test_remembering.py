@@ -32,7 +32,7 @@ def beside(spelling: str, plain: str, shape: Shape = SHAPE, cross: bool = False)
     return one, other
 
 
-def stirred(model: nn.Module) -> nn.Module:
+def perturbed(model: nn.Module) -> nn.Module:
     """Coefficients that are not those of the start."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -108,7 +108,7 @@ def test_finer_steps_follow_the_equation_that_describe_prints(spelling: str) -> 
 
 
 def test_dense_averages_all_states_before() -> None:
-    model, x = stirred(stack("dense:method=euler,independent=2,sharing=cycle", SHAPE)), state()
+    model, x = perturbed(stack("dense:method=euler,independent=2,sharing=cycle", SHAPE)), state()
     assert isinstance(model, Stack)
     rows = {}
     for flow in model.flows:
@@ -168,7 +168,7 @@ def test_yurii_under_a_norm_moves_by_one_unit_whatever_gamma_is() -> None:
 
 
 def test_yurii_by_hand() -> None:
-    model, x = stirred(stack("yurii:independent=2,sharing=cycle", SHAPE)), state()
+    model, x = perturbed(stack("yurii:independent=2,sharing=cycle", SHAPE)), state()
     y, v = x, torch.zeros_like(x)
     for flow, _ in model.timed():  # ty: ignore
         for term, part in zip(flow.field.terms, flow.solver.method.parts, strict=True):
@@ -180,7 +180,7 @@ def test_yurii_by_hand() -> None:
 
 def test_pcformer_by_hand() -> None:
     """α (1 − α)^(o − i) over the stages, two averages over all that was corrected."""
-    model, x = stirred(stack("pcformer", dataclasses.replace(SHAPE, depth=3))), state()
+    model, x = perturbed(stack("pcformer", dataclasses.replace(SHAPE, depth=3))), state()
     y, past = x, [x]
     for i, flow in enumerate(model.flows):  # ty: ignore
 
@@ -228,7 +228,7 @@ MEMBERS = [
 @pytest.mark.parametrize("spelling", MEMBERS)
 def test_checkpointed_is_the_same(spelling: str) -> None:
     shape = dataclasses.replace(SHAPE, dropout=0.2, stochastic_depth=0.1)
-    one = stirred(stack(spelling, shape))
+    one = perturbed(stack(spelling, shape))
     again = stack(f"{spelling}{',' if ':' in spelling else ':'}gradient=checkpointed", shape)
     again.load_state_dict(by_role(one))
     x = state()
@@ -244,7 +244,7 @@ def test_checkpointed_is_the_same(spelling: str) -> None:
 @pytest.mark.parametrize("spelling", MEMBERS)
 def test_decoding_with_a_cache_is_recomputing_with_any_coefficients(spelling: str) -> None:
     model = build(spelling, "language_small", vocabulary=17, width=8, heads=2, depth=4, hidden=16).eval()
-    stirred(model)
+    perturbed(model)
     ids, cache = torch.randint(0, 17, (3, 7)), Cache()
     whole = model(ids).logits
     for start, end in ((0, 4), (4, 5), (5, 7)):
@@ -254,7 +254,7 @@ def test_decoding_with_a_cache_is_recomputing_with_any_coefficients(spelling: st
 
 @pytest.mark.parametrize("spelling", MEMBERS)
 def test_coefficients_are_saved_and_loaded_by_role(spelling: str) -> None:
-    one, other, x = stirred(stack(spelling, SHAPE)), stack(spelling, SHAPE), state()
+    one, other, x = perturbed(stack(spelling, SHAPE)), stack(spelling, SHAPE), state()
     saved = by_role(one)
     assert not any(step in name.split(".") for name in saved for step in ("solver", "method", "flows"))
     other.load_state_dict(saved)

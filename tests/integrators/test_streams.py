@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from test_remembering import SHAPE, beside, state, stirred
+from test_remembering import SHAPE, beside, perturbed, state
 from torch import nn
 
 from odeum import build
@@ -78,7 +78,7 @@ def test_a_whole_model_begins_with_the_coefficients_of_the_start() -> None:
 
 def test_hyper_connections_by_hand() -> None:
     """One static step: read by c, mix by A, write by b; their mean goes on."""
-    model, x = stirred(stack("hyper:dynamic=false,streams=3,method=euler", SHAPE)), state()
+    model, x = perturbed(stack("hyper:dynamic=false,streams=3,method=euler", SHAPE)), state()
     assert isinstance(model, Stack)
     z = [x, x, x]
     for flow in model.flows:
@@ -136,7 +136,7 @@ def test_permutations_start_where_sinkhorn_starts() -> None:
 @pytest.mark.parametrize("spelling", ["hyper", "mhc", "mhc:mixing=permutations"])
 def test_streams_are_mixed_in_single_precision_under_autocast(spelling: str) -> None:
     torch.set_default_dtype(torch.float32)
-    model, seen = stirred(stack(spelling, SHAPE)), []
+    model, seen = perturbed(stack(spelling, SHAPE)), []
     for part in model.modules():
         if isinstance(part, Streams):
             part.coefficients = lambda z, inner=part.coefficients: seen.append(inner(z)) or seen[-1]  # ty: ignore

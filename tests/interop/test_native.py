@@ -292,4 +292,4 @@ def test_the_command_says_what_it_wrote(runs: Path, capsys: pytest.CaptureFixtur
     assert "GPTNeoXForCausalLM of transformers; differs from the model by at most" in capsys.readouterr().out
     assert json.loads((out / "export.json").read_text())["difference"] < 1e-4
     assert main(["export", str(runs / "language"), str(runs / "no"), "--to", "transformers", "--steps", "2"]) == 2
-    assert "--solver and --steps go with --to onnx or torch" in capsys.readouterr().err
+    assert "use --solver and --steps with --to onnx or torch" in capsys.readouterr().err

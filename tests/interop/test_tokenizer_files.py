@@ -85,5 +85,5 @@ def test_vocabularies_that_are_none(tmp_path: Path, vocabulary: str) -> None:
     with pytest.raises(OdeumError, match=r"vocab\.json' is no vocabulary"):
         read_pretrained_tokens(tmp_path, 10)
     (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1}')  # whose merge has no token
-    with pytest.raises(OdeumError, match=r"merges\.txt are no tokenizer"):
+    with pytest.raises(OdeumError, match=r"merges\.txt are not a valid tokenizer"):
         read_pretrained_tokens(tmp_path, 10)

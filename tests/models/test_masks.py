@@ -164,12 +164,12 @@ def test_both_causal_words_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"src_key_padding_mask": torch.zeros(2, 7, dtype=torch.bool)}, r"has shape \(2, 7\), but should be \(2, 6\)"),
-        ({"src_key_padding_mask": torch.zeros(6, 2, dtype=torch.bool)}, r"has shape \(6, 2\), but should be \(2, 6\)"),
-        ({"mask": torch.zeros(5, 6, dtype=torch.bool)}, r"has shape \(5, 6\), but should be \(6, 6\)"),
-        ({"mask": torch.zeros(2, 6, 6, dtype=torch.bool)}, r"but should be \(6, 6\) or \(4, 6, 6\)"),
-        ({"src_key_padding_mask": torch.zeros(2, 6, dtype=torch.long)}, "should be bool"),
-        ({"mask": torch.zeros(6, 6, dtype=torch.long)}, "should be bool .* or float .added to the scores"),
+        ({"src_key_padding_mask": torch.zeros(2, 7, dtype=torch.bool)}, r"has shape \(2, 7\), but must be \(2, 6\)"),
+        ({"src_key_padding_mask": torch.zeros(6, 2, dtype=torch.bool)}, r"has shape \(6, 2\), but must be \(2, 6\)"),
+        ({"mask": torch.zeros(5, 6, dtype=torch.bool)}, r"has shape \(5, 6\), but must be \(6, 6\)"),
+        ({"mask": torch.zeros(2, 6, 6, dtype=torch.bool)}, r"but must be \(6, 6\) or \(4, 6, 6\)"),
+        ({"src_key_padding_mask": torch.zeros(2, 6, dtype=torch.long)}, "must be bool"),
+        ({"mask": torch.zeros(6, 6, dtype=torch.long)}, "must be bool .* or float .added to the scores"),
     ],
 )
 def test_wrong_masks_are_refused(words: dict[str, Tensor], sentence: str) -> None:
@@ -199,13 +199,13 @@ def test_a_source_refuses_a_mask_that_does_not_fit(mask: Tensor, sentence: str, 
 def test_cross_attention_without_a_memory_says_what_is_missing() -> None:
     with pytest.raises(OdeumError, match="cross-attention needs a memory"):
         CrossAttention(WIDTH, 2)(0.0, state(), Context())
-    with pytest.raises(OdeumError, match=r"the input has shape \(2, 6, 9\), but should be \[batch, length, 8\]"):
+    with pytest.raises(OdeumError, match=r"the input has shape \(2, 6, 9\), but must be \[batch, length, 8\]"):
         encoder("sequential")(torch.randn(2, 6, 9))
 
 
 @pytest.mark.parametrize("shape", [(4, 16), (3, 4, 16), (2, 4, 8)])
 def test_a_memory_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(OdeumError, match=r"the memory has shape .* but should be \[2, length, 16\]"):
+    with pytest.raises(OdeumError, match=r"the memory has shape .* but must be \[2, length, 16\]"):
         Decoder(16, 2, 1)(torch.randn(2, 3, 16), torch.randn(*shape))
 
 

@@ -159,13 +159,13 @@ def test_wrong_inputs_give_sentences() -> None:
     cache = Cache()
     learned(long[:, :12], cache=cache)
     cases: list[tuple[Any, str]] = [
-        (lambda: language(ids, short_mask), r"attention_mask has shape \(2, 4\), but should be \(2, 5\)"),
-        (lambda: classifier(ids, short_mask), r"attention_mask has shape \(2, 4\), but should be \(2, 5\)"),
-        (lambda: translation(ids, short_mask, ids), r"attention_mask has shape \(2, 4\), but should be \(2, 5\)"),
+        (lambda: language(ids, short_mask), r"attention_mask has shape \(2, 4\), but must be \(2, 5\)"),
+        (lambda: classifier(ids, short_mask), r"attention_mask has shape \(2, 4\), but must be \(2, 5\)"),
+        (lambda: translation(ids, short_mask, ids), r"attention_mask has shape \(2, 4\), but must be \(2, 5\)"),
         (lambda: translation(ids), "needs decoder_input_ids"),
-        (lambda: language(ids[:, :0]), r"input_ids has shape \(2, 0\), but should be \[batch, length\]"),
-        (lambda: classifier(ids[0]), r"input_ids has shape \(5,\), but should be \[batch, length\]"),
-        (lambda: translation(ids, None, ids[0]), r"decoder_input_ids has shape \(5,\), but should be"),
+        (lambda: language(ids[:, :0]), r"input_ids has shape \(2, 0\), but must be \[batch, length\]"),
+        (lambda: classifier(ids[0]), r"input_ids has shape \(5,\), but must be \[batch, length\]"),
+        (lambda: translation(ids, None, ids[0]), r"decoder_input_ids has shape \(5,\), but must be"),
         (lambda: language(ids[:1], labels=ids), r"labels have shape \(2, 5\), but what they label needs \(1, 5\)"),
         (lambda: language(ids[:, 1:], labels=ids), r"labels have shape \(2, 5\), but what they label needs \(2, 4\)"),
         (lambda: small("language", embedding="adaptive")(ids, labels=ids.T), r"labels have shape \(5, 2\)"),

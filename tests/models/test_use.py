@@ -16,7 +16,7 @@ from PIL import Image
 import odeum
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
-from odeum.lab.tasks.language.task import settled
+from odeum.lab.tasks.language.task import final_prefix
 from odeum.lab.terminal import LiveLine
 
 TINY = ["--model.width", "8", "--model.heads", "2", "--model.depth", "1", "--train.steps", "1"]
@@ -87,9 +87,9 @@ def test_a_file_that_is_there_or_is_read_is_not_written_over(
     listed.write_text(f"file\n{photos / 'dark' / '1.png'}\n")
     for out, more, sentence in (
         (listed, (), "is one of the inputs"),
-        (tmp_path / "old.csv", (), "is there already; name another file, or say --overwrite"),
-        (tmp_path / "a.xlsx", (), "should end in .csv or .jsonl"),
-        (tmp_path / "a.csv", ("--format", "json"), "--format is of standard output"),
+        (tmp_path / "old.csv", (), "exists already; name another file, or add --overwrite"),
+        (tmp_path / "a.xlsx", (), "must end in .csv or .jsonl"),
+        (tmp_path / "a.csv", ("--format", "json"), "--format applies to standard output"),
     ):
         (tmp_path / "old.csv").write_text("mine")
         assert main(["predict", images, str(listed), "--out", str(out), *more]) == 2
@@ -111,7 +111,7 @@ def test_lists_of_images(images: str, photos: Path, capsys: Capture, monkeypatch
         outputs.append(capsys.readouterr().out)
     assert outputs[0].count("\n") == 2 and len(set(outputs)) == 1
     assert main(["predict", images, str(photos / "list.csv")]) == 2
-    assert "which column of" in capsys.readouterr().err
+    assert "has no column of image paths" in capsys.readouterr().err
 
 
 def test_a_file_that_is_wrong_leaves_the_others_their_answers(
@@ -160,9 +160,9 @@ def test_a_continuation_ends_before_a_stop_string(language: str) -> None:
     stop = whole[10:13]
     [cut] = run.generate("the", stop=["not in it at all", stop], **how)
     assert cut == whole[: whole.index(stop)] == "".join(run.stream("the", stop=[stop], **how))
-    assert settled("one tw", ["two"]) == "one " and settled("one \N{REPLACEMENT CHARACTER}", []) == "one "
+    assert final_prefix("one tw", ["two"]) == "one " and final_prefix("one \N{REPLACEMENT CHARACTER}", []) == "one "
     for options, sentence in (
-        ({"stop": "a"}, "stop should be a list of texts"),
+        ({"stop": "a"}, "stop must be a list of texts"),
         ({"stop": [""]}, "none of them empty"),
         ({"samples": 2, "temperature": 0}, "would all be the same"),
         ({"samples": 0}, "at least 1 and at most 1,000,000, not 0"),
@@ -191,7 +191,7 @@ def test_images_of_pillow_numpy_and_torch_are_the_file(images: str, photos: Path
         ([array.astype(np.float32)], "numbers from 0 to 1, not from 0 to"),
         ([np.full((4, 4), np.nan)], "numbers from 0 to 1"),
         ([np.zeros((5, 5, 2), np.uint8)], "with 1, 3 or 4 channels"),
-        ([3], "an image is a path, a Pillow image, an array or a tensor, not int"),
+        ([3], "an image must be a path, a Pillow image, an array or a tensor, not int"),
     ):
         with pytest.raises(OdeumError, match=sentence):
             run.predict(wrong)

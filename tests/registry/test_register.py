@@ -178,7 +178,7 @@ def test_methods_by_numbers_and_by_class() -> None:
     assert [need["name"] for need in requirements(parse("parallel:method=backwards"))] == ["backwards"]
     there(torch.randn(2, 3, 8)).sum().backward()
     register.method("module", lambda: nn.Identity())  # ty: ignore
-    with pytest.raises(OdeumError, match=r"the method 'module' should be made as an odeum\.Method, not Identity"):
+    with pytest.raises(OdeumError, match=r"the method 'module' must be made as an odeum\.Method, not Identity"):
         stack("parallel:method=module", SMALL)
 
 
@@ -225,8 +225,8 @@ class Wrong(Stepped):
 @pytest.mark.parametrize(
     ("act", "sentence"),
     [
-        (lambda: register.architecture("bare")(Bare), "Bare should be a sub-class of odeum.Stepped"),
-        (lambda: register.architecture("bare", "pull"), "should be a sub-class of odeum.Stepped"),
+        (lambda: register.architecture("bare")(Bare), "Bare must be a sub-class of odeum.Stepped"),
+        (lambda: register.architecture("bare", "pull"), "must be a sub-class of odeum.Stepped"),
         (
             lambda: register.architecture("none")(NoDataclass),
             r"write @dataclass\(frozen=True\) under @odeum.register",
@@ -241,7 +241,7 @@ class Wrong(Stepped):
         ),
         (lambda: register.architecture("my pull")(Pull), "'my pull' cannot be the name of an architecture"),
         (lambda: register.method("rk4", ToMean), "there is a method 'rk4' already"),
-        (lambda: register.method("none", 7), "the method 'none' should be something to call, not 7"),
+        (lambda: register.method("none", 7), "the method 'none' must be something to call, not 7"),
         (lambda: register.tableau("ralston"), "register.tableau takes an odeum.Tableau, not 'ralston'"),
         (lambda: spell(Pull()), "Pull has no name; give it one by odeum.register.architecture"),
     ],

@@ -24,7 +24,7 @@ def make_method(name: str) -> Method:
     entry = METHODS[name]
     method = RungeKutta(entry) if isinstance(entry, Tableau) else entry()
     if not isinstance(method, Method):
-        raise OdeumError(f"the method '{name}' should be made as an odeum.Method, not {type(method).__name__}")
+        raise OdeumError(f"the method '{name}' must be made as an odeum.Method, not {type(method).__name__}")
     return method
 
 

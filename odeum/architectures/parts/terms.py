@@ -72,7 +72,7 @@ def make_field(name: str, shape: Shape) -> Field:
     """Returns the registered field of that name."""
     field = FIELDS[name](shape)
     if not isinstance(field, Field):
-        raise OdeumError(f"the field '{name}' should be made as an odeum.Field, not {type(field).__name__}")
+        raise OdeumError(f"the field '{name}' must be made as an odeum.Field, not {type(field).__name__}")
     return field
 
 

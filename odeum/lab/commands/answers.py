@@ -1,4 +1,4 @@
-"""Where the answers of `odeum predict` go: standard output, or a file of rows (.csv) or objects (.jsonl)."""
+"""Writers of the answers of `odeum predict`: standard output, a CSV file or a JSON Lines file."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ ENDINGS = (".csv", ".jsonl")
 
 
 class Answers(Protocol):
-    """What takes answers one after another, in the order of their inputs."""
+    """Receives answers in the order of their inputs."""
 
     def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
-        """An answer, or the mistake that stands in its place."""
+        """Add an answer, or the error in its place."""
         ...
 
     def finish(self) -> None:
-        """All answers have come."""
+        """Called after the last answer."""
         ...
 
 
 def _record(task: Task, item: PredictInput, sample: int | None) -> dict[str, Any]:
-    """What was asked, and where it stood."""
+    """The input, with its file and row."""
     where = {} if item.file is None else {"file": item.file} | ({} if item.row is None else {"row": item.row})
     return {**where, "input": with_display_names(item.text), **({} if sample is None else {"sample": sample})}
 
 
-class Printed:
-    """A line an answer on standard output; mistakes were told on standard error."""
+class PrintedAnswers:
+    """Prints one line per answer to standard output; errors have been printed to standard error."""
 
     def __init__(self, task: Task, form: str) -> None:
         self.task, self.form = task, form
 
     def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
-        """Print it."""
+        """Print the answer."""
         if isinstance(answer, OdeumError):
             return
         if self.form == "text":
-            print(self.task.shown(with_display_names(item.text), answer), flush=True)
+            print(self.task.format_answer(with_display_names(item.text), answer), flush=True)
         else:
-            print(to_json({**_record(self.task, item, sample), "output": self.task.plain(answer)}), flush=True)
+            print(to_json({**_record(self.task, item, sample), "output": self.task.as_json(answer)}), flush=True)
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
 
-class Encoded:
-    """A file of bytes that takes texts."""
+class Utf8File:
+    """A text interface to a binary file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -71,38 +71,38 @@ class Encoded:
 
 
 class LineFile:
-    """An object per line."""
+    """Writes one JSON object per line."""
 
-    def __init__(self, task: Task, file: Encoded) -> None:
+    def __init__(self, task: Task, file: Utf8File) -> None:
         self.task, self.file = task, file
 
     def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
-        """Write it; a mistake is an object with `error`."""
+        """Write the answer; an error is an object with `error`."""
         wrong = isinstance(answer, OdeumError)
-        outcome = {"error": str(answer)} if wrong else {"output": self.task.plain(answer)}
+        outcome = {"error": str(answer)} if wrong else {"output": self.task.as_json(answer)}
         line = json.dumps({**_record(self.task, item, sample), **outcome}, ensure_ascii=False)
         self.file.write(line + "\n")
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
 
 class RowFile:
-    """A row an answer. The first answer says which columns there are; mistakes before it wait for them."""
+    """Writes one CSV row per answer. The first answer defines the columns; errors before it are held back."""
 
-    def __init__(self, task: Task, file: Encoded) -> None:
+    def __init__(self, task: Task, file: Utf8File) -> None:
         self.task, self.file = task, file
         self.writer: Any = None
         self.columns: list[str] = []
         self.waiting: list[dict[str, Any]] = []
 
     def add(self, item: PredictInput, answer: Any, sample: int | None) -> None:
-        """Write it; a mistake is a row with nothing but `error`."""
-        asked = {"file": "", "row": "", **_record(self.task, item, sample)}
+        """Write the answer; an error is a row with only `error`."""
+        record = {"file": "", "row": "", **_record(self.task, item, sample)}
         if isinstance(answer, OdeumError):
-            self._write({**asked, "error": str(answer)})
+            self._write({**record, "error": str(answer)})
             return
-        row = {**asked, **self.task.cells(answer), "error": ""}
+        row = {**record, **self.task.as_columns(answer), "error": ""}
         self._begin(list(row))
         self._write(row)
 
@@ -120,13 +120,13 @@ class RowFile:
         self.writer.writerow([_cell(row.get(column, "")) for column in self.columns])
 
     def finish(self) -> None:
-        """Write what waits."""
+        """Write errors that were held back, if there was no answer."""
         if self.waiting:
             self._begin(list(self.waiting[0]))
 
 
 def _cell(value: Any) -> Any:
-    """Texts of strangers are not computed; what is a number, a class "-1" too, stays one."""
+    """A cell that a spreadsheet does not read as a formula; numbers, also as text, are unchanged."""
     if not isinstance(value, str) or not_computed(value) is value:
         return value
     try:
@@ -138,31 +138,31 @@ def _cell(value: Any) -> Any:
 
 @contextlib.contextmanager
 def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs: Sequence[str]) -> Generator[Answers]:
-    """Standard output, or the file, which takes its name when all answers are in it.
+    """Context that yields the writer to standard output or to a file, which is complete when it gets its name.
 
-    A file that is there, or that is read, is not written over.
+    Raises `OdeumError` for an existing file or an input.
     """
     if out is None:
-        yield Printed(task, form)
+        yield PrintedAnswers(task, form)
         return
     if "\0" in out:
-        raise OdeumError(f"--out {out!r} names no file; give a path")
+        raise OdeumError(f"--out {out!r} is not a file name; give a path")
     path = Path(out).expanduser()
     if path.suffix.lower() not in ENDINGS:
-        raise OdeumError(f"--out {out} should end in {' or '.join(ENDINGS)}, which says what is written")
+        raise OdeumError(f"--out {out} must end in {' or '.join(ENDINGS)}, which defines the format")
     if any(path.exists() and Path(name).exists() and path.samefile(name) for name in inputs if name != "-"):
         raise OdeumError(f"--out {out} is one of the inputs; name another file")
     if path.exists() and not (overwrite and path.is_file()):
-        raise OdeumError(f"--out {out} is there already; name another file, or say --overwrite to replace it")
+        raise OdeumError(f"--out {out} exists already; name another file, or add --overwrite")
     make_directory(path.parent)
     with atomic_write(path) as file:
-        answers = (RowFile if path.suffix.lower() == ".csv" else LineFile)(task, Encoded(file))
+        answers = (RowFile if path.suffix.lower() == ".csv" else LineFile)(task, Utf8File(file))
         yield answers
         answers.finish()
 
 
-class Tally:
-    """How many are answered, on standard error, where the answers themselves are not seen."""
+class ProgressLine:
+    """Number of answers, on standard error; not shown if the answers are printed to a terminal."""
 
     def __init__(self, seen: bool, total: int | None) -> None:
         self.line, self.total = LiveLine(), total
@@ -171,7 +171,7 @@ class Tally:
         self.count = 0
 
     def add(self, count: int) -> None:
-        """So many more."""
+        """Count more answers."""
         self.count += count
         now = time.monotonic()
         if self.quiet or now - self.last < 0.2:
@@ -181,11 +181,11 @@ class Tally:
         self.line.write(f"answered {self.count}{of}  {self.count / max(now - self.began, 1e-9):.0f}/s", stay=False)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if not self.quiet:
             self.line.clear()
 
 
 def answers_are_seen(out: str | None) -> bool:
-    """Whether somebody reads the answers as they come."""
+    """Whether answers are printed to a terminal."""
     return out is None and sys.stdout.isatty()

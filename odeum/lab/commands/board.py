@@ -14,10 +14,10 @@ from odeum.lab.train.progress import clock_time
 MARKS = {"done": "✓", "diverged": "diverged", "cut off": "cut off", "failed": "failed", "interrupted": "stopped"}
 EVERY = 15.0
 """seconds between two lines without a terminal"""
-BEFORE = "measuring what a step costs …"
+BEFORE = "measuring the cost of a step …"
 """shown before the first run"""
 NAME_ROOM = 16
-"""characters of a name below which seeds share one cell"""
+"""width for names below which seeds share one cell"""
 
 
 class Board:
@@ -28,12 +28,12 @@ class Board:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty() and not quiet
         self.last = time.monotonic()
-        self.began: float | None = None  # when the first run told how far it is
+        self.began: float | None = None  # time of the first progress event
         self.runs: list[tuple[str, int]] = []  # architecture and seed
         self.fractions: dict[int, float] = {}
-        self.places: dict[tuple[str, int], int] = {}  # of each in `runs`
-        self.over: set[int] = set()  # those that ended
-        self.there: dict[int, float] = {}  # how far runs were that an earlier call began
+        self.places: dict[tuple[str, int], int] = {}  # index of each in `runs`
+        self.over: set[int] = set()  # runs that ended
+        self.resumed_at: dict[int, float] = {}  # progress of resumed runs at their start
         self.cells: dict[int, str] = {}
         self._live: Any = None
 
@@ -69,13 +69,13 @@ class Board:
         if event.kind == "progress":
             self.fractions[index] = float(content.get("fraction", self.fractions.get(index, 0.0)))
             self.began = self.began or time.monotonic()
-            self.there.setdefault(index, self.fractions[index])
+            self.resumed_at.setdefault(index, self.fractions[index])
             self.cells[index] = f"{self.fractions[index]:.0%}"
             self._now_and_then()
         elif event.ends:
             self.over |= {index} if event.kind != "interrupted" else set()
             self.fractions[index] = 1.0 if event.kind != "interrupted" else self.fractions.get(index, 0.0)
-            self.there.setdefault(index, 0.0 if self.began else 1.0)
+            self.resumed_at.setdefault(index, 0.0 if self.began else 1.0)
             self.cells[index] = self._result(event)
             self._line(f"{title}  {self._ending(event)}")
         elif event.kind == "said":
@@ -95,7 +95,7 @@ class Board:
     @property
     def left(self) -> str:
         """Estimated time left for all runs; earlier progress of resumed runs does not count as done now."""
-        done = sum(self.fractions.values()) - sum(self.there.values())
+        done = sum(self.fractions.values()) - sum(self.resumed_at.values())
         left = len(self.runs) - sum(self.fractions.values())
         if self.began is None or done <= 0.01 * (done + left):
             return "?" if left else clock_time(0)
@@ -132,7 +132,7 @@ class Board:
             else:
                 self.stream.write(text + "\n")
                 self.stream.flush()
-        except BrokenPipeError:  # nobody reads on; the work goes on
+        except BrokenPipeError:  # the reader is gone; the runs continue
             self.quiet = True
 
     def _table(self) -> Any:
@@ -170,5 +170,5 @@ class Board:
         return "" if index is None else self.cells.get(index, "·")
 
     def _done(self, name: str) -> str:
-        own = [index for (other, _), index in self.places.items() if other == name]
-        return f"{len(self.over & set(own))}/{len(own)}"
+        seeds = [index for (other, _), index in self.places.items() if other == name]
+        return f"{len(self.over & set(seeds))}/{len(seeds)}"

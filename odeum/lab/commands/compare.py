@@ -1,4 +1,4 @@
-"""`odeum compare DATA`: the main job."""
+"""`odeum compare DATA`: train and compare architectures."""
 
 from __future__ import annotations
 
@@ -43,94 +43,94 @@ DEFAULT = "sequential,parallel,rk4,macaron,transevolve"
 def run(argv: list[str]) -> int:
     parser = Parser(
         "compare",
-        "Train each architecture under one recipe, with the same seeds and batches, and say which is worth it. "
-        "Runs that are there already are not repeated. Each data set brings its own defaults: see --print_config. "
+        "Train architectures under one recipe, with the same seeds and batches, and report which is better. Existing "
+        "runs are not repeated. Each data set has its own defaults, see --print_config. "
         f"--model NAME starts from one of: {model_names()}.",
     )
     parser.add_argument(
         "--architectures",
         type=str,
         default=DEFAULT,
-        help=f"names with commas between; the first is the baseline; known: {', '.join(ARCHITECTURES)}",
+        help=f"comma-separated architectures; the first is the baseline; known: {', '.join(ARCHITECTURES)}",
     )
     parser.add_argument(
         "--seeds",
         type=int | str,
         default=3,
-        help="runs of each architecture; auto: as many as it takes, at most 12 (auto:24: at most 24)",
+        help="runs per architecture; auto: until decided, at most 12 (auto:24: at most 24)",
     )
     parser.add_argument(
         "--margin",
         type=str,
         default=None,
-        help="the difference that matters, said before the run: 0.5 (points of accuracy, BLEU …) or 2 % of the "
-        "baseline's value (default: 1 point, 0.5 BLEU, 0.01 of a loss, 1 % of a perplexity)",
+        help="smallest relevant difference: 0.5 (points of accuracy, BLEU …) or 2 % of the baseline (default: 1 point, "
+        "0.5 BLEU, 0.01 of a loss, 1 % of a perplexity)",
     )
     parser.add_argument(
         "--judge",
         type=str,
         default=None,
-        help="what decides: a metric of the task, loss, or auto with --tune (default: the task's main metric)",
+        help="quantity to decide by: a metric, loss, or auto with --tune (default: the main metric)",
     )
     parser.add_argument(
         "--vary",
         type=str,
         default="seed",
-        help="from seed to seed: seed (weights and batches), or split (also the examples held out; no official test)",
+        help="what seeds vary: seed (weights and batches) or split (also the held-out examples)",
     )
     parser.add_argument(
         "--match",
         type=str,
         default=None,
-        help="held equal: time, steps, macs or params (default: time, by the measured cost of a step)",
+        help="cost held equal: time, steps, macs or params (default: measured time)",
     )
     parser.add_argument(
         "--step_times",
         "--step-times",
         type=str,
         default=None,
-        help="a comparison whose measured step times, and so step counts, are used again (default: measure)",
+        help="comparison whose measured step times are reused (default: measure)",
     )
     parser.add_argument(
         "--tune",
         type=int,
         default=None,
-        help="tuning runs per architecture before its seeds, at log-spaced learning rates (none: no tuning)",
+        help="tuning runs per architecture, at log-spaced learning rates (default: no tuning)",
     )
     parser.add_argument(
         "--tune_over",
         "--tune-over",
         type=str,
         default=None,
-        help="settings that --tune varies, such as learning_rate,weight_decay (none: learning_rate)",
+        help="settings that --tune varies, such as learning_rate,weight_decay (default: learning_rate)",
     )
     parser.add_argument(
         "--sizes",
         type=int | str,
         default=None,
-        help="repeat at several sizes: a number, or 64x4,96x6,128x8 (width x depth) (none: one size)",
+        help="several model sizes: a number, or 64x4,96x6,128x8 (width x depth)",
     )
     parser.add_argument(
-        "--budget", type=str, default=None, help="training time of each run: 90s, 10m, 2h (none: epochs)"
+        "--budget", type=str, default=None, help="training time per run: 90s, 10m, 2h (default: epochs)"
     )
     parser.add_argument(
-        "--baseline", type=str, default=None, help="what others are compared with: the first, or `none`: each with each"
+        "--baseline", type=str, default=None, help="reference architecture, or none for all pairs (default: the first)"
     )
     parser.add_argument(
-        "--out", type=str, default=None, help="directory of runs and report (none: runs/compare-DATA-SETTINGS)"
+        "--out", type=str, default=None, help="directory of runs and report (default: runs/compare-DATA-SETTINGS)"
     )
-    parser.add_argument("--overwrite", action="store_true", help="begin its runs again where there are some")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing runs")
     parser.add_argument(
-        "--jobs", type=int | str, default="auto", help="runs at once: a number, or auto: all cores or GPUs"
+        "--jobs", type=int | str, default="auto", help="parallel runs: a number, or auto for all cores or GPUs"
     )
     parser.add_argument(
-        "--on", type=str, default=None, help="where to run: ray[:address] or slurm[:partition] (none: this machine)"
+        "--on", type=str, default=None, help="launcher: ray[:address] or slurm[:partition] (default: this machine)"
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing while the runs go on")
-    parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
+    parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
     parser.add_argument("--track", type=str, default=None, help=TRACK)
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
-    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
+    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and exit")
     request = read_request(parser, argv)
     given = request.given
     form = choose(given.get("format", "text"), FORMATS, "format")
@@ -304,10 +304,10 @@ def _tuning(given: Mapping[str, Any], model: Any, training: Any) -> TuningResult
     settings = parse_settings(given.get("tune_over") or "learning_rate")
     defaults = []
     for name in settings:
-        find_open_directory = training if hasattr(training, name) else model
-        if not hasattr(find_open_directory, name):
+        settings_of = training if hasattr(training, name) else model
+        if not hasattr(settings_of, name):
             raise OdeumError(f"--tune-over {name}: the model of this kind has no {name}; leave it out")
-        defaults.append(float(getattr(find_open_directory, name)))
+        defaults.append(float(getattr(settings_of, name)))
     return TuningResults(Tuning(settings, tuple(defaults), given["tune"]))
 
 
@@ -328,18 +328,18 @@ def _report(directory: Path, form: str, failures: Sequence[str]) -> int:
 
 
 def _tell_twins(architectures: Mapping[str, Architecture], names: Sequence[str]) -> None:
-    """Two spellings of one architecture are one row; whoever wrote both learns why there is one."""
+    """Print a notice for two spellings of one architecture, which are one row."""
     first: dict[str, str] = {}
     for name in names:
         spelling = spell(architectures[name])
         if spelling in first:
             same = "is named twice" if name == first[spelling] else f"is the same architecture as {first[spelling]}"
-            notice(f"{name} {same}, so it is one row of the table")
+            notice(f"{name} {same}; the table has one row for both")
         first.setdefault(spelling, name)
 
 
 def _show(directory: Path) -> None:
-    """The table so far, while the other seeds are still to come."""
+    """Print the table so far, before the remaining seeds."""
     from odeum.lab.study.findings import judged
     from odeum.lab.study.runs import read
     from odeum.lab.study.tables import table

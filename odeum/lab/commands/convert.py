@@ -17,14 +17,14 @@ from odeum.storage import new_directory
 def run(argv: list[str]) -> int:
     parser = Parser(
         "convert",
-        "Give the weights of a trained or imported run to another architecture, by their roles, and say what was kept, "
-        "what was made of others, what is new, and how far states and logits moved. `odeum train DATA --from RUN2` "
-        "fine-tunes it.",
+        "Load the weights of a trained or imported run into another architecture, by role. Reports which weights were "
+        "copied, derived or are new, and the change of states and logits. `odeum train DATA --from RUN2` fine-tunes "
+        "the result.",
     )
     parser.add_argument("run", type=str, help="run directory")
-    parser.add_argument("--architecture", type=str, default=None, help="such as parallel or rk4:steps=2")
+    parser.add_argument("--architecture", type=str, default=None, help="architecture, such as parallel or rk4:steps=2")
     parser.add_argument("--out", type=str, default=None, help="directory of the new run")
-    parser.add_argument("--layers", type=str, default="mean", help="of layers that become one: mean, first or last")
+    parser.add_argument("--layers", type=str, default="mean", help="how to merge layers: mean, first or last")
     given = parser.read(argv)
     for name in ("architecture", "out"):
         if given.get(name) is None:
@@ -43,16 +43,16 @@ def run(argv: list[str]) -> int:
         result = convert(source.model, architecture, given.get("layers", "mean"))
         distance = deviation(source.model, result.model)
         if not math.isfinite(distance.logits):
-            raise OdeumError(f"the logits are not finite under {spell(architecture)}, so nothing was written")
+            raise OdeumError(f"the logits contain NaN or infinity under {spell(architecture)}; nothing was written")
         origin = {"converted": given["run"], "kept": len(result.copied), "made": result.derived, "new": result.new}
         write_run(part, result.model, source.task, origin, command_line())
     print(f"{spell(source.model.architecture)} → {spell(architecture)}")
-    for title, names in (("kept", result.copied), ("made of others", result.derived), ("new", result.new)):
+    for title, names in (("copied", result.copied), ("derived", result.derived), ("new", result.new)):
         if names:
             print(f"{title}: {len(names)} weights ({_roles(names)})")
     if distance.layers:
-        print(f"states moved, by layer: {' '.join(f'{x:.3g}' for x in distance.layers)} (of their norm)")
-    print(f"logits moved: {distance.logits:.3g} (of their norm)")
+        print(f"relative change of states, by layer: {' '.join(f'{x:.3g}' for x in distance.layers)}")
+    print(f"relative change of logits: {distance.logits:.3g}")
     print(f"run: {out}")
     return 0
 

@@ -1,4 +1,4 @@
-"""`odeum describe ARCHITECTURE`: what it is and what it costs."""
+"""`odeum describe ARCHITECTURE`: its equation, scheme and costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
     parser.add_argument(
-        "--transfer", action="store_true", help="activation and update sizes over width and depth, a minute of training"
+        "--transfer",
+        action="store_true",
+        help="activation and update sizes over width and depth (takes a minute)",
     )
     parser.section("model", type(settings), argv)
     given = parser.read(expand_shorthands(argv, type(settings), {"format", "transfer"}))
@@ -98,7 +100,7 @@ def _print_table(facts: dict[str, Any], form: str) -> None:
         ("layers", facts["layers"]),
         ("evaluations", _evaluations(facts)),
         ("parameters", _count(facts["parameters"])),
-        ("multiply–adds", f"{_count(facts['macs'])} for one example, forward"),
+        ("forward MACs", f"{_count(facts['macs'])} per example"),
         ("activations", _bytes(facts["activation_memory"])),
     ]
     if "macs_in_training" in facts:
@@ -107,7 +109,7 @@ def _print_table(facts: dict[str, Any], form: str) -> None:
     if "parameters_published" in facts:
         rows.insert(
             [name for name, _ in rows].index("parameters") + 1,
-            ("as published", f"{_count(facts['parameters_published'])}, with weights that cannot act"),
+            ("as published", f"{_count(facts['parameters_published'])}, including weights without effect"),
         )
     if "stability" in facts:
         rows.insert([name for name, _ in rows].index("order") + 1, ("stability", facts["stability"]))
@@ -120,7 +122,7 @@ def _print_table(facts: dict[str, Any], form: str) -> None:
         body = "\n".join(f"| {name} | {value} |" for name, value in cells)
         print(f"| {facts['architecture']} | {facts['model']['kind']} |\n|---|---|\n{body}")
     else:
-        print(_rich(facts, rows), file=beneath(sys.stdout))  # which may be bold there
+        print(_rich(facts, rows), file=beneath(sys.stdout))  # rich may print bold text
 
 
 def _rich(facts: dict[str, Any], rows: list[tuple[str, str]]) -> str:
@@ -162,4 +164,4 @@ def _bytes(number: int | None) -> str:
     if number is None:
         return "depends on the data"
     size = f"{number / 2**20:.1f} MiB" if number >= 2**20 / 10 else f"{number / 2**10:.1f} KiB"
-    return f"{size} for one example, kept for the gradient"
+    return f"{size} per example, stored for the gradient"

@@ -1,4 +1,4 @@
-"""`odeum evaluate RUN …`: trained models beside each other, also under another solver or number of steps."""
+"""`odeum evaluate RUN …`: metrics of trained models, also with another solver or number of steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Measured(NamedTuple):
-    """One model under one solver."""
+    """Results of one model with one solver."""
 
     run: str
     solver: str
@@ -31,15 +31,15 @@ class Measured(NamedTuple):
 def run(argv: list[str]) -> int:
     parser = Parser(
         "evaluate",
-        "Evaluate runs on their data, also with another solver or number of steps, which then stands beside the "
-        "original; the first is what the others are compared with, example by example.",
+        "Evaluate runs on their data, also with another solver or number of steps beside the original. The others are "
+        "compared with the first, example by example.",
     )
-    parser.add_argument("run", nargs="+", type=str, help="run directories, of one data set")
+    parser.add_argument("run", nargs="+", type=str, help="run directories with the same data")
     parser.add_argument("--split", type=str, default="test", help="valid or test")
     parser.add_argument("--solver", type=str, default=None, help=f"another method: {', '.join(METHODS)}")
-    parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
-    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped model's core")
-    parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
+    parser.add_argument("--steps", type=float, default=None, help="another number of steps per layer")
+    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped core")
+    parser.add_argument("--exit", type=float, default=None, help="stop repeating below this relative state change")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
     given = parser.read(argv)
     form = choose(given.get("format", "text"), FORMATS, "format")
@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
     from odeum.kernels.matmul import use_onednn
     from odeum.lab.tasks.run import load
 
-    use_onednn()  # as in training: a run's own scores are found again to the bit
+    use_onednn()  # as in training, so that the scores of a run are reproduced bit by bit
 
     directories = list(dict.fromkeys(given["run"]))
     runs = [load(directory) for directory in directories]
@@ -57,7 +57,7 @@ def run(argv: list[str]) -> int:
     changed = any(value is not None for value in changes.values())
     measured: list[Measured] = []
     for directory, trained in zip(directories, runs, strict=True):
-        # One changed model alone, for a program: that is all it asked for.
+        # One run with a changed solver as JSON: only the changed result.
         if not (changed and form == "json" and len(runs) == 1):
             measured.append(_measure(directory, trained, split))
         if changed:
@@ -72,7 +72,7 @@ def run(argv: list[str]) -> int:
 
 
 def _measure(directory: str, run: Run, split: str) -> Measured:
-    """With the mean number of repeats, where a sample may end them: what that saves."""
+    """Evaluate, with the mean number of repeats if samples may exit early."""
     from odeum.looping import mean_repeats
 
     values, evidence = run.examine(split)
@@ -81,18 +81,18 @@ def _measure(directory: str, run: Run, split: str) -> Measured:
 
 
 def refuse_other_data(runs: list[Run]) -> None:
-    """Models of other data do not stand in one table."""
+    """Raise `OdeumError` for runs on different data."""
     marks = [RunDir(run.directory).run().get("fingerprint") for run in runs]
     for run, mark in zip(runs, marks, strict=True):
         if mark != marks[0]:
             raise OdeumError(
-                f"'{run.directory}' was trained on other data, or another split of it, than '{runs[0].directory}'; "
-                "evaluate them one by one"
+                f"'{run.directory}' was trained on other data or another split than '{runs[0].directory}'; "
+                "evaluate them separately"
             )
 
 
 def solver_of(run: Run) -> str:
-    """How the model steps, as its first layer does: every layer has the same solver."""
+    """The solver of the first layer, as text; all layers have the same."""
     from odeum.flow import Flow
     from odeum.looping import Looped
 
@@ -105,14 +105,14 @@ def solver_of(run: Run) -> str:
 
 
 def _solver_text(solver: Any) -> str:
-    """`RungeKutta(rk4), 2 steps a layer`, without the modules' own indentation."""
+    """A solver as text, such as `rk4, 2 steps per layer`."""
     method, steps = getattr(solver, "method", None), getattr(solver, "steps", None)
     if method is None:
         inner = getattr(solver, "solver", None)
         return type(solver).__name__ + (f" of {_solver_text(inner)}" if inner is not None else "")
     tableau = getattr(getattr(method, "tableau", None), "name", None)
     name = str(tableau or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(method).__name__)).lower()
-    return name if steps is None else f"{name}, {steps} step{'' if steps == 1 else 's'} a layer"
+    return name if steps is None else f"{name}, {steps} step{'' if steps == 1 else 's'} per layer"
 
 
 def _shown(measured: list[Measured], split: str, form: str) -> str:
@@ -142,13 +142,15 @@ def _shown(measured: list[Measured], split: str, form: str) -> str:
 
 
 def _short(directory: str) -> str:
-    """The end of a long path, which is what differs."""
+    """The last two parts of a path."""
     return "/".join(Path(directory).parts[-2:])
 
 
 def _differences(measured: list[Measured]) -> list[str]:
-    """Mean differences of losses paired by example: a changed solver against its own model, other models against the
-    first; they are about these trained models, not about architectures."""
+    """Mean differences of losses, paired by example: a changed solver against its model, others against the first.
+
+    They are about these trained models, not about architectures.
+    """
     from odeum.lab.study.statistics import paired_mean
 
     out = []
@@ -161,9 +163,9 @@ def _differences(measured: list[Measured]) -> list[str]:
         if change is None:
             continue
         out.append(
-            f"loss of column {index} minus column {against}, the mean over examples, paired: {change.mean:+.4g} "
+            f"loss of column {index} minus column {against}, mean over examples, paired: {change.mean:+.4g} "
             f"[{change.low:+.4g}, {change.high:+.4g}] (95 %{' each' if len(measured) > 2 else ''}, {change.n} examples)"
         )
     if out:
-        out.append("(these trained models on examples like these; other seeds of their architectures may differ)")
+        out.append("(about these trained models; other seeds of their architectures may differ)")
     return out

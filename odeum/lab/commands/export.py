@@ -17,21 +17,21 @@ GRAPHS = ("onnx", "torch")
 def run(argv: list[str]) -> int:
     parser = Parser(
         "export",
-        "Write a trained model as an ONNX graph (onnx), a program of torch.export (torch), a class of transformers' "
-        "own that loads without Odeum (transformers), a model for the CTranslate2 engine (ctranslate2), a file for "
-        "llama.cpp (gguf), or a class of Odeum for transformers (hf). Graphs take any batch size and length. "
-        "Graphs and transformers classes are run and compared with the model before they are kept.",
+        "Write a trained model as an ONNX graph (onnx), a torch.export program (torch), a native class of transformers "
+        "that loads without Odeum (transformers), a CTranslate2 model (ctranslate2), a llama.cpp file (gguf), or an "
+        "Odeum class for transformers (hf). Graphs accept any batch size and length. Graphs and native classes are run "
+        "and compared with the model before they are written.",
     )
     parser.add_argument("run", type=str, help="run directory")
-    parser.add_argument("directory", type=str, help="where to write: a new or empty directory")
-    parser.add_argument("--to", type=str, default="onnx", help=f"one of {', '.join(TARGETS)}")
-    parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
-    parser.add_argument("--steps", type=int, default=None, help="another number of steps a layer")
+    parser.add_argument("directory", type=str, help="output directory, new or empty")
+    parser.add_argument("--to", type=str, default="onnx", help=f"target format: {', '.join(TARGETS)}")
+    parser.add_argument("--solver", type=str, default=None, help="another method than in training")
+    parser.add_argument("--steps", type=int, default=None, help="another number of steps per layer")
     given = parser.read(argv)
     to, out = choose(given.get("to", "onnx"), TARGETS, "target"), Path(given["directory"]).expanduser()
     changes = {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}
     if to not in GRAPHS and changes:
-        raise OdeumError(f"--to {to} writes the run as it was trained; --solver and --steps go with --to onnx or torch")
+        raise OdeumError(f"--to {to} writes the run as trained; use --solver and --steps with --to onnx or torch")
     with new_directory(given["directory"]) as part:
         write = _graph if to in GRAPHS else _classes
         sentence = write(given["run"], part, out, to, changes)
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
 
 
 def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:
-    """Write the run for transformers, CTranslate2 or llama.cpp; a sentence about it, by the name that it will have."""
+    """Write the run for transformers, CTranslate2 or llama.cpp; returns a message about it."""
     from safetensors import SafetensorError
 
     from odeum.hf.comparing import silence_transformers
@@ -59,22 +59,22 @@ def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) 
                 write_json(part / "export.json", {"format": to, "class": name, "notes": list(notes)})
                 return "; ".join((f"{out / 'model.gguf'}: for llama.cpp, as {name} of transformers", *notes))
             name, difference, notes = save_native(run, part)
-    except SafetensorError as error:  # of a disk that is full
+    except SafetensorError as error:  # raised when the disk is full
         raise OdeumError(f"cannot write '{out}': {error}") from None
     write_json(part / "export.json", {"format": to, "class": name, "difference": difference, "notes": list(notes)})
-    told = "".join(f"; {note}" for note in notes)
-    return f"{out}: {name} of transformers; differs from the model by at most {difference:.1e} of a logit{told}"
+    remarks = "".join(f"; {note}" for note in notes)
+    return f"{out}: {name} of transformers; differs from the model by at most {difference:.1e} of a logit{remarks}"
 
 
 def _graph(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:
-    """Write a graph and what goes with it; a sentence about it, by the name that it will have."""
+    """Write a graph with its settings and tokenizer; returns a message about it."""
     from odeum.interop.graphs import write_graph
     from odeum.lab.tasks.run import load
 
-    found = load(run).solve_by(**changes)
-    written = write_graph(found.model, part, to)  # ty: ignore[invalid-argument-type]
-    for name in ("config.json", "task.json", *read_json(found.directory / "task.json").get("files", {})):
-        shutil.copyfile(found.directory / name, part / name)
+    model = load(run).solve_by(**changes)
+    written = write_graph(model.model, part, to)  # ty: ignore[invalid-argument-type]
+    for name in ("config.json", "task.json", *read_json(model.directory / "task.json").get("files", {})):
+        shutil.copyfile(model.directory / name, part / name)
     about = {"inputs": written.inputs, "outputs": ["logits"], "difference": written.difference, **changes}
     write_json(part / "export.json", {"format": to, "file": written.path.name, **about})
     shapes = ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in written.inputs.items())

@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 def run(argv: list[str]) -> int:
     parser = Parser(
         "import",
-        "Read a pretrained model (GPT-2, GPT-NeoX, GPT-J, Llama and its kin, BERT, ALBERT, ViT, DeiT) and write it "
-        "as a run. Where transformers is installed its logits are compared with theirs before it is kept.",
+        "Read a pretrained model (GPT-2, GPT-NeoX, GPT-J, Llama and variants, BERT, ALBERT, ViT, DeiT) and write it "
+        "as a run. If transformers is installed, its logits are compared with those of transformers first.",
     )
-    parser.add_argument("source", type=str, help="a directory, a .safetensors or .bin file, or a name of the hub")
-    parser.add_argument("--out", type=str, default=None, help="run directory (none: runs/NAME)")
+    parser.add_argument("source", type=str, help="a directory, a .safetensors or .bin file, or a name on the hub")
+    parser.add_argument("--out", type=str, default=None, help="run directory (default: runs/NAME)")
+    parser.add_argument("--family", type=str, default=None, help="model family, such as gpt2 (default: recognised)")
     parser.add_argument(
-        "--family", type=str, default=None, help="where configuration and weights do not say it: gpt2 …"
+        "--tokens",
+        type=str,
+        default=None,
+        help="form of vocab.txt: wordpiece, symbols or numbers",
     )
-    parser.add_argument("--tokens", type=str, default=None, help="of vocab.txt: wordpiece, symbols (none: recognised)")
     given = parser.read(argv)
 
     from odeum.lab.train.origin import write_run
@@ -35,13 +38,13 @@ def run(argv: list[str]) -> int:
 
     out = out_directory(given.get("out"), Path("runs") / Path(given["source"]).name)
     with new_directory(out) as part:
-        found, task, notes = _read(given)
-        compared = _compared(found)
-        origin = {"imported": str(given["source"]), "family": found.family, "config": found.source.config}
-        write_run(part, found.model, task, origin, command_line())
-    settings = found.model.settings
+        imported, task, notes = _read(given)
+        compared = _compared(imported)
+        origin = {"imported": str(given["source"]), "family": imported.family, "config": imported.source.config}
+        write_run(part, imported.model, task, origin, command_line())
+    settings = imported.model.settings
     sizes = f"width {settings.width}, {settings.heads} heads, depth {settings.depth}"
-    print(f"{found.family}: {spell(found.model.architecture)}, {sizes}")
+    print(f"{imported.family}: {spell(imported.model.architecture)}, {sizes}")
     for note in notes:
         print(f"note: {note}")
     print(compared)
@@ -50,24 +53,24 @@ def run(argv: list[str]) -> int:
 
 
 def _read(given: dict[str, Any]) -> tuple[Imported, Task, list[str]]:
-    """The model, the task that it can do, and what a user should know of both."""
+    """The model, its task, and notes for the user."""
     from odeum.interop import read_pretrained
     from odeum.interop.reading import convert_errors
     from odeum.lab.data.pretrained_tokens import read_pretrained_tokens
 
-    found = read_pretrained(given["source"], given.get("family"))
-    notes = list(found.notes)
-    vocabulary = getattr(found.model.settings, "vocabulary", None)
+    imported = read_pretrained(given["source"], given.get("family"))
+    notes = list(imported.notes)
+    vocabulary = getattr(imported.model.settings, "vocabulary", None)
     tokens = (
-        None if vocabulary is None else read_pretrained_tokens(found.source.folder, vocabulary, given.get("tokens"))
+        None if vocabulary is None else read_pretrained_tokens(imported.source.folder, vocabulary, given.get("tokens"))
     )
     notes += [] if tokens is None else tokens.notes
-    with convert_errors(f"the files beside the weights of '{found.source.name}' cannot be read"):
-        return found, _task(found, tokens, notes), notes
+    with convert_errors(f"the files beside the weights of '{imported.source.name}' cannot be read"):
+        return imported, _task(imported, tokens, notes), notes
 
 
-def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
-    """A task that can predict: the tokens, the names of the classes, the looks of images."""
+def _task(imported: Imported, tokens: Any, notes: list[str]) -> Task:
+    """The task of an imported model, with its tokenizer, class names or image normalisation; it can predict."""
     from odeum.lab.data.pretrained_tokens import text_ends
     from odeum.lab.tasks.classification import ClassificationData
     from odeum.lab.tasks.classification.task import ClassificationTask
@@ -80,10 +83,10 @@ def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
     from odeum.models.settings import Classification, Language, Vision
     from odeum.tokens import Delimited, Framed
 
-    settings: Any = found.model.settings
-    name, config = found.source.name, found.source.config
+    settings: Any = imported.model.settings
+    name, config = imported.source.name, imported.source.config
     if isinstance(settings, Language):
-        cut = Delimited(tokens.tokens, *text_ends(found.source.folder, config, tokens.tokens))
+        cut = Delimited(tokens.tokens, *text_ends(imported.source.folder, config, tokens.tokens))
         return LanguageTask(name, LanguageData(length=max(8, settings.length)), cut, settings.length)
     labels = _labels(config.get("id2label") or {})
     classes = [labels.get(i, f"class {i}") for i in range(getattr(settings, "classes", 0))]
@@ -92,12 +95,12 @@ def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
         cut = tokens.tokens if None in ends else Framed(tokens.tokens, *ends)
         return ClassificationTask(name, ClassificationData(), cut, classes, settings.length)
     if isinstance(settings, Vision):
-        mean, std = _looks(found, settings.channels)
+        mean, std = _normalisation(imported, settings.channels)
         return ImageTask(
             name, ImageData(size=settings.image_size, fit="squash"), classes, settings.image_size, mean, std
         )
     if "mask" not in tokens.special:
-        notes.append("no token is called [MASK] or <mask>, so token 0 stands for a hidden one")
+        notes.append("no token is called [MASK] or <mask>; token 0 is used as the mask token")
     special = Special(**{"mask": 0, **tokens.special})
     return MaskedTask(
         name, MaskedData(tokens="symbols", length=max(8, settings.length)), tokens.tokens, settings.length, special
@@ -105,38 +108,38 @@ def _task(found: Imported, tokens: Any, notes: list[str]) -> Task:
 
 
 def _labels(named: Any) -> dict[int, str]:
-    """The names of classes by number, as a configuration says them."""
+    """Class names by number, from a configuration."""
     if not isinstance(named, dict) or not all(str(key).isdecimal() for key in named):
-        raise OdeumError(f"id2label of the configuration should name classes by their numbers, not be {named!r:.60}")
+        raise OdeumError(f"id2label of the configuration must map class numbers to names, not be {named!r:.60}")
     return {int(key): str(value) for key, value in named.items()}
 
 
-def _looks(found: Imported, channels: int) -> tuple[list[float], list[float]]:
-    """Mean and spread by which images are normalised; a half each, where no file says it."""
+def _normalisation(imported: Imported, channels: int) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation for the normalisation of images; 0.5 each without a file."""
     from odeum.storage import read_json
 
-    path = None if found.source.folder is None else found.source.folder / "preprocessor_config.json"
+    path = None if imported.source.folder is None else imported.source.folder / "preprocessor_config.json"
     record = read_json(path) if path is not None and path.exists() else {}
     looks = [record.get(key, [0.5] * channels) for key in ("image_mean", "image_std")]
     for key, values in zip(("image_mean", "image_std"), looks, strict=True):
         numbers = isinstance(values, list) and all(isinstance(x, int | float) and math.isfinite(x) for x in values)
         if not numbers or len(values) != channels or (key == "image_std" and not all(values)):
-            raise OdeumError(f"{key} of '{path}' should be {channels} numbers, not {values!r:.60}")
+            raise OdeumError(f"{key} of '{path}' must be {channels} numbers, not {values!r:.60}")
     return looks[0], looks[1]
 
 
-def _compared(found: Imported) -> str:
-    """A sentence about the difference to transformers; a large one is refused."""
+def _compared(imported: Imported) -> str:
+    """A message about the difference from transformers; raises `OdeumError` for a large one."""
     try:
         from odeum.hf.comparing import difference
     except OdeumError:
         return "not compared: transformers is not installed (`pip install odeum[hf]`)"
-    value = difference(found)
+    value = difference(imported)
     if value is None:
         return "not compared: transformers does not know this source by its configuration"
     if not value <= 1e-3:
         raise OdeumError(
-            f"the logits differ from those of transformers by {value:.1e}, so this model has something that is not "
-            "known here; it was not kept"
+            f"the logits differ from those of transformers by {value:.1e}, so the import of this model is incomplete; "
+            "nothing was written"
         )
     return f"compared: logits differ from those of transformers by at most {value:.1e}"

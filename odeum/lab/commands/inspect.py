@@ -29,12 +29,12 @@ def run(argv: list[str]) -> int:
         "run's test part is measured. --solver and --steps show the same run integrated otherwise beside the original.",
     )
     parser.add_argument("run", type=str, help="run directory, trained or imported")
-    parser.add_argument("inputs", nargs="*", type=str, help="inputs as of predict (none: a sample of the test part)")
-    parser.add_argument("--text", type=str, action="append", help="a text or prompt, instead of files; may be repeated")
-    parser.add_argument("--text-file", type=str, action="append", help="a file that is one text; may be repeated")
-    parser.add_argument("--column", type=str, default=None, help="text column of a table (none: as in training)")
+    parser.add_argument("inputs", nargs="*", type=str, help="inputs as of predict (default: a sample of the test part)")
+    parser.add_argument("--text", type=str, action="append", help="a text or prompt instead of files; may be repeated")
+    parser.add_argument("--text-file", type=str, action="append", help="a file with one text; may be repeated")
+    parser.add_argument("--column", type=str, default=None, help="text column of a table (default: as in training)")
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="number of sequences to measure, at most")
-    parser.add_argument("--layers", type=str, default=None, help="layers to show, such as 3-8 (none: all)")
+    parser.add_argument("--layers", type=str, default=None, help="layers to show, such as 3-8 (default: all)")
     parser.add_argument("--local-error", action="store_true", help="also measure each layer's step against two halves")
     parser.add_argument("--lyapunov", type=int, default=None, help="also compute this many leading Lyapunov exponents")
     parser.add_argument("--solver", type=str, default=None, help=f"another method beside it: {', '.join(METHODS)}")
@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
     layers = _layers(given.get("layers"))
     examples = EXAMPLES if given.get("examples") is None else given["examples"]
     if examples < 1:
-        raise OdeumError(f"--examples {examples} should be at least 1")
+        raise OdeumError(f"--examples {examples} must be at least 1")
     if (given.get("text") or given.get("text_file")) and given.get("inputs"):
         raise OdeumError(f"give either {'--text' if given.get('text') else '--text-file'} or files, not both")
     out = None if given.get("out") is None else Path(given["out"])
@@ -75,9 +75,7 @@ def _layers(text: str | None) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     if match is None:
-        raise OdeumError(
-            f"--layers {text} should be one number or two with a hyphen, such as 3-8; the first layer is 0"
-        )
+        raise OdeumError(f"--layers {text} must be one number or two with a hyphen, such as 3-8; the first layer is 0")
     first = int(match[1])
     return first, int(match[2] or first)
 
@@ -145,7 +143,7 @@ def _inputs(run: Run, given: dict[str, Any]) -> list[Any] | None:
             raise item.error
         out.append(run.task.prepare(item.text))
     if not out:
-        raise OdeumError("the given files hold no input; give one at least")
+        raise OdeumError("the given files have no input; give at least one")
     return out
 
 

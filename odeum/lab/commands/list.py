@@ -1,4 +1,4 @@
-"""`odeum list`: everything that has a name."""
+"""`odeum list`: registered architectures, methods, fields, models and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odeum.models.settings import PRESETS, Model
 from odeum.registry.names import ARCHITECTURES, FIELDS, METHODS, Registry
 
 MIXED = "parallel*6+rk4*2"
-"""how a stack of several architectures is spelled"""
+"""an example of several architectures in one stack"""
 
 
 def run(argv: list[str]) -> int:
@@ -42,8 +42,12 @@ def run(argv: list[str]) -> int:
         return 0
     about = _about(ARCHITECTURES)
     for group, names in ARCHITECTURES.groups().items():
-        _print(f"architecture: {group or 'others'}", [(name, about[name]) for name in names], form)
-    _print("architecture: in a row", [(MIXED, "layers of one after those of another, as many as the depth")], form)
+        _print(f"architectures: {group or 'others'}", [(name, about[name]) for name in names], form)
+    _print(
+        "architectures: mixed",
+        [(MIXED, "layers of several architectures in sequence; their number is the depth")],
+        form,
+    )
     kinds = _by_kind()
     for kind, names in kinds.items():
         options = ", ".join(_options(kind, kinds)) or "none"
@@ -51,11 +55,11 @@ def run(argv: list[str]) -> int:
         line = f"options of {', '.join(names)}: {options}{variants}"
         print(f"- {line}" if form == "md" else _wrapped("  ", line, 4))
     print()
-    _print("method", list(_about(METHODS).items()), form)
-    _print("field", list(_about(FIELDS).items()), form)
-    _print("model", [(name, _size(model)) for name, model in PRESETS.items()], form)
-    _print("kind of data", [(kind.name, kind.about) for kind in KINDS.values()], form)
-    _print("data", list(DATA_SETS.items()), form)
+    _print("methods", list(_about(METHODS).items()), form)
+    _print("fields", list(_about(FIELDS).items()), form)
+    _print("models", [(name, _size(model)) for name, model in PRESETS.items()], form)
+    _print("kinds of data", [(kind.name, kind.about) for kind in KINDS.values()], form)
+    _print("data sets", list(DATA_SETS.items()), form)
     return 0
 
 
@@ -77,13 +81,13 @@ def _by_kind() -> dict[type, list[str]]:
 
 
 def _options(kind: type, kinds: dict[type, list[str]]) -> list[str]:
-    """What may be said; what another name may be told too is not repeated."""
+    """Option names of an architecture, without those of its base class."""
     base = next((other for other in kind.__mro__[1:] if other in kinds), None)
-    told = [field.name for field in fields(ARCHITECTURES[kinds[kind][0]])]
+    options = [field.name for field in fields(ARCHITECTURES[kinds[kind][0]])]
     if base is None:
-        return told
+        return options
     shared = {field.name for field in fields(ARCHITECTURES[kinds[base][0]])}
-    return [f"those of {kinds[base][0]}", *(name for name in told if name not in shared)]
+    return [f"those of {kinds[base][0]}", *(name for name in options if name not in shared)]
 
 
 def _print(title: str, rows: list[tuple[str, str]], form: str) -> None:
@@ -98,7 +102,7 @@ def _print(title: str, rows: list[tuple[str, str]], form: str) -> None:
 
 
 def _wrapped(begin: str, text: str, indent: int) -> str:
-    """Lines that fit into the terminal."""
+    """Wrap text to the width of the terminal."""
     width = max(40, terminal_width(sys.stdout))
     return textwrap.fill(
         text,

@@ -1,6 +1,6 @@
-"""Command-line options, generated from dataclasses of options; none is written by hand.
+"""Command-line options, generated from dataclasses.
 
-Only what the user said is returned, so that each data set can bring its own defaults.
+Only options that were given are returned, so that each data set can supply its own defaults.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ OPTION_ALIASES = {
     "device": "train.device",
     "num_seeds": "seeds",
 }
-"""options as other tools name them"""
+"""names of options in other tools"""
 SECTIONS = ("train", "model", "data")
-"""sections whose options may be written without the section: --epochs for --train.epochs"""
+"""sections that may be omitted: --epochs for --train.epochs"""
 ARCHITECTURE_ALIASES = dict.fromkeys(("transformer", "vanilla", "standard", "vit", "bert", "gpt", "gpt2"), "sequential")
-"""names of the ordinary transformer layer"""
+"""other names of the standard transformer"""
 MODEL_ALIASES = ("vit", "transformer", "default", "auto")
-"""names of the model that the data brings itself"""
-TYPE_NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+"""names of the default model of the data"""
+TYPE_NAMES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
 
 
 class Help(DefaultHelpFormatter):
-    """What an option does, and its default unless the data or the model decides it."""
+    """Help texts with defaults, except those that the data or the model decides."""
 
     def _format_usage(self, usage: str | None, actions: Iterable[Action], *rest: Any, **more: Any) -> str:
         arguments = [
@@ -80,7 +80,7 @@ def _is_word(action: Action) -> bool:
 
 
 class Parser(ArgumentParser):
-    """A parser of one verb: its own few options, and sections generated from dataclasses."""
+    """The parser of a verb: its own options, and sections generated from dataclasses."""
 
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(
@@ -92,29 +92,29 @@ class Parser(ArgumentParser):
             print_config=None,
         )
         self.sections: dict[str, type] = {}
-        self.add_argument(  # read before the verb: its names are known to all other options
-            "--plugin", type=str, metavar="FILE", help="Python file or module that registers names; may be repeated"
+        self.add_argument(  # loaded before the verb is parsed, because other options use its names
+            "--plugin", type=str, metavar="FILE", help="Python file or module to load; may be repeated"
         )
 
     def section(self, name: str, settings: Any, argv: list[str], without: Iterable[str] = ()) -> None:
-        """Options `--name.field` for each field of the dataclass but those `without`."""
-        # What a field is for stands in the source, which takes longer to read than all words: for --help alone.
+        """Add options `--name.field` for the fields of a dataclass, except those in `without`."""
+        # Help texts are docstrings in the source, which is slow to parse: only for --help.
         set_parsing_settings(docstring_parse_attribute_docstrings=asks_for_help(argv))
         skip = {field.name for field in fields(settings)} & {*without, *NOT_OFFERED}
         self.add_class_arguments(settings, name, skip=skip)
         whole = self._option_string_actions[f"--{name}"]
-        whole.metavar, whole.help = "NAME", "a named model to start from" if name == "model" else SUPPRESS
+        whole.metavar, whole.help = "NAME", "name of a model" if name == "model" else SUPPRESS
         self.sections[name] = settings
 
     def read(self, argv: list[str]) -> dict[str, Any]:
-        """The options that were given, as a nested dictionary; a mistake becomes one sentence."""
+        """Parse the arguments to a nested dictionary of given options; raises `OdeumError`."""
         try:
             return self.parse_args(self._in_order(self._full_names(argv)), defaults=False).as_dict()
         except argparse.ArgumentError as error:
             raise OdeumError(self._sentence(str(error))) from None
 
     def _full_names(self, argv: list[str]) -> list[str]:
-        """Replace hyphens, missing sections and names of other tools by the names of the options here."""
+        """Replace hyphens, omitted sections and names of other tools by the full option names."""
         end = argv.index("--") if "--" in argv else len(argv)
         return [*(self._full_name(word) for word in argv[:end]), *argv[end:]]
 
@@ -130,11 +130,11 @@ class Parser(ArgumentParser):
         return word if full is None else f"--{full}{equals}{value}"
 
     def positionals(self, argv: list[str]) -> list[str]:
-        """The words that belong to no option."""
+        """The positional arguments."""
         return self._parted(argv)[0]
 
     def _in_order(self, argv: list[str]) -> list[str]:
-        """Positional words first: argparse takes several of them only where they stand together."""
+        """Move positional arguments to the front, because argparse accepts several only in one place."""
         arguments, options = self._parted(argv)
         return argv if "--" in argv else [*arguments, *options]
 
@@ -144,21 +144,21 @@ class Parser(ArgumentParser):
         options: list[str] = []
         value = False
         for place, word in enumerate(argv):
-            if word == "--" and not value:  # what follows it are words, whatever they begin with
+            if word == "--" and not value:  # everything after it is positional
                 return [*arguments, *argv[place + 1 :]], options
             is_option = word.startswith("--") or word in flags
             if not value and not is_option and re.match("-.", word):
-                raise OdeumError(f"unknown option {word}; a file of this name is written ./{word}")
+                raise OdeumError(f"unknown option {word}; for a file of this name write ./{word}")
             (options if value or is_option else arguments).append(word)
             value = is_option and "=" not in word and word not in flags
         return arguments, options
 
     def check(self, given: dict[str, Any], where: str) -> dict[str, Any]:
-        """The same check for what a file says."""
+        """Check the options of a configuration file."""
         for name, action in self._option_string_actions.items():
             value = given.get(name.removeprefix("--"))
             if action.nargs == 0 and value is not None and not isinstance(value, bool):
-                raise OdeumError(f"{where}: {name.removeprefix('--')} is {value!r} but should be true or false")
+                raise OdeumError(f"{where}: {name.removeprefix('--')} is {value!r} but must be true or false")
         try:
             return self.parse_object(given, defaults=False).as_dict()
         except (argparse.ArgumentError, TypeError, KeyError) as error:
@@ -166,33 +166,33 @@ class Parser(ArgumentParser):
 
     def _sentence(self, message: str) -> str:
         known = [o for o in self._option_string_actions if not o.endswith("+") and o[2:] not in self.sections]
-        if found := re.match(r"argument (\S+): expected one argument", message):
-            return f"{found[1]} needs a value; one that begins with - is written {found[1]}=VALUE"
-        if found := re.match(r"unrecognized arguments: (\S+)", message):
-            word = found[1].partition("=")[0]
+        if match := re.match(r"argument (\S+): expected one argument", message):
+            return f"{match[1]} needs a value; write {match[1]}=VALUE if it begins with -"
+        if match := re.match(r"unrecognized arguments: (\S+)", message):
+            word = match[1].partition("=")[0]
             if not word.startswith("-"):
-                return f"'{word}' is one word too many; see `{self.prog} --help`"
+                return f"unexpected argument '{word}'; see `{self.prog} --help`"
             guess = _guess(word, known)
             return f"unknown option {word}; " + (f"{guess} See" if guess else "see") + f" `{self.prog} --help`"
-        if found := re.match(r"the following arguments are required: (.*)", message):
-            return f"missing: {found[1].partition(',')[0]}; see `{self.prog} --help`"
-        if found := re.search(r'key "([^"]+)":?\s*(.*)', message, re.DOTALL):
-            reason = " ".join(found[2].split())
+        if match := re.match(r"the following arguments are required: (.*)", message):
+            return f"missing: {match[1].partition(',')[0]}; see `{self.prog} --help`"
+        if match := re.search(r'key "([^"]+)":?\s*(.*)', message, re.DOTALL):
+            reason = " ".join(match[2].split())
             reason = re.sub(r"<class '(\w+)'>", r"\1", reason).replace("typing.", "")
             if literal := re.search(r"Expected a Literal\[(.*?)\]\. Got value: (\S*)", reason):
-                reason = f"is '{literal[2]}' but should be one of {literal[1].replace(chr(39), '')}"
+                reason = f"is '{literal[2]}' but must be one of {literal[1].replace(chr(39), '')}"
             elif union := re.search(r"Subtypes: \[(\w+), NoneType\].* Given value: (.*)", reason):
-                reason = f"is '{union[2]}' but should be {TYPE_NAMES.get(union[1], union[1])}, or null"
+                reason = f"is '{union[2]}' but must be {TYPE_NAMES.get(union[1], union[1])}, or null"
             elif simple := re.search(r"Expected a (\w+)\. Got value: (.*)", reason):
-                reason = f"is '{simple[2]}' but should be {TYPE_NAMES.get(simple[1], simple[1])}"
-            return f"--{found[1]} {reason}"
+                reason = f"is '{simple[2]}' but must be {TYPE_NAMES.get(simple[1], simple[1])}"
+            return f"--{match[1]} {reason}"
         return " ".join(message.split())
 
 
 LIKE = 0.7
-"""similarity from which on a name is suggested"""
+"""similarity above which a name is suggested"""
 SHARED_LETTERS = 4
-"""letters that two names begin with, from which on one is suggested for the other: --archs, --architectures"""
+"""length of a common prefix above which a name is suggested: --archs, --architectures"""
 
 
 def _guess(word: str, known: list[str]) -> str:
@@ -201,11 +201,11 @@ def _guess(word: str, known: list[str]) -> str:
     near = [option for option in known if option.startswith(f"--{section}{dot}")]
 
     def likeness(option: str) -> tuple[float, bool]:
-        own = option.lstrip("-").rpartition(".")[2]
-        initials = len(name) > 1 and "".join(part[:1] for part in own.split("_")) == name
-        letters = min(SHARED_LETTERS, len(name), len(own))
-        begins = name[:letters] == own[:letters]
-        ratio = difflib.SequenceMatcher(None, name, own).ratio()
+        other = option.lstrip("-").rpartition(".")[2]
+        initials = len(name) > 1 and "".join(part[:1] for part in other.split("_")) == name
+        letters = min(SHARED_LETTERS, len(name), len(other))
+        begins = name[:letters] == other[:letters]
+        ratio = difflib.SequenceMatcher(None, name, other).ratio()
         return max(ratio, 1.0 if initials else 0.0) + (0.5 if begins else 0.0), "." not in option
 
     best = max(near, key=likeness, default=None)
@@ -213,12 +213,12 @@ def _guess(word: str, known: list[str]) -> str:
 
 
 def asks_for_help(argv: list[str]) -> bool:
-    """Whether the options are to be listed."""
+    """Whether --help is among the arguments."""
     return "-h" in argv or "--help" in argv
 
 
 def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:
-    """Take `--option VALUE` out of the words: for what decides which other options there are."""
+    """Remove `--option VALUE` from the arguments, for options that decide which others exist."""
     rest, value = [], None
     arguments = iter(argv)
     for word in arguments:
@@ -234,24 +234,24 @@ def take(argv: list[str], option: str) -> tuple[str | None, list[str]]:
 
 
 def preset(argv: list[str]) -> tuple[Model | None, list[str]]:
-    """Take `--model NAME` out of the words."""
+    """Remove `--model NAME` from the arguments."""
     name, rest = take(argv, "--model")
     return (None if name is None else named_model(name)), rest
 
 
 def named_model(name: str) -> Model | None:
-    """A model by name, in any case and with - for _; none for a name that stands for the data's own model."""
+    """A model by name, ignoring case and with - for _; None for a name of the data's default model."""
     if name in PRESETS:
         return find_preset(name)
     plain = name.lower().replace("-", "_")
     if plain in MODEL_ALIASES and plain not in PRESETS:
-        notice(f"--model {name} is read as the model that suits the data; named ones: {model_names()}")
+        notice(f"--model {name} is read as the default model of the data; named models: {model_names()}")
         return None
     return find_preset(plain if plain in PRESETS else name)
 
 
 def known_architectures(spelling: str) -> str:
-    """The spelling with its names as they are registered: in lower case, and `sequential` for `transformer`."""
+    """The spelling with registered names: in lower case, and `sequential` for `transformer`."""
 
     def known(match: re.Match[str]) -> str:
         name = match[2]
@@ -266,7 +266,7 @@ def known_architectures(spelling: str) -> str:
 
 
 def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
-    """`--classes 100` for `--model.classes 100`, where the verb has no such option itself."""
+    """Expand `--classes 100` to `--model.classes 100` if the verb has no such option."""
     names = {f"--{f.name}" for f in fields(kind) if f.name not in NOT_OFFERED} - {f"--{name}" for name in taken}
     out = []
     for word in argv:
@@ -276,10 +276,10 @@ def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """A YAML file of options."""
+    """Read a YAML file of options."""
     try:
-        if os.path.lexists(path) and not Path(path).is_file():  # what has no end, or nothing, is no configuration
-            raise OdeumError(f"cannot read the configuration '{path}': it is no regular file")
+        if os.path.lexists(path) and not Path(path).is_file():  # a device or pipe may be endless
+            raise OdeumError(f"cannot read the configuration '{path}': not a regular file")
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OdeumError(f"there is no configuration file '{path}'") from None
@@ -290,12 +290,12 @@ def read_config(path: str) -> dict[str, Any]:
             raise
         raise OdeumError(f"cannot read the configuration '{path}': {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise OdeumError(f"the configuration '{path}' should be a mapping of options")
+        raise OdeumError(f"the configuration '{path}' must be a mapping of options")
     return content
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`changes` over `base`, section by section."""
+    """Merge `changes` into `base`, section by section."""
     out = dict(base)
     for key, value in changes.items():
         out[key] = merge(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose
-from odeum.lab.commands.answers import Tally, answers_are_seen, open_answers
+from odeum.lab.commands.answers import ProgressLine, answers_are_seen, open_answers
 from odeum.lab.commands.options import Parser
 from odeum.lab.data.inputs import PredictInput, image_inputs, line_inputs, text_inputs, whole_file
 from odeum.lab.tasks import KINDS, Kind, PredictOption
@@ -27,24 +27,24 @@ LINES_AT_ONCE = 256  # lines answered at once, so that a pipe sees answers early
 def run(argv: list[str]) -> int:
     parser = Parser(
         "predict",
-        "Classes with probabilities for image files or texts, generated text for language runs, translations line by "
-        "line. Inputs are images, folders of them or lists of their paths; for text, tables like those of the training "
-        "(an answer a row) or plain text (an answer a line); - is standard input, a line each. --text gives a text "
-        "itself, --text-file a file that is one text, such as a long prompt.",
+        "Print classes with probabilities, numbers, generated text or translations. Inputs are images, folders of "
+        "images or lists of paths; for text, tables like those of the training (one answer per row) or text files (one "
+        "answer per line); - is standard input. --text gives a text itself, --text-file a file with one text, such as "
+        "a long prompt.",
     )
     parser.add_argument("run", type=str, help="run directory")
-    parser.add_argument("inputs", nargs="*", type=str, help="files, or - (of text, none: lines of standard input)")
-    parser.add_argument("--column", type=str, default=None, help="of a table: where the text is (none: as in training)")
-    parser.add_argument("--text", type=str, action="append", help="a text or prompt, instead of files; may be repeated")
-    parser.add_argument("--text-file", type=str, action="append", help="a file that is one text; may be repeated")
-    parser.add_argument("--format", type=str, default=None, help="of standard output: text or json (a line an answer)")
-    parser.add_argument("--out", type=str, default=None, help="write answers to a file: .csv or .jsonl")
-    parser.add_argument("--overwrite", action="store_true", help="of --out: replace a file that is there")
-    parser.add_argument("--solver", type=str, default=None, help="another method than it was trained with")
-    parser.add_argument("--steps", type=float, default=None, help="another number of steps a layer")
-    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped model's core")
-    parser.add_argument("--exit", type=float, default=None, help="end repeats where the state moves by a smaller share")
-    parser.add_argument("--engine", type=str, default=None, help="of text: ctranslate2 instead of torch (CPU)")
+    parser.add_argument("inputs", nargs="*", type=str, help="files, or - for standard input (default for text: -)")
+    parser.add_argument("--column", type=str, default=None, help="text column of a table (default: as in training)")
+    parser.add_argument("--text", type=str, action="append", help="a text or prompt instead of files; may be repeated")
+    parser.add_argument("--text-file", type=str, action="append", help="a file with one text; may be repeated")
+    parser.add_argument("--format", type=str, default=None, help="output format: text or json, one line per answer")
+    parser.add_argument("--out", type=str, default=None, help="write answers to a .csv or .jsonl file")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing --out file")
+    parser.add_argument("--solver", type=str, default=None, help="another method than in training")
+    parser.add_argument("--steps", type=float, default=None, help="another number of steps per layer")
+    parser.add_argument("--repeats", type=int, default=None, help="another number of repeats of a looped core")
+    parser.add_argument("--exit", type=float, default=None, help="stop repeating below this relative state change")
+    parser.add_argument("--engine", type=str, default=None, help="for text: ctranslate2 instead of torch (CPU)")
     for option in _predict_options():
         more: dict[str, Any] = {"action": "append"} if option.repeated else {}
         parser.add_argument(f"--{option.name}", type=option.type, default=None, help=option.about, **more)
@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
     form = choose(given.get("format") or "text", ("text", "json"), "format")
     out, names = given.get("out"), given.get("inputs") or []
     if out and given.get("format"):
-        raise OdeumError("--format is of standard output; the ending of --out says what is written there")
+        raise OdeumError("--format applies to standard output; the extension of --out defines its format")
     if (given.get("text") or given.get("text_file")) and names:
         raise OdeumError(f"give either {'--text' if given.get('text') else '--text-file'} or files, not both")
 
@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
     options = _options(kind, given)
     inputs = given_inputs("predict", model, kind, given)
     target = open_answers(model.task, form, out, bool(given.get("overwrite")), names)
-    counted = Tally(answers_are_seen(out), len(inputs) if isinstance(inputs, Sized) else None)
+    counted = ProgressLine(answers_are_seen(out), len(inputs) if isinstance(inputs, Sized) else None)
     streams = kind.target == "next token" and out is None and form == "text"
     samples = options.get("samples")
     done = failed = 0
@@ -79,13 +79,13 @@ def run(argv: list[str]) -> int:
                 options["first"] = done
             if streams and good:
                 _stream(model, some[0].text, options)
-                found: Iterator[Any] = iter([None] * (samples or 1))
+                predictions: Iterator[Any] = iter([None] * (samples or 1))
             else:
-                found = iter(model.predict(good, **options) if good else [])
+                predictions = iter(model.predict(good, **options) if good else [])
             for asked, item in zip(some, ready, strict=True):
                 wrong = isinstance(item, OdeumError)
                 for sample in range(1 if wrong else samples or 1):
-                    answer = item if wrong else next(found)
+                    answer = item if wrong else next(predictions)
                     if answer is not None or not streams:
                         answers.add(asked, answer, sample if samples else None)
                 failed += wrong
@@ -95,7 +95,7 @@ def run(argv: list[str]) -> int:
 
 
 def _ready(model: Run, items: list[PredictInput]) -> list[Any]:
-    """Each as the task takes it, or what is wrong with it: one that cannot be read does not take the others along."""
+    """Prepared inputs; one that cannot be read becomes an error, which is printed, and the others continue."""
     out: list[Any] = []
     for item in items:
         try:
@@ -109,40 +109,40 @@ def _ready(model: Run, items: list[PredictInput]) -> list[Any]:
 
 
 def _stream(model: Run, prompt: str, options: dict[str, Any]) -> None:
-    """The prompt, and how it goes on, while it is made."""
-    own = {name: value for name, value in options.items() if name != "samples"}
-    model.task.predict(model.model, [], **options)  # what cannot be is told before anything is printed
+    """Print the prompt and its continuations while they are generated."""
+    sampling = {name: value for name, value in options.items() if name != "samples"}
+    model.task.predict(model.model, [], **options)  # raises for invalid options before anything is printed
     for sample in range(options.get("samples", 1)):
-        pieces = model.stream(prompt, sample=sample, **own)
-        print(prompt + next(pieces, ""), end="", flush=True)  # an error of the first piece is told before the prompt
+        pieces = model.stream(prompt, sample=sample, **sampling)
+        print(prompt + next(pieces, ""), end="", flush=True)  # an error of the first piece comes before the prompt
         for piece in pieces:
             print(piece, end="", flush=True)
         print(flush=True)
 
 
 def _predict_options() -> list[PredictOption]:
-    """The options of all kinds; those of one name are one."""
+    """The options of all kinds, without duplicates."""
     return list({option.name: option for kind in KINDS.values() for option in kind.predict_options}.values())
 
 
 def _options(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
-    """What was given of the kind's own options, with its defaults; another kind's would do nothing."""
-    own = {option.name: option.default for option in kind.predict_options}
+    """Options of the kind with defaults; raises `OdeumError` for those of other kinds."""
+    defaults = {option.name: option.default for option in kind.predict_options}
     for name in (option.name for option in _predict_options()):
-        if given.get(name) is not None and name not in own:
-            known = f"it knows {', '.join(f'--{other}' for other in own)}" if own else "it has no such options"
-            raise OdeumError(f"--{name} does nothing for a {kind.name} run; {known}")
-    options = {name: given.get(name, default) for name, default in own.items()}
+        if given.get(name) is not None and name not in defaults:
+            known = f"it has {', '.join(f'--{other}' for other in defaults)}" if defaults else "it has no such options"
+            raise OdeumError(f"--{name} has no effect on a {kind.name} run; {known}")
+    options = {name: given.get(name, default) for name, default in defaults.items()}
     return {name: value for name, value in options.items() if value is not None}
 
 
 def given_inputs(verb: str, model: Run, kind: Kind, given: dict[str, Any]) -> Iterable[PredictInput]:
-    """Images, rows of tables, lines of plain text, whole texts, or lines of standard input; a list if it is finite."""
+    """Inputs from images, tables, text files, whole texts or standard input; a list unless it is a stream."""
     files, column = list(given.get("inputs") or []), given.get("column")
     texts, whole = given.get("text") or [], given.get("text_file") or []
     if kind.input == "image":
         if not files or texts or whole:
-            raise OdeumError(f"this run knows pictures; give image files, such as `odeum {verb} RUN picture.png`")
+            raise OdeumError(f"this run reads images; give image files, such as `odeum {verb} RUN picture.png`")
         return _with_lines(files, lambda some: image_inputs(some, column))
     if column is not None and not files:
         raise OdeumError(f"--column is for tables; give one, such as `odeum {verb} RUN rows.csv --column NAME`")
@@ -152,7 +152,7 @@ def given_inputs(verb: str, model: Run, kind: Kind, given: dict[str, Any]) -> It
 
 
 def _with_lines(files: list[str], read: Any) -> Iterable[PredictInput]:
-    """What the files hold, with the lines of standard input where - stands."""
+    """Inputs from the files, with the lines of standard input in the place of -."""
     if "-" not in files:
         return read(files)
     if sys.stdin is None:

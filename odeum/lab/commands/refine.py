@@ -28,20 +28,18 @@ POST_NORM = (
 def run(argv: list[str]) -> int:
     parser = Parser(
         "refine",
-        "Evaluate one model under other methods and numbers of steps and, where one layer acts at every depth, over "
-        "shorter and longer intervals: quality against evaluations of attention. The loss is paired by example with "
-        "that of the model as it was trained.",
+        "Evaluate a model with other methods and numbers of steps and, if all layers share weights, over other "
+        "intervals: quality against evaluations of attention. Losses are paired by example with those of the trained "
+        "model.",
     )
     parser.add_argument("run", type=str, help="run directory, trained or imported")
-    parser.add_argument(
-        "data", nargs="*", type=str, help="data read as that of the run (none: the run's own test part)"
-    )
+    parser.add_argument("data", nargs="*", type=str, help="data of the same kind (default: the test part of the run)")
     parser.add_argument("--out", type=str, default=None, help="directory for refine.json, refine.md and refine.svg")
-    parser.add_argument("--save", type=str, default=None, help="write a variant as a run to this directory")
-    parser.add_argument("--variant", type=int, default=None, help="number of the variant to save (none: the cheapest)")
+    parser.add_argument("--save", type=str, default=None, help="directory to which a variant is saved as a run")
+    parser.add_argument("--variant", type=int, default=None, help="variant to save (default: the cheapest)")
     given = parser.read(argv)
     if given.get("variant") is not None and given.get("save") is None:
-        raise OdeumError("--variant says which one --save writes; name a directory with --save")
+        raise OdeumError("--variant chooses what --save writes; add --save DIRECTORY")
 
     from odeum.kernels.matmul import use_onednn
     from odeum.lab.study.refining import Sweep, cheapest
@@ -52,21 +50,21 @@ def run(argv: list[str]) -> int:
         target = None if given.get("save") is None else places.enter_context(new_directory(given["save"]))
         if given.get("out") is not None:
             make_directory(Path(given["out"]))
-        own = load(given["run"])
-        task = _opened(own, given.get("data") or [])
-        sweep = Sweep(own.model, task)  # ty: ignore[invalid-argument-type]
+        source = load(given["run"])
+        task = _open_data(source, given.get("data") or [])
+        sweep = Sweep(source.model, task)  # ty: ignore[invalid-argument-type]
         variants, number = sweep.variants(), given.get("variant")
         if number is not None:
             if not 1 <= number <= len(variants):
-                raise OdeumError(f"--variant {number} is none of the {len(variants)} rows of the table")
+                raise OdeumError(f"--variant {number} must be from 1 to {len(variants)}, the rows of the table")
             _refuse_nameless(variants[number - 1])
-        found = sweep.run()
-        best = cheapest(found, task.metric, task.higher_is_better)
-        text = _table(found, task, sweep, best)
+        results = sweep.run()
+        best = cheapest(results, task.metric, task.higher_is_better)
+        text = _table(results, task, sweep, best)
         if given.get("out") is not None:
-            _write(Path(given["out"]), found, best, text, given["run"])
+            _write(Path(given["out"]), results, best, text, given["run"])
         if target is not None:
-            _save(target, own, best.variant if number is None else variants[number - 1])
+            _save(target, source, best.variant if number is None else variants[number - 1])
     print(text)
     if target is not None:
         print(f"run: {given['save']}")
@@ -75,10 +73,10 @@ def run(argv: list[str]) -> int:
 
 def _refuse_nameless(variant: Variant) -> None:
     if variant.saved is None:
-        raise OdeumError(f"'{variant.label}' has no name as an architecture, so it cannot be a run of its own")
+        raise OdeumError(f"'{variant.label}' has no name as an architecture and cannot be saved; choose another")
 
 
-def _save(target: Path, own: Run, variant: Variant) -> None:
+def _save(target: Path, source: Run, variant: Variant) -> None:
     """The variant as a run, with the weights that were trained."""
     from odeum.lab.train.origin import load_initial_weights, write_run
     from odeum.models import assemble
@@ -88,27 +86,27 @@ def _save(target: Path, own: Run, variant: Variant) -> None:
     assert variant.saved is not None
     model = assemble(*variant.saved)
     assert isinstance(model, OdeumModel)
-    load_initial_weights(model, own.directory)
-    origin = {"refined": str(own.directory), "variant": variant.label}
-    write_run(target, model.eval(), own.task, origin, command_line())
+    load_initial_weights(model, source.directory)
+    origin = {"refined": str(source.directory), "variant": variant.label}
+    write_run(target, model.eval(), source.task, origin, command_line())
 
 
-def _opened(own: Run, data: list[str]) -> Task:
+def _open_data(source: Run, data: list[str]) -> Task:
     from odeum.lab.tasks import open_task
 
     if not data:
-        return own._reopened()
-    task = open_task(*data, like=own.task)
+        return source._reopened()
+    task = open_task(*data, like=source.task)
     task.test_on_everything()
     return task
 
 
-def _table(found: list[Refined], task: Task, sweep: Sweep, best: Refined) -> str:
-    names = list(found[0].scores)
-    paired = any(row.change is not None for row in found)
+def _table(results: list[Refined], task: Task, sweep: Sweep, best: Refined) -> str:
+    names = list(results[0].scores)
+    paired = any(row.change is not None for row in results)
     heads = ["", "method", "steps", "interval", "evaluations", *names, *(["change of loss", ""] if paired else [])]
     lines = []
-    for number, row in enumerate(found, 1):
+    for number, row in enumerate(results, 1):
         v, change = row.variant, row.change
         cells = [str(number), v.method, str(v.steps), f"[0, {v.end:g}]", str(row.evaluations)]
         text = "" if change is None else f"{change.mean:+.3g} [{change.low:+.3g}, {change.high:+.3g}]"
@@ -121,7 +119,7 @@ def _table(found: list[Refined], task: Task, sweep: Sweep, best: Refined) -> str
     return "\n".join(out)
 
 
-def _write(directory: Path, found: list[Refined], best: Refined, text: str, run: str) -> None:
+def _write(directory: Path, results: list[Refined], best: Refined, text: str, run: str) -> None:
     from odeum.lab.train.provenance import versions
 
     rows = [
@@ -132,15 +130,15 @@ def _write(directory: Path, found: list[Refined], best: Refined, text: str, run:
             "change": None if r.change is None else [r.change.mean, r.change.low, r.change.high],
             "verdict": r.verdict,
         }
-        for r in found
+        for r in results
     ]
     about = {"command": command_line(), "run": run, "cheapest": best.variant.label, "versions": versions()}
     write_bytes(directory / "refine.json", json.dumps({**about, "rows": rows}, indent=1).encode())
     write_bytes(directory / "refine.md", f"`{command_line()}`\n\n{text}\n".encode())
-    write_bytes(directory / "refine.svg", _plot(found, best))
+    write_bytes(directory / "refine.svg", _plot(results, best))
 
 
-def _plot(found: list[Refined], best: Refined) -> bytes:
+def _plot(results: list[Refined], best: Refined) -> bytes:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -148,13 +146,13 @@ def _plot(found: list[Refined], best: Refined) -> bytes:
 
     figure, axes = plt.subplots(figsize=(7, 4))
     groups: dict[str, list[Refined]] = {}
-    first = found[0]
-    for row in found:
-        v, own = row.variant, first.variant
+    first = results[0]
+    for row in results:
+        v, trained = row.variant, first.variant
         name = "as trained" if row is first else v.method
-        if v.method == own.method and v.end != own.end:
+        if v.method == trained.method and v.end != trained.end:
             name = "unit steps, another interval"
-        elif v.method == own.method and v.steps != own.steps:
+        elif v.method == trained.method and v.steps != trained.steps:
             name = "other steps, same interval"
         groups.setdefault(name, []).append(row)
     for name, rows in groups.items():

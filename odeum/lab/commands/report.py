@@ -1,4 +1,4 @@
-"""`odeum report DIR`: tables, plots and page of a comparison again, from its runs alone."""
+"""`odeum report DIR`: write tables, plots and page of a comparison from its runs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from odeum.storage import make_directory
 
 
 def run(argv: list[str]) -> int:
-    parser = Parser("report", "Write the tables, plots and page of a comparison again, from its runs alone.")
-    parser.add_argument("directory", nargs="+", type=str, help="of the comparison; several: a table each and a ranking")
-    parser.add_argument("--format", type=str, default="text", help="of the printed table: text, md, csv or json")
+    parser = Parser("report", "Write tables, plots and page of a comparison from its runs.")
+    parser.add_argument("directory", nargs="+", type=str, help="directory of a comparison; several are ranked")
+    parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
     parser.add_argument(
-        "--out", type=str, default=None, help="of several: the page of all (none: overview.html in their common folder)"
+        "--out",
+        type=str,
+        default=None,
+        help="page of several comparisons (default: overview.html)",
     )
-    parser.add_argument("--all", action="store_true", help="also rows of other comparisons in the same directory")
+    parser.add_argument("--all", action="store_true", help="also show rows of other comparisons in the directory")
     given = parser.read(argv)
     form = choose(given.get("format", "text"), FORMATS, "format")
     directories = list(dict.fromkeys(given["directory"]))
     if given.get("out") and len(directories) == 1:
-        raise OdeumError("--out is the page of several comparisons; that of one lies beside its runs")
+        raise OdeumError("--out names the page of several comparisons; the page of one is beside its runs")
     if len(directories) > 1 and form in ("csv", "json"):
-        raise OdeumError(f"several comparisons are printed as text or md, not as {form}; report them one by one")
+        raise OdeumError(f"several comparisons can only be printed as text or md, not {form}; report them separately")
 
     from odeum.lab.study.sizes import LADDER
 
     ladders = [directory for directory in directories if (Path(directory) / LADDER).exists()]
     if ladders:
         if len(directories) > 1:
-            raise OdeumError(f"'{ladders[0]}' is a ladder of sizes; report it alone")
+            raise OdeumError(f"'{ladders[0]}' is a ladder of sizes; report it separately")
         return show_ladder(ladders[0], form)
 
     from odeum.lab.study.page import overall_ranks
@@ -71,7 +74,7 @@ def show_ladder(directory: str | Path, form: str) -> int:
 
 
 def _page(out: str) -> Path:
-    """The page that was named, or one in the folder that was."""
+    """The given page, or overview.html in the given folder."""
     path = Path(out)
     if path.suffix and not path.is_dir():
         return path
@@ -80,7 +83,7 @@ def _page(out: str) -> Path:
 
 
 def _overall(ranks: dict[str, float], count: int) -> str:
-    """The mean ranks, best first; a rank has no interval, so it is no verdict."""
+    """Mean ranks, best first; without intervals, so not a verdict."""
     if not ranks:
         return f"no two architectures are in all {count} comparisons, so there is no overall ranking"
     lines = "\n".join(f"{value:6.2f}  {name}" for name, value in ranks.items())

@@ -1,4 +1,4 @@
-"""What train and compare read alike: the data, and options that the data's kind decides."""
+"""Arguments that train and compare share: the data, and the options of its kind."""
 
 from __future__ import annotations
 
@@ -34,17 +34,15 @@ if TYPE_CHECKING:
     from odeum.lab.tasks import Task
 
 END_OPTIONS = ("steps", "budget", "macs", "epochs")
-DRY_RUN = "say what was understood and what it would take, from a few measured steps, and stop; nothing is written"
+DRY_RUN = "print how the data is read and an estimate of the cost, from a few measured steps; write nothing"
 TRACKER_NAMES = get_args(get_args(get_type_hints(Training)["track"])[0])
-TRACK = (
-    "also tell a tracker: tensorboard, trackio, wandb or mlflow; a comparison is a group, a run its architecture/seed"
-)
+TRACK = "log to tensorboard, trackio, wandb or mlflow; a comparison is a group of runs"
 LONGEST_NAME = 60
-"""characters that a folder's name spends on settings; more become a short hash"""
+"""characters of settings in a folder name; longer ones become a hash"""
 
 
 class Request(NamedTuple):
-    """What was said, still without the data's own defaults."""
+    """The given options, without defaults of the data."""
 
     source: list[str]
     kind: Kind
@@ -53,16 +51,18 @@ class Request(NamedTuple):
 
 
 def read_request(parser: Parser, argv: list[str]) -> Request:
-    """Two looks at the words: first for the data, then with the options that its kind has."""
+    """Parse in two passes: the data first, then the options of its kind."""
     path, argv = take(argv, "--config")
     config = read_config(path) if path else {}
     named, argv = take(argv, "--kind")
     chosen, argv = preset(argv)
     if chosen is None and isinstance(config.get("model"), str):
         chosen = named_model(config.pop("model"))
-    parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="a named set, or one or two paths")
-    parser.add_argument("--kind", type=str, help=f"what the data is (none: recognised): {', '.join(KINDS)}")
-    parser.add_argument("--config", type=str, metavar="FILE", help="a YAML file of these options; words overrule it")
+    parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="name of a data set, or paths")
+    parser.add_argument("--kind", type=str, help=f"kind of data (default: recognised): {', '.join(KINDS)}")
+    parser.add_argument(
+        "--config", type=str, metavar="FILE", help="YAML file of options; the command line overrides it"
+    )
     written_source = _source(config, path)
     source = parser.positionals(argv) or written_source
     if not source and not asks_for_help(argv):
@@ -77,10 +77,10 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     given = parser.read(argv)
     ends = [name for name in END_OPTIONS if given.get("train", {}).get(name) is not None]
     if len(ends) > 1:
-        raise OdeumError(f"the training ends once: say --train.{ends[0]} or --train.{ends[1]}, not both")
+        raise OdeumError(f"--train.{ends[0]} and --train.{ends[1]} both end the training; give one of them")
     if config:
         written = parser.check(config, path or "")
-        if ends:  # words overrule the file, whatever end it names
+        if ends:  # the command line overrides the file, also if it ends the training in another way
             written["train"] = {k: v for k, v in (written.get("train") or {}).items() if k not in END_OPTIONS}
         given = merge(written, given)
     given |= {"kind": named} if named else {}
@@ -92,7 +92,7 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
 
 
 def _refuse_architectures(source: list[str], argv: list[str]) -> None:
-    """Architectures separated by blanks would be read as data."""
+    """Raise `OdeumError` for architectures separated by blanks, which would be read as data."""
     listed = [
         word
         for word in source[1:]
@@ -101,13 +101,13 @@ def _refuse_architectures(source: list[str], argv: list[str]) -> None:
     listed = [word for word in listed if not Path(word).exists()]
     if listed and any(word.partition("=")[0] in ("--architectures", "--architecture") for word in argv):
         raise OdeumError(
-            f"'{listed[0]}' is an architecture and stands where data is expected; separate architectures by commas "
+            f"'{listed[0]}' is an architecture, but data is expected here; separate architectures by commas "
             f"without blanks: --architectures sequential,{','.join(listed)}"
         )
 
 
 def _check_surroundings(given: dict[str, Any]) -> None:
-    """Refuse what this machine cannot do, before data is read or anything is measured."""
+    """Raise `OdeumError` for missing devices, trackers and launchers before data is read."""
     from odeum.lab.launch.launcher import check_jobs, check_place
     from odeum.lab.train.tracking import check_installed
 
@@ -126,31 +126,31 @@ def _check_surroundings(given: dict[str, Any]) -> None:
 
 
 def _refuse_decided(kind: Kind, argv: list[str], config: dict[str, Any]) -> None:
-    """What only the data can say is no option."""
+    """Raise `OdeumError` for model options that the data decides."""
     given = {word.partition("=")[0].removeprefix("--model.") for word in argv if word.startswith("--model.")}
-    own = {field.name for field in fields(kind.options)}
+    data_options = {field.name for field in fields(kind.options)}
     for name in kind.decided:
         if name in given or name in config.get("model", {}):
             wanted = name.removeprefix("image_")
-            hint = f"; --data.{wanted} may be what you look for" if wanted in own else ""
-            raise OdeumError(f"--model.{name} is decided by the data, so it is no option{hint}")
+            hint = f"; --data.{wanted} may be what you need" if wanted in data_options else ""
+            raise OdeumError(f"--model.{name} is decided by the data and cannot be set{hint}")
 
 
 def _source(config: dict[str, Any], path: str | None) -> list[str]:
-    """The data that a file names: one word, or a list of them; and sections are mappings."""
+    """The data that a configuration names; raises `OdeumError` if its sections are not mappings."""
     for name in ("data", "model", "train"):
         if not isinstance(config.get(name, {}), dict):
-            raise OdeumError(f"{path}: {name} should be a mapping of options, not {config[name]!r}")
+            raise OdeumError(f"{path}: {name} must be a mapping of options, not {config[name]!r}")
     source = config.get("source", [])
     sources = [source] if isinstance(source, str) else source
     if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
-        raise OdeumError(f"{path}: source should be a named set, a path or a list of them, not {source!r}")
+        raise OdeumError(f"{path}: source must be a data set, a path or a list of paths, not {source!r}")
     config["source"] = sources
     return sources
 
 
 def open_request(request: Request, like: Path | None = None) -> tuple[Task, Model, Training]:
-    """The data, and the settings with its defaults under what was said."""
+    """Open the data, and complete the given settings with its defaults."""
     from odeum.lab.tasks import load_task, open_task
     from odeum.lab.train.run import with_changes
     from odeum.models.settings import check_changes
@@ -160,33 +160,33 @@ def open_request(request: Request, like: Path | None = None) -> tuple[Task, Mode
     budget = request.given.get("train", {}).get("budget")
     if isinstance(budget, str) and budget.strip().replace(".", "").isdigit():
         notice(f"the budget '{budget}' has no unit and is read as seconds; write {budget}s, {budget}m or {budget}h")
-    with_changes(Training(), request.given.get("train", {}))  # what cannot be is refused before the data is read
-    known = None if like is None else load_task(like)  # a model that is there already knows its tokens
+    with_changes(Training(), request.given.get("train", {}))  # raises for invalid settings before the data is read
+    known = None if like is None else load_task(like)  # an existing model has its tokenizer
     task = open_task(*request.source, kind=request.kind.name, like=known, **request.given.get("data", {}))
     for note in task.notes:
         notice(note)
     facts = task.facts()
     for name, value in given.items():
         if name in facts and facts[name] != value:
-            raise OdeumError(f"--model.{name} {value} does not fit the data, which has {facts[name]}")
+            raise OdeumError(f"--model.{name} {value} does not match the data, which has {facts[name]}")
     model = with_changes(task.fit(request.preset) if request.preset else task.model(), given)
     return task, model, with_changes(task.training(), request.given.get("train", {}))
 
 
 def tell_before(task: Task, cost: Forecast) -> None:
-    """What was understood of the data, and what the runs will take."""
+    """Print how the data was read, and the estimated cost."""
     for line in (*task.understood(), *cost.lines()):
         print(line, file=sys.stderr, flush=True)
 
 
 def refuse_processes() -> None:
-    """A dry run is of one process: the others' clocks would let them step apart."""
+    """Raise `OdeumError` for a dry run with several processes, which would measure different times."""
     if ranks.size() > 1:
-        raise OdeumError("--dry-run measures in one process; leave torchrun out")
+        raise OdeumError("--dry-run measures in one process; run it without torchrun")
 
 
 def print_config(request: Request, task: Task, model: Model, training: Training, extra: dict[str, Any]) -> None:
-    """The whole configuration, as a file that --config takes."""
+    """Print the whole configuration as a file for --config."""
     import yaml
 
     facts = task.facts()
@@ -206,7 +206,7 @@ def print_config(request: Request, task: Task, model: Model, training: Training,
 
 
 def folder_name(task: Task, model: Model, training: Training, *more: str) -> str:
-    """The data's name and, after it, what differs from the data's own defaults: another setting is another folder."""
+    """Name of the data, followed by the settings that differ from its defaults."""
     default: Any = task.model()
     pairs = {key: (value, getattr(default, key, None)) for key, value in asdict(model).items()}
     pairs |= {f"{key} ": (value, getattr(type(task.options)(), key)) for key, value in asdict(task.options).items()}
@@ -222,5 +222,5 @@ def folder_name(task: Task, model: Model, training: Training, *more: str) -> str
 
 
 def command_line() -> str:
-    """The command as it was typed; to continue is not to begin again."""
+    """The command as typed, without --overwrite, so that repeating it resumes."""
     return "odeum " + shlex.join(word for word in sys.argv[1:] if word != "--overwrite")

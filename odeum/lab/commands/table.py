@@ -1,4 +1,4 @@
-"""`odeum table NAME`: a paper's table beside ours, from kept results, or after training what is missing."""
+"""`odeum table NAME`: a table of a paper beside our results; trains missing runs with --seeds."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def run(argv: list[str]) -> int:
     for table, _ in chosen:
         choose(scale, table.scales, f"scale of {table.name}")
         if seeds is not None and seeds.auto and seeds != table.seeds:
-            raise OdeumError(
-                f"{table.name} is looked at as its recipe says, {table.seeds}; say --seeds auto, not {seeds}"
-            )
+            raise OdeumError(f"{table.name} has fixed looks, {table.seeds}; use --seeds auto, not {seeds}")
     store = _store(given)
     if given.get("dry_run"):
         return _foresee(chosen, scale, store, given.get("tflops", 10.0))
@@ -73,39 +71,37 @@ def run(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "table",
-        "A table of a paper: its figures beside ours, and a verdict a claim. Printed from the results that are kept; "
-        f"--seeds trains what is missing. Tables: {', '.join(TABLES)}.",
+        "Print a table of a paper beside our results, with a verdict per claim, from kept results. --seeds trains "
+        f"missing runs. Tables: {', '.join(TABLES)}.",
     )
-    parser.add_argument("tables", nargs="*", type=str, metavar="TABLE", help="one or several, such as zhong2022/table1")
-    parser.add_argument("--list", action="store_true", help="every table with its rows and claims")
+    parser.add_argument("tables", nargs="*", type=str, metavar="TABLE", help="tables, such as zhong2022/table1")
+    parser.add_argument("--list", action="store_true", help="list tables with their rows and claims")
     parser.add_argument("--plan", action="store_true", help="planned and used core-hours per table")
-    parser.add_argument("--scale", type=str, default="laptop", help="laptop, or paper: the published setting")
+    parser.add_argument("--scale", type=str, default="laptop", help="laptop or paper (the published setting)")
     parser.add_argument(
         "--seeds",
         type=int | str,
         default=None,
-        help="train what is missing: so many seeds a row; auto: as many as the claims take (none: nothing is trained)",
+        help="train missing runs: seeds per row, or auto until the claims are decided",
     )
-    parser.add_argument("--rows", type=str, default=None, help="names with commas between, `claims`, or `all`")
+    parser.add_argument("--rows", type=str, default=None, help="comma-separated rows, claims or all")
     parser.add_argument(
-        "--fresh", action="store_true", help="train the rows again, --seeds of each, and compare with what is kept"
+        "--fresh", action="store_true", help="train --seeds of each row again and compare with the kept results"
     )
-    parser.add_argument("--pace", action="store_true", help="time steps, in turns, of the rows of claims about speed")
-    parser.add_argument("--dry_run", "--dry-run", action="store_true", help="what the runs would cost; nothing is read")
+    parser.add_argument("--pace", action="store_true", help="time steps of the rows of claims about speed, interleaved")
+    parser.add_argument("--dry_run", "--dry-run", action="store_true", help="estimate the cost without training")
+    parser.add_argument("--tflops", type=float, default=10.0, help="sustained TFLOP/s assumed by --dry-run")
+    parser.add_argument("--report", type=str, default=None, help="directory for a page, Markdown, CSV and plots")
+    parser.add_argument("--results", type=str, default=None, help="directory of kept results (default: results/tables)")
+    parser.add_argument("--out", type=str, default=None, help="directory of the runs (default: runs/table)")
     parser.add_argument(
-        "--tflops", type=float, default=10.0, help="of --dry-run: hardware that sustains so many TFLOP/s"
+        "--jobs", type=int | str, default="auto", help="parallel runs: a number, or auto for all cores or GPUs"
     )
     parser.add_argument(
-        "--report", type=str, default=None, help="also write a page, Markdown, CSV and plots below here"
+        "--on", type=str, default=None, help="launcher: ray[:address] or slurm[:partition] (default: this machine)"
     )
-    parser.add_argument("--results", type=str, default=None, help="directory of kept results (none: results/tables)")
-    parser.add_argument("--out", type=str, default=None, help="directory of the runs (none: runs/table)")
-    parser.add_argument(
-        "--jobs", type=int | str, default="auto", help="runs at once: a number, or auto: all cores or GPUs"
-    )
-    parser.add_argument("--on", type=str, default=None, help="where to run: ray[:address] or slurm[:partition]")
     parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
-    parser.add_argument("--quiet", action="store_true", help="say nothing while the runs go on")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     return parser
 
 
@@ -117,7 +113,7 @@ def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> i
     from odeum.lab.study.forecast import cost_grid, speed_here
 
     if not 0 < teraflops < float("inf"):
-        raise OdeumError(f"--tflops should be a positive number, not {teraflops:g}")
+        raise OdeumError(f"--tflops must be a positive number, not {teraflops:g}")
     for table, rows in chosen:
         epochs = {row.name: table.scales[scale][row.setting].steps_an_epoch for row in rows}
         speed = speed_here(table.specs("laptop"), store)
@@ -127,11 +123,11 @@ def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> i
 
 
 def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]) -> int:
-    """Train rows again, in a folder of their own, and compare them with the kept results."""
+    """Train rows again in a new folder and compare them with the kept results."""
     from odeum.lab.study.execute import beside_kept
 
     if seeds.auto:
-        raise OdeumError("--fresh trains a number of seeds, such as --seeds 1, not auto")
+        raise OdeumError("--fresh needs a number of seeds, such as --seeds 1, not auto")
     known = {table.name: store.tuned(table.study(scale), table.specs(scale, rows)).specs for table, rows in chosen}
     for table, rows in chosen:
         if untuned := [row.name for row in rows if row.name not in known[table.name]]:

@@ -1,4 +1,4 @@
-"""`odeum train DATA`: one model, one run directory; the same command continues what was interrupted."""
+"""`odeum train DATA`: train one model; the same command resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from odeum.registry.spelling import parse, spell
 def run(argv: list[str]) -> int:
     parser = Parser(
         "train",
-        "Train one model. Each data set brings its own defaults; --print_config shows them. "
+        "Train one model. Each data set has its own defaults, see --print_config. "
         f"--model NAME starts from one of: {model_names()}.",
     )
     parser.add_argument(
         "--architecture",
         type=str,
         default="sequential",
-        help=f"such as parallel or rk4:steps=2; known: {', '.join(ARCHITECTURES)}",
+        help=f"architecture, such as parallel or rk4:steps=2; known: {', '.join(ARCHITECTURES)}",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and augmentation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights, batches and augmentation")
     parser.add_argument(
-        "--out", type=str, default=None, help="run directory (none: runs/DATA-SETTINGS/ARCHITECTURE/seed-N)"
+        "--out", type=str, default=None, help="run directory (default: runs/DATA-SETTINGS/ARCHITECTURE/seed-N)"
     )
-    parser.add_argument("--overwrite", action="store_true", help="begin again where there is a run")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
     parser.add_argument(
         "--resume_from",
         "--resume-from",
         type=str,
         default=None,
         metavar="STATE",
-        help="go on from RUN/checkpoint/step-N of another run, with other settings of the training",
+        help="resume from RUN/checkpoint/step-N of another run, with other training settings",
     )
     parser.add_argument("--track", type=str, default=None, help=TRACK)
     parser.add_argument(
@@ -55,10 +55,10 @@ def run(argv: list[str]) -> int:
         type=str,
         default=None,
         metavar="RUN",
-        help="begin with the weights of a trained, imported or converted run: its model, architecture and tokens",
+        help="start from a run: its weights, model, architecture and tokenizer",
     )
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
-    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and stop")
+    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and exit")
     begin, argv = _beginning(argv)
     request = read_request(parser, argv)
     if begin is not None:
@@ -129,7 +129,7 @@ def run(argv: list[str]) -> int:
 
 
 class Beginning(NamedTuple):
-    """The run that a training begins with."""
+    """The run that a training starts from."""
 
     directory: Path
     settings: Any
@@ -137,7 +137,7 @@ class Beginning(NamedTuple):
 
 
 def _beginning(argv: list[str]) -> tuple[Beginning | None, list[str]]:
-    """Take `--from RUN` out of the words; the data is of the kind of that run."""
+    """Remove `--from RUN` from the arguments; adds the kind of that run."""
     given, argv = take(argv, "--from")
     if given is None:
         return None, argv
@@ -146,8 +146,8 @@ def _beginning(argv: list[str]) -> tuple[Beginning | None, list[str]]:
 
     directory = Path(given)
     if not (directory / "model.safetensors").exists() or not (directory / "task.json").exists():
-        raise OdeumError(f"--from {given} is no finished run: it holds no model.safetensors, or no task.json")
+        raise OdeumError(f"--from {given} is not a finished run: it has no model.safetensors or no task.json")
     settings, architecture = read_settings(directory)
     kind = str(read_json(directory / "task.json").get("kind"))
-    found = argv if any(word.startswith("--kind") for word in argv) else [*argv, "--kind", kind]
-    return Beginning(directory.resolve(), settings, architecture), found
+    arguments = argv if any(word.startswith("--kind") for word in argv) else [*argv, "--kind", kind]
+    return Beginning(directory.resolve(), settings, architecture), arguments

@@ -1,4 +1,4 @@
-"""A limit on what archives unpack to: data from elsewhere may be a decompression bomb."""
+"""Limits on the unpacked size of archives, against decompression bombs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from odeum.errors import OdeumError
 from odeum.models.limits import SWITCH, limits_off, refuse_above
 
 RATIO = 200
-"""how many times larger than its archive the data may be; texts are about ten times, bombs a thousand times"""
+"""largest allowed ratio of unpacked to packed bytes; texts reach about 10, decompression bombs 1,000"""
 ALWAYS_ALLOWED = 100e6
-"""bytes that may come out of any archive"""
+"""unpacked bytes that are allowed whatever the ratio"""
 MEMBERS = 5_000_000
-"""most files in an archive"""
+"""largest number of files in an archive"""
 
 
 class UnpackedSize:
-    """Counts the bytes that come out of archives while they are written; raises OdeumError above the limit."""
+    """Counts unpacked bytes as they are written; raises `OdeumError` above the limit."""
 
     def __init__(self, *archives: Path) -> None:
         self.archive = archives[0] if archives else Path("an empty data set")
@@ -28,7 +28,7 @@ class UnpackedSize:
         self.left -= size
         if self.left < 0 and not limits_off():
             raise OdeumError(
-                f"'{self.archive}' unpacks to over {RATIO} times its size; if that is right, insist by {SWITCH}=off"
+                f"'{self.archive}' unpacks to more than {RATIO} times its size; to unpack it anyway, set {SWITCH}=off"
             )
 
     def count(self, members: int) -> None:

@@ -1,6 +1,6 @@
-"""Augmentation of a whole batch at once, each sample differently, from one generator, without torchvision.
+"""Image augmentation on whole batches, different for each sample, drawn from one generator.
 
-Images are float [batch, channels, height, width] in [0, 1] unless said otherwise.
+Images are float [batch, channels, height, width] in [0, 1] unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def flip(images: Tensor, random: Generator) -> Tensor:
 
 
 def jitter(images: Tensor, random: Generator) -> Tensor:
-    """Turn, zoom, shear and move each image a little (at most a sixteenth of the side); its border is taken as empty.
+    """Rotate, zoom, shear and translate each image slightly (at most 1/16 of its side); the outside is zero.
 
-    For small signs, which a whole pixel already deforms and whose mirror image is another sign.
+    For small digits and letters, where a whole pixel is too much and a mirror image is another class.
     """
     count = len(images)
     angle, zoom = draw_uniform(count, random, -0.2, 0.2), draw_uniform(count, random, 0.9, 1.1)
@@ -61,7 +61,7 @@ def beta(count: int, alpha: float, random: Generator) -> Tensor:
 
 
 def boxes(height: int, width: int, share: Tensor, aspect: Tensor, random: Generator) -> Tensor:
-    """Masks [batch, 1, height, width] of one random box a sample, of that share of the area, clipped at the border."""
+    """Masks [batch, 1, height, width] of one random box per sample with the given share of the area, clipped."""
     count = len(share)
     half_h = per_sample((share * aspect).sqrt() * height / 2)
     half_w = per_sample((share / aspect).sqrt() * width / 2)
@@ -71,7 +71,7 @@ def boxes(height: int, width: int, share: Tensor, aspect: Tensor, random: Genera
 
 
 def mix(images: Tensor, labels: Tensor, classes: int, random: Generator, mixup: float = 0.8) -> tuple[Tensor, Tensor]:
-    """Mixup or cutmix, half of the samples each, with the batch's neighbour in a random order; labels become shares."""
+    """Mixup or CutMix (half of the samples each) with a random other sample; labels become class shares."""
     count, _, height, width = images.shape
     other = torch.randperm(count, generator=random)
     cut = chance(count, 0.5, random)
@@ -79,13 +79,13 @@ def mix(images: Tensor, labels: Tensor, classes: int, random: Generator, mixup: 
     box = boxes(height, width, 1 - keep, torch.ones(count), random)
     weight = torch.where(per_sample(cut), (~box).to(images.dtype), per_sample(keep))
     mixed = weight * images + (1 - weight) * images[other]
-    kept = weight.expand(count, 1, height, width).mean((1, 2, 3))[:, None]
+    share = weight.expand(count, 1, height, width).mean((1, 2, 3))[:, None]
     target = F.one_hot(labels, classes).to(images.dtype)
-    return mixed, kept * target + (1 - kept) * target[other]
+    return mixed, share * target + (1 - share) * target[other]
 
 
 def erase(images: Tensor, probability: float, random: Generator) -> Tensor:
-    """Replace a box by noise; for images that are already normalised (Zhong et al. 2017, as DeiT uses it)."""
+    """Random erasing of normalised images: replace a box by noise (Zhong et al. 2017, with the settings of DeiT)."""
     count, _, height, width = images.shape
     share = draw_uniform(count, random, 0.02, 1 / 3)
     aspect = draw_uniform(count, random, math.log(0.3), math.log(1 / 0.3)).exp()
@@ -97,7 +97,7 @@ def erase(images: Tensor, probability: float, random: Generator) -> Tensor:
 
 
 def affine(images: Tensor, matrices: Tensor) -> Tensor:
-    """Sample the images at transformed places [batch, 2, 3]; grey where nothing is."""
+    """Apply affine matrices [batch, 2, 3] to the images; grey outside."""
     grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
     return F.grid_sample(images - 0.5, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + 0.5
 
@@ -167,7 +167,7 @@ MOVES = 5  # rotate, shear x, shear y, translate x, translate y
 
 
 def rand_augment(images: Tensor, random: Generator, rounds: int = 2, magnitude: float = 0.9) -> Tensor:
-    """Each round gives each sample, with probability ½, one of 15 changes of random strength around `magnitude`."""
+    """In each round, apply to each sample, with probability ½, one of 15 operations of strength about `magnitude`."""
     count = len(images)
     for _ in range(rounds):
         level = (magnitude + 0.05 * torch.randn(count, generator=random)).clamp(0, 1)
@@ -187,7 +187,7 @@ def rand_augment(images: Tensor, random: Generator, rounds: int = 2, magnitude: 
 
 
 def _matrices(which: Tensor, strength: Tensor) -> Tensor:
-    """The five moves as one batch of affine matrices: at most 30°, shear 0.3, translation 0.45 of the side."""
+    """Affine matrices of the five geometric operations: at most 30°, shear 0.3, translation 0.45 of the side."""
     angle = torch.where(which == 0, strength * math.pi / 6, 0.0)
     shear_x = torch.where(which == 1, strength * 0.3, 0.0)
     shear_y = torch.where(which == 2, strength * 0.3, 0.0)

@@ -1,4 +1,4 @@
-"""Running text for language models: WikiText, a user's own files, and what comes with Python itself."""
+"""Running text for language models: WikiText, a user's files, and the text that comes with Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Corpus = dict[str, list[str]]  # part -> texts
 
 
 def named_corpus(name: str, megabytes: float) -> Corpus:
-    """WikiText in its published layout, or Python's own text."""
+    """WikiText in its published layout, or the text that comes with Python."""
     if name == "python":
         return python(megabytes)
     folder = {"wikitext2": "wikitext-2", "wikitext103": "wikitext-103"}[name]
@@ -28,18 +28,18 @@ def named_corpus(name: str, megabytes: float) -> Corpus:
 
 
 def python(megabytes: float) -> Corpus:
-    """The language reference and library of this installation; every 20th piece is held out for each part."""
+    """The language reference and standard library of this installation; every 20th piece is held out for each part."""
     topics = importlib.import_module("pydoc_data.topics").topics
     pieces = [f"{name}\n\n{topics[name]}\n" for name in sorted(topics)]
-    room = megabytes * 1e6 - sum(map(len, pieces))  # the reference is taken whole
+    remaining = megabytes * 1e6 - sum(map(len, pieces))  # the reference is used in full
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(p for p in library.rglob("*.py") if _is_library(p.relative_to(library))):
         text = path.read_text(encoding="utf-8", errors="ignore")
-        if room <= 0:
+        if remaining <= 0:
             break
-        if 2000 < len(text) <= room + 2000:
+        if 2000 < len(text) <= remaining + 2000:
             pieces.append(text)
-            room -= len(text)
+            remaining -= len(text)
     held = {7: "valid", 13: "test"}
     corpus: Corpus = {"train": [], "valid": [], "test": []}
     for i, piece in enumerate(pieces):
@@ -53,24 +53,26 @@ def _is_library(path: Path) -> bool:
 
 
 def read_corpus(paths: list[Path], fold: int = 0, origins: Origins | None = None) -> Corpus:
-    """A user's texts; parts by file name (train, valid, test) if so named, else 90/5/5 % of each file.
+    """A user's texts, in parts by file name (train, valid, test); without such names, 90/5/5 % of each file.
 
     `origins` is filled with the files of each part.
     """
-    found = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
-    parts = {p: split_name(p.name) if len(found) > 1 else None for p in found}
+    files_given = [p for path in paths for p in (_inside(path) if path.is_dir() else [path])]
+    parts = {p: split_name(p.name) if len(files_given) > 1 else None for p in files_given}
     origins = {} if origins is None else origins
     for part in SPLITS:
-        files = [p for p, own in parts.items() if (own or "train") == part]
+        files = [p for p, named in parts.items() if (named or "train") == part]
         origins |= {part: f"'{files[0]}'" + (f" and {len(files) - 1} more" if files[1:] else "")} if files else {}
     if set(parts.values()) == {None}:
-        pieces = [consecutive(_text_of(path), fold=fold) for path in found]
+        pieces = [consecutive(_text_of(path), fold=fold) for path in files_given]
         return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(SPLITS)}
     texts: Corpus = {}
     for path, part in parts.items():
         texts.setdefault(part or "train", []).append(_text_of(path))
     if "train" not in texts:
-        raise OdeumError(f"none of {', '.join(map(str, found[:6]))} is named as the training part (train)")
+        raise OdeumError(
+            f"none of {', '.join(map(str, files_given[:6]))} is named as the training part: put 'train' into a name"
+        )
     for path, part in parts.items():
         if part in ("valid", "test"):
             _refuse_repetition(path, texts)
@@ -79,15 +81,15 @@ def read_corpus(paths: list[Path], fold: int = 0, origins: Origins | None = None
 
 
 def _text_of(path: Path) -> str:
-    """A plain text, or the running text of a table."""
+    """The content of a text file, or the running text of a table."""
     return read_documents(path) if path.suffix.lower() in TABLE_SUFFIXES else read_text(path)
 
 
 def _refuse_repetition(path: Path, texts: Corpus) -> None:
-    """A model that is tested on text it was trained on says nothing."""
+    """Raise `OdeumError` if all of a held-out file is in the training text."""
     text = _text_of(path).strip()
     if any(text in other for other in texts["train"]):
-        raise OdeumError(f"all of '{path}' stands in the training text too, so it can test nothing; give other text")
+        raise OdeumError(f"all of '{path}' is in the training text too; test on another text")
 
 
 def _cut(texts: list[str], count: int, fold: int) -> list[list[str]]:
@@ -96,18 +98,18 @@ def _cut(texts: list[str], count: int, fold: int) -> list[list[str]]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXT_SUFFIXES)
-    if any(p.suffix == ".tokens" for p in found):  # WikiText's folder may hold .raw twins
-        found = [p for p in found if p.suffix == ".tokens"]
-    if not found:
-        found = [p for p in entries(folder) if p.suffix.lower() in TABLE_SUFFIXES and holds_documents(p)]
-    if not found:
+    files = sorted(p for p in files_below(folder) if p.suffix.lower() in TEXT_SUFFIXES)
+    if any(p.suffix == ".tokens" for p in files):  # WikiText's folder may hold .raw twins
+        files = [p for p in files if p.suffix == ".tokens"]
+    if not files:
+        files = [p for p in entries(folder) if p.suffix.lower() in TABLE_SUFFIXES and holds_documents(p)]
+    if not files:
         raise OdeumError(
-            f"'{folder}' holds no text files ({', '.join(sorted(TEXT_SUFFIXES))}), only {len(entries(folder))} others"
+            f"'{folder}' has no text files ({', '.join(sorted(TEXT_SUFFIXES))}), only {len(entries(folder))} others"
         )
-    return found
+    return files
 
 
 def is_tokenised(paths: list[Path]) -> bool:
-    """Whether the words are already set apart by blanks, as in WikiText's .tokens files."""
+    """Whether words and punctuation are separated by blanks already, as in WikiText's .tokens files."""
     return any(p.suffix == ".tokens" for path in paths for p in ([path] if path.is_file() else path.rglob("*")))

@@ -1,4 +1,4 @@
-"""Running text out of tables: a text column, or turns of a chat, one document per row; no torch."""
+"""Running text from tables: a text column or the turns of a chat, one document per row. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from odeum.lab.data.files import read_text
 from odeum.lab.data.table_files import NUMBER_NAMES, Table, find_label, find_text, json_objects, open_table
 
 TURNS = ("messages", "conversations", "conversation", "dialog", "dialogue", "turns")
-"""columns of JSON that hold the turns of a chat"""
+"""JSON columns with the turns of a chat"""
 SPEAKER, WORDS = ("role", "from", "speaker", "author"), ("content", "value", "text", "utterance")
-"""names inside a turn"""
+"""field names of a turn"""
 PROMPTS = (
     ("prompt", "completion"),
     ("prompt", "response"),
     ("instruction", "input", "output"),
     ("instruction", "output"),
 )
-"""columns that together are one exchange"""
+"""columns that together form one exchange"""
 
 
 def is_json(path: Path) -> bool:
-    """Whether a file holds JSON, by its ending."""
+    """Whether the file extension is one of JSON."""
     return path.suffix.lower() in (".jsonl", ".json")
 
 
 def holds_documents(path: Path) -> bool:
-    """Whether a table is running text: a chat, or a text column without a label column."""
+    """Whether a table contains running text: a chat, or a text column without a label column."""
     try:
         if is_json(path) and any(_turns(item) or _exchange(item) for _, item in json_objects(path)[:1]):
             return True
         table = open_table(path)
-    except OdeumError:  # the reader of its kind says what is wrong
+    except OdeumError:  # the reader of that kind of data reports it
         return False
     columns = find_text(table.head, None)
     numbers = any(name.strip().lower().rpartition(".")[2] in NUMBER_NAMES for name in table.head)
@@ -44,22 +44,22 @@ def holds_documents(path: Path) -> bool:
 
 
 def read_documents(path: Path) -> str:
-    """The text of all rows, one after the other; a chat as lines `role: words`."""
+    """The text of all rows; a chat becomes lines `role: words`."""
     if is_json(path):
         objects = [item for _, item in json_objects(path)]
         if objects and (_turns(objects[0]) or _exchange(objects[0])):
-            notice(f"'{path}' holds chats: read as running text, a line per turn")
+            notice(f"'{path}' contains chats: read as running text, one line per turn")
             return "\n\n".join(filter(None, (_chat(item) for item in objects))) + "\n"
     table = open_table(path)
     columns = find_text(table.head, None)
     if columns is None and is_json(path):
         raise OdeumError(
-            f"'{path}' has no column of text: its columns are {table.columns()}; running text is a column named text, "
-            "or messages with role and content"
+            f"'{path}' has no column of text: its columns are {table.columns()}; name the column of the text "
+            "'text', or give messages with role and content"
         )
     if columns is None:
         return read_text(path)
-    notice(f"'{path}' is a table: the column '{columns[0]}' is read as running text")
+    notice(f"'{path}' is a table: its column '{columns[0]}' is read as running text")
     return "\n\n".join(_texts(table, columns)) + "\n"
 
 
@@ -69,7 +69,7 @@ def _texts(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def _turns(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The turns of a chat, if the row is one."""
+    """The turns of a chat; empty if the row is none."""
     for name in TURNS:
         turns = item.get(name)
         if isinstance(turns, list) and turns and all(isinstance(turn, dict) for turn in turns):
@@ -90,7 +90,7 @@ def _chat(item: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """What was said; of content in several pieces, their texts."""
+    """The text of a turn; content in several pieces is joined."""
     if isinstance(value, list):
         return " ".join(str(piece.get("text", "")) if isinstance(piece, dict) else str(piece) for piece in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

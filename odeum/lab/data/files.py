@@ -1,6 +1,6 @@
-"""A user's files: found in a fixed order, known by what they are, and read in words that say which is wrong and where.
+"""List and read a user's files, with errors that name the file and the place.
 
-Nothing here needs torch: the first look at the data decides which options a command has.
+Does not import torch: the options of a command depend on a first look at the data.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DATA_SUFFIXES = IMAGE_SUFFIXES | TABLE_SUFFIXES | TEXT_SUFFIXES
 _UNPACK = "unpack it first"
 _AS_TABLE = "save it as .csv, .tsv or .jsonl"
 _AS_TEXT = "save its text as .txt"
-_ARRAYS = "give images as files, one sub-folder a class, or texts as a table or .txt"
-_ARRAY = "give the folder that holds images.npy and labels.npy and nothing else, or an .npz of both"
+_ARRAYS = "give images as files, one sub-folder per class, or texts as a table or .txt"
+_ARRAY = "give a folder with only images.npy and labels.npy, or an .npz of both"
 SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x1f\x8b", "compressed by gzip", _UNPACK),
     (b"BZh", "compressed by bzip2", _UNPACK),
@@ -36,33 +36,33 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"ARROW1", "an Arrow table", _AS_TABLE),
     (b"SQLite format 3", "an SQLite database", _AS_TABLE),
     (b"\x89HDF", "an HDF5 file", _ARRAYS),
-    (b"\x93NUMPY", "an array of NumPy", _ARRAY),
+    (b"\x93NUMPY", "a NumPy array", _ARRAY),
     (b"%PDF-", "a PDF", _AS_TEXT),
-    (b"{\\rtf", "a document in RTF", _AS_TEXT),
+    (b"{\\rtf", "an RTF document", _AS_TEXT),
     (b"\xd0\xcf\x11\xe0", "an old Office document", f"{_AS_TEXT}, or as .csv if it is a table"),
-    (b"\x89PNG", "an image", "give the folder that holds one sub-folder of images a class"),
-    (b"\xff\xd8\xff", "an image", "give the folder that holds one sub-folder of images a class"),
-    (b"GIF8", "an image", "give the folder that holds one sub-folder of images a class"),
+    (b"\x89PNG", "an image", "give a folder with one sub-folder of images per class"),
+    (b"\xff\xd8\xff", "an image", "give a folder with one sub-folder of images per class"),
+    (b"GIF8", "an image", "give a folder with one sub-folder of images per class"),
     (b"\xff\xfe", "text in UTF-16", "convert it with iconv -f utf-16 -t utf-8"),
     (b"\xfe\xff", "text in UTF-16", "convert it with iconv -f utf-16 -t utf-8"),
 )
-"""how files begin that are no plain text, what they are, and what to do"""
+"""first bytes of files that are not plain text, what they are, and what to do"""
 ZIPPED = {
     ".npz": ("a file of NumPy arrays", _ARRAYS),
     ".xlsx": ("an Excel workbook", _AS_TABLE),
     ".ods": ("a spreadsheet", _AS_TABLE),
     ".docx": ("a Word document", _AS_TEXT),
     ".odt": ("a document", _AS_TEXT),
-    ".epub": ("a book in EPUB", _AS_TEXT),
-    ".pt": ("a file of PyTorch", _ARRAYS),
+    ".epub": ("an EPUB book", _AS_TEXT),
+    ".pt": ("a PyTorch file", _ARRAYS),
 }
 WINDOWS_SIGNS = "€‚„…‘’“”•–—°«»§£©®´·¡¿ªº½¼²³"
-"""signs of cp1252 that texts of Western languages hold"""
-LOOK = 1 << 16  # bytes at the beginning of a file that tell what it is
+"""cp1252 characters beyond letters that occur in Western texts"""
+LOOK = 1 << 16  # bytes at the beginning of a file by which its format is recognised
 
 
 def entries(folder: Path) -> list[Path]:
-    """What a folder holds, in a fixed order, hidden files left out."""
+    """The entries of a folder in sorted order, without hidden ones."""
     try:
         return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     except OSError as error:
@@ -70,9 +70,9 @@ def entries(folder: Path) -> list[Path]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files in a folder and the folders in it, but hidden ones; links are followed, never in a circle.
+    """All files in a folder and its sub-folders except hidden ones; links are followed, cycles are refused.
 
-    What is named like data but is no regular file (a pipe, a link to nowhere) is among them: who reads it says so.
+    Includes pipes and broken links with the extension of a data file, so that reading them raises an error.
     """
     yield from _walk(folder, (folder.resolve(),))
 
@@ -84,17 +84,17 @@ def _walk(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
         elif path.is_dir():
             real = path.resolve()
             if real in above or real in above[0].parents:
-                raise OdeumError(f"'{path}' is a link back to '{real}', which holds it; take it out")
+                raise OdeumError(f"'{path}' is a link to '{real}', which contains it; remove the link")
             yield from _walk(path, (*above, real))
 
 
 def half_characters(text: str) -> bool:
-    """Whether there is half of a pair of surrogates in a text, which is no character: such a text cannot be written."""
+    """Whether a text contains an unpaired surrogate, which no encoding can write."""
     return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def regular(path: Path) -> Path:
-    """The path of a file that can be read from beginning to end; a pipe, a device or a folder is named."""
+    """The path if it is a regular file; raises `OdeumError` for pipes, devices and folders."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -107,39 +107,39 @@ def regular(path: Path) -> Path:
         raise OdeumError(f"'{path}' is a folder, where a file was expected; give the files in it")
     kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISCHR, "device"), (stat.S_ISBLK, "device"), (stat.S_ISSOCK, "socket"))
     what = next((name for test, name in kinds if test(mode)), "special file")
-    raise OdeumError(f"'{path}' is a {what} and not a regular file; save what it gives to a file first")
+    raise OdeumError(f"'{path}' is a {what}, not a regular file; save its output to a file first")
 
 
 def foreign_format(head: bytes, suffix: str) -> tuple[str, str] | None:
-    """What a file is that is no plain text, and what to do, told by its first bytes; none if it may be text."""
+    """Format of a file and what to do, by its first bytes; None if it may be plain text."""
     if head.startswith(b"PK\x03\x04"):
         return ZIPPED.get(suffix, ("a ZIP archive", _UNPACK))
     if head.startswith(b"RIFF"):
         return "an image or a recording", _ARRAYS
-    found = next(((what, remedy) for start, what, remedy in SIGNATURES if head.startswith(start)), None)
-    if found is None and b"\0" in head:
+    form = next(((what, remedy) for start, what, remedy in SIGNATURES if head.startswith(start)), None)
+    if form is None and b"\0" in head:
         return "a binary file", "give plain text in UTF-8"
-    return found
+    return form
 
 
 def refuse_foreign(path: Path) -> None:
-    """A sentence for a file that is no plain text: archives, Parquet, PDF and the like would be read as prose."""
+    """Raise `OdeumError` for a file that is not plain text, such as an archive or a PDF."""
     with _opened(regular(path)) as file:
         _refuse(path, file.read(LOOK))
 
 
 def read_whole(path: Path) -> bytes:
-    """A whole regular file, unless it is larger than the memory."""
+    """The content of a regular file; raises `OdeumError` if it does not fit into memory."""
     size = regular(path).stat().st_size
     memory = available_memory()
-    if 3 * size > memory:  # the bytes, the text, and what is made of it
+    if 3 * size > memory:  # the bytes, the decoded text and its tokens
         raise OdeumError(f"'{path}' has {size / 1e9:.3g} GB, too much for the {memory / 1e9:.3g} GB of memory here")
     with _opened(path) as file:
         return file.read()
 
 
 def read_text(path: Path) -> str:
-    """A whole UTF-8 file, its lines ended by \\n alone; a byte that is not UTF-8 is named with its offset."""
+    """The content of a UTF-8 file with \\n as line end; an error names the offset of a byte that is not UTF-8."""
     raw = read_whole(path)
     if is_utf16(raw):
         return _as_text(path, raw, "utf-16")
@@ -158,14 +158,14 @@ def read_text(path: Path) -> str:
             "for example with iconv -t utf-8"
         ) from None
     if (place := raw.find(b"\0")) >= 0:
-        raise OdeumError(f"'{path}' is no plain text: it has a zero byte at offset {place}")
+        raise OdeumError(f"'{path}' is not plain text: it has a zero byte at offset {place}")
     if not text.strip():
         raise OdeumError(f"'{path}' is empty")
     return text
 
 
 def is_utf16(raw: bytes) -> bool:
-    """Whether bytes begin with the mark of UTF-16, as Excel and Notepad write it, and decode as such."""
+    """Whether bytes begin with a UTF-16 byte-order mark and decode as UTF-16."""
     if not raw.startswith((b"\xff\xfe", b"\xfe\xff")) or len(raw) % 2:
         return False
     try:
@@ -175,17 +175,14 @@ def is_utf16(raw: bytes) -> bool:
 
 
 def _may_be_windows(raw: bytes) -> bool:
-    """Whether bytes read like a Windows text of a Western language: few letters beyond ASCII, and no controls."""
+    """Whether bytes look like cp1252 text of a Western language: few letters beyond ASCII, no control characters."""
     try:
         text = raw.decode("cp1252")
     except UnicodeDecodeError:
         return False
     letters = sum(letter.isalpha() for letter in text)
     beyond = [letter for letter in text if letter > "\x7f"]
-    odd = sum(
-        not ((letter.isalpha() and letter not in "ÿþÞðÐ") or letter in "€‚„…‘’“”•–—°«»§£©®´·¡¿ªº½¼²³")
-        for letter in beyond
-    )
+    odd = sum(not ((letter.isalpha() and letter not in "ÿþÞðÐ") or letter in WINDOWS_SIGNS) for letter in beyond)
     controls = any(letter < " " and letter not in "\t\n\r\f" for letter in text)
     return not controls and len(beyond) < 0.3 * max(letters, 1) and odd <= 0.2 * len(beyond)
 
@@ -198,7 +195,7 @@ def _as_text(path: Path, raw: bytes, encoding: str) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines without their ends; only \\n ends a line (U+0085 and the like are part of the text)."""
+    """Lines without line ends; only \\n ends a line, unlike in `str.splitlines`."""
     lines = read_text(path).split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -206,13 +203,13 @@ def read_lines(path: Path) -> list[str]:
 
 
 def rows_of(path: Path) -> Iterator[str]:
-    """Lines with their \\n, for csv, which needs them to keep quoted line breaks."""
+    """Lines with line ends, which `csv` needs to keep quoted line breaks."""
     for line in read_text(path).split("\n"):
         yield line + "\n"
 
 
 def table_rows(file: Iterator[str], suffix: str) -> Iterator[list[str]]:
-    """The rows of an open CSV (quoted, comma or semicolon) or TSV (unquoted)."""
+    """Rows of an open CSV (quoted, comma or semicolon) or TSV (unquoted)."""
     if suffix == ".tsv":
         return (line.rstrip("\r\n").split("\t") for line in file)
     first = next(file, "")
@@ -230,5 +227,5 @@ def _opened(path: Path) -> BinaryIO:
 def _refuse(path: Path, head: bytes) -> None:
     if path.suffix.lower() in TABLE_SUFFIXES | TEXT_SUFFIXES and is_utf16(head[: len(head) // 2 * 2]):
         return
-    if found := foreign_format(head, path.suffix.lower()):
-        raise OdeumError(f"'{path}' is {found[0]}, not plain text; {found[1]}")
+    if form := foreign_format(head, path.suffix.lower()):
+        raise OdeumError(f"'{path}' is {form[0]}, not plain text; {form[1]}")

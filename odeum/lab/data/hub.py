@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub: named ones in their published layout, any other as tables or image folders."""
+"""Data sets of the Hugging Face hub: named ones in their published layout, others as tables or image folders."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from odeum.storage import slug
 
 
 def fetch(name: str, folder: Path) -> str | None:
-    """Fill `folder`; the reason as words if that is not possible."""
+    """Download a named set into `folder`; returns the reason if that is not possible."""
     writer = WRITERS.get(name)
     if writer is None:
-        return "no place to download it from is known"
+        return "it has no download location"
     try:
         load_dataset = importlib.import_module("datasets").load_dataset
     except ImportError:
-        return "to have it downloaded takes a network and `pip install odeum[data]`"
+        return "downloading it needs a network and `pip install odeum[data]`"
     try:
         writer(load_dataset, folder)
     except Exception as error:  # the hub's libraries raise all kinds of errors without a network
-        return f"the download failed just now: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        return f"the download failed: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
     return None
 
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 """owner/name, or owner/name:configuration"""
 USED_SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
-"""splits of the hub and the parts that they become; others (unsupervised) are left out"""
+"""splits of the hub and our names of them; others, such as unsupervised, are left out"""
 
 
 def is_hub_name(word: str) -> bool:
-    """Whether a word names a data set of the hub: no file or folder here is called so, nor does its folder exist."""
+    """Whether a word looks like a data set of the hub and neither it nor its parent exists as a path."""
     path = Path(word)
     known = path.suffix.lower() in DATA_SUFFIXES or path.exists() or path.parent.exists()
     return HUB_NAME.fullmatch(word) is not None and not known
 
 
 def fetch_any(name: str) -> Path:
-    """Where a data set of the hub lies as plain files, downloaded once; raises `OdeumError` if that is not possible."""
+    """Folder with the plain files of a data set of the hub, downloaded once; raises `OdeumError` on failure."""
     home = cache() / "hub" / slug(name)
     if home.exists():
         return home
@@ -64,7 +64,7 @@ def fetch_any(name: str) -> Path:
         splits = datasets.load_dataset(path, configuration or None)
     except Exception as error:  # no network, no such name, several configurations to choose from
         reason = " ".join(str(error).split())[:200]
-        raise OdeumError(f"'{name}' is no path here and cannot be fetched from the hub: {reason}") from None
+        raise OdeumError(f"'{name}' is not a path and cannot be fetched from the hub: {reason}") from None
     part = home.with_name(f"{home.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -80,7 +80,7 @@ def fetch_any(name: str) -> Path:
 
 
 def _write_split(rows: Any, folder: Path, part: str, name: str) -> None:
-    """A split as lines of JSON or, if it has images, as one sub-folder of files per class."""
+    """Write a split as JSON lines or, if it has images, as one sub-folder of files per class."""
     features = dict(rows.features)
     classes = {column: feature.names for column, feature in features.items() if getattr(feature, "names", None)}
     images = [column for column, feature in features.items() if type(feature).__name__ == "Image"]
@@ -93,7 +93,7 @@ def _write_split(rows: Any, folder: Path, part: str, name: str) -> None:
                 file.write(json.dumps({**row, **named}, ensure_ascii=False, default=str) + "\n")
         return
     if not classes:
-        raise OdeumError(f"'{name}' has images without a column of classes; only images with one class each are read")
+        raise OdeumError(f"'{name}' has images but no class column; only images with one class each are supported")
     label, names = next(iter(classes.items()))
     for number, row in enumerate(rows):
         target = folder / part / slug(names[row[label]]) / f"{number:07d}.png"

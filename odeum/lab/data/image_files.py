@@ -1,4 +1,4 @@
-"""Image files: looked at by their headers, decoded one by one straight to the size of the model, square and upright."""
+"""Image files: read headers, decode to the size of the model, upright and square."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from odeum.errors import OdeumError
 from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below, half_characters, regular
 from odeum.lab.data.image_labels import labelled_groups
-from odeum.lab.data.pictures import ImageSplit, Pictures, cut_images
+from odeum.lab.data.pictures import ImageDataset, ImageSplit, cut_images
 from odeum.lab.data.split_names import SPLITS, whole_name
 from odeum.lab.data.splits import hold_out
 from odeum.lab.data.understanding import labelled_examples
@@ -24,41 +24,41 @@ from odeum.models.pixels import Fit, squared
 TURNED = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 ORIENTATION = 0x0112
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""the decoders that Pillow may use; by content alone it would run Ghostscript on a PostScript file named .png"""
-LARGEST_SIDE = 64  # side of the images unless another is asked for
-SAMPLE = 400  # images that decide about size and colour
+"""decoders that Pillow may use; unrestricted, it would run Ghostscript on a PostScript file named .png"""
+LARGEST_SIDE = 64  # largest default side of images
+SAMPLE = 400  # number of images from which size and channels are chosen
 
 Groups = dict[str, list[Path]]  # class -> files
 T = TypeVar("T")
 
 
 class Header(NamedTuple):
-    """What the first bytes of an image tell."""
+    """Size and colour of an image, from its header."""
 
     size: tuple[int, int]
-    """width and height as they are seen, the orientation obeyed"""
+    """width and height after the EXIF orientation is applied"""
     grey: bool
 
 
 def header(path: Path) -> Header:
-    """Look at an image without decoding it."""
-    with _Reading(path), Image.open(regular(path), formats=FORMATS) as image:
+    """Read the header of an image without decoding it."""
+    with _ImageErrors(path), Image.open(regular(path), formats=FORMATS) as image:
         grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
         width, height = image.size
-        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED  # of TIFF it is done already
+        turned = image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED  # Pillow has applied it for TIFF
         return Header((height, width) if turned else (width, height), grey)
 
 
 def read_image(path: Path, channels: int, size: int, fit: Fit = "crop") -> Tensor:
-    """uint8 [channels, size, size]; the camera's orientation is obeyed and what is not square becomes so by `fit`."""
-    with _Reading(path), Image.open(regular(path), formats=FORMATS) as image:
+    """An image as uint8 [channels, size, size]; applies the EXIF orientation and makes it square by `fit`."""
+    with _ImageErrors(path), Image.open(regular(path), formats=FORMATS) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs are decoded at a fraction of their size
         image.load()
         return squared(image, channels, size, fit)
 
 
-class _Reading:
-    """Within it all that can be wrong with an image file is one sentence."""
+class _ImageErrors:
+    """Context in which errors of Pillow are raised as `OdeumError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,9 +68,7 @@ class _Reading:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Image.DecompressionBombError):
             most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
-            raise OdeumError(
-                f"'{self.path}' has more than the {most:,} pixels that are read; make it smaller"
-            ) from None
+            raise OdeumError(f"'{self.path}' has more than {most:,} pixels; make it smaller") from None
         if isinstance(error, PermissionError):
             raise OdeumError(f"'{self.path}' cannot be read: {error.strerror}") from None
         wrong = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, MemoryError, OverflowError)
@@ -79,169 +77,173 @@ class _Reading:
                 str(error) if str(self.path) in str(error) else f"cannot take '{self.path}': {error}"
             ) from None
         if isinstance(error, wrong):
-            raise OdeumError(f"'{self.path}' is not a readable image; repair it or take it out") from None
+            raise OdeumError(f"'{self.path}' is not a readable image; repair or remove it") from None
 
 
 def class_folders(folder: Path) -> Groups:
-    """The image files of each sub-folder that has some."""
-    found = {}
+    """Image files by class: one class per sub-folder with images."""
+    groups = {}
     for sub in (p for p in entries(folder) if p.is_dir()):
         files = sorted(p for p in files_below(sub) if p.suffix.lower() in IMAGE_SUFFIXES)
         if files and half_characters(sub.name):
-            raise OdeumError(f"the name of the class '{sub}' is not UTF-8; rename the folder")
+            raise OdeumError(f"the class name '{sub}' is not UTF-8; rename the folder")
         if files:
-            found[sub.name] = files
-    return found
+            groups[sub.name] = files
+    return groups
 
 
-def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0, strict: bool = False) -> Pictures:
-    """Class = sub-folder, or as a labels.csv says; with sub-folders train, valid, test of those if there are such.
+def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0, strict: bool = False) -> ImageDataset:
+    """Read images with one class per sub-folder or from labels.csv, in parts if there are folders train, valid, test.
 
-    Images that cannot be read are left out and counted, unless it is `strict`.
+    Unreadable images are left out and counted; with `strict` they raise `OdeumError`.
     """
-    given: dict[str, Groups] = {}
+    by_part: dict[str, Groups] = {}
     for split in SPLITS:
         subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]
         if len(subs) > 1:
             raise OdeumError(f"'{subs[0]}' and '{subs[1]}' both seem to be the {split} part; rename one of them")
-        if subs and (found := class_folders(subs[0])):
-            given[split] = found
-    if "train" not in given:
-        given = labelled_groups(path) or {"train": class_folders(path)}
-    refuse_strange_classes(path, given["train"])
+        if subs and (groups := class_folders(subs[0])):
+            by_part[split] = groups
+    if "train" not in by_part:
+        by_part = labelled_groups(path) or {"train": class_folders(path)}
+    refuse_strange_classes(path, by_part["train"])
     origins = {
-        split: f"'{path.name}'" if len(given) == 1 else f"'{path.name}/{_top(path, groups)}'"
-        for split, groups in given.items()
+        split: f"'{path.name}'" if len(by_part) == 1 else f"'{path.name}/{_top(path, groups)}'"
+        for split, groups in by_part.items()
     }
-    if "test" not in given and "valid" in given:  # as torchvision's ImageFolder is used: val is what one reports
-        given["test"], origins["test"] = given.pop("valid"), origins.pop("valid")
-    examples = [(str(file.relative_to(path)), name) for name, group in given["train"].items() for file in group]
-    lost: list[OdeumError] | None = None if strict else []
-    total = sum(len(group) for found in given.values() for group in found.values())
-    given = {split: _readable(found, lost) for split, found in given.items()}
-    classes = list(given["train"])
-    _check(path, given, classes)
-    refuse_twice([file for found in given.values() for group in found.values() for file in group])
-    channels, side = common(given["train"], size, fit)
-    shapes = [header(file).size for found in given.values() for group in found.values() for file in group]
+    if "test" not in by_part and "valid" in by_part:  # with torchvision's ImageFolder, val is the part reported
+        by_part["test"], origins["test"] = by_part.pop("valid"), origins.pop("valid")
+    examples = [(str(file.relative_to(path)), name) for name, group in by_part["train"].items() for file in group]
+    unreadable: list[OdeumError] | None = None if strict else []
+    total = len(_all_files(by_part))
+    by_part = {split: _readable(groups, unreadable) for split, groups in by_part.items()}
+    classes = list(by_part["train"])
+    _check(path, by_part, classes)
+    refuse_same_file(_all_files(by_part))
+    channels, side = common_shape(by_part["train"], size, fit)
+    shapes = [header(file).size for file in _all_files(by_part)]
     index = {name: i for i, name in enumerate(classes)}
     parts: dict[str, ImageSplit] = {}
-    for split, found in given.items():
-        files = [file for group in found.values() for file in group]
-        labels = torch.tensor([index[name] for name, group in found.items() for _ in group])
-        images, kept = load_readable(files, channels, side, fit, lost)
-        parts[split] = images, labels[kept]
-        if lost and split == "train" and len(parts[split][1].unique()) < len(classes):
-            raise lost[-1]
-    refuse_known(path, {split: images for split, (images, _) in parts.items()})
+    for split, groups in by_part.items():
+        files = [file for group in groups.values() for file in group]
+        labels = torch.tensor([index[name] for name, group in groups.items() for _ in group])
+        images, readable = load_readable(files, channels, side, fit, unreadable)
+        parts[split] = images, labels[readable]
+        if unreadable and split == "train" and len(parts[split][1].unique()) < len(classes):
+            raise unreadable[-1]
+    refuse_repeated_part(path, {split: images for split, (images, _) in parts.items()})
     parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path), fold), fold)
-    shown = labelled_examples(examples)
-    return Pictures(parts, classes, notes=fitted(shapes, fit) + left_out(lost, total), origins=origins, examples=shown)
+    notes = fit_note(shapes, fit) + unreadable_note(unreadable, total)
+    return ImageDataset(parts, classes, notes=notes, origins=origins, examples=labelled_examples(examples))
+
+
+def _all_files(by_part: dict[str, Groups]) -> list[Path]:
+    return [file for groups in by_part.values() for group in groups.values() for file in group]
 
 
 def _top(path: Path, groups: Groups) -> str:
-    """The sub-folder that a part lies in."""
+    """Name of the sub-folder that contains a part."""
     return next(iter(groups.values()))[0].relative_to(path).parts[0]
 
 
-def _readable(found: Groups, lost: list[OdeumError] | None) -> Groups:
-    """The files of each class whose beginning is that of an image; a class without any is refused."""
-    if lost is None:
-        return found
+def _readable(groups: Groups, unreadable: list[OdeumError] | None) -> Groups:
+    """The files of each class with a readable header; raises the error of a class without any."""
+    if unreadable is None:
+        return groups
     out: Groups = {}
-    for name, group in found.items():
-        before = len(lost)
-        out[name] = [file for file in group if _attempt(lambda file=file: header(file), lost) is not None]
+    for name, group in groups.items():
+        before = len(unreadable)
+        out[name] = [file for file in group if _attempt(lambda file=file: header(file), unreadable) is not None]
         if not out[name]:
-            raise lost[before]
+            raise unreadable[before]
     return out
 
 
-def _attempt(read: Callable[[], T], lost: list[OdeumError] | None) -> T | None:
-    """What was read; or nothing, and the reason is kept."""
-    if lost is None:
+def _attempt(read: Callable[[], T], unreadable: list[OdeumError] | None) -> T | None:
+    """The result of `read`; None after an error, which is added to `unreadable`."""
+    if unreadable is None:
         return read()
     try:
         return read()
     except OdeumError as error:
-        lost.append(error)
+        unreadable.append(error)
         return None
 
 
-def left_out(lost: list[OdeumError] | None, total: int) -> tuple[str, ...]:
-    """What to tell about images that cannot be read."""
-    if not lost:
+def unreadable_note(unreadable: list[OdeumError] | None, total: int) -> tuple[str, ...]:
+    """A note on images that could not be read."""
+    if not unreadable:
         return ()
-    return (f"{len(lost)} of {total} images were left out: {lost[0]} (--data.strict true refuses such data)",)
+    return (f"{len(unreadable)} of {total} images were left out: {unreadable[0]} (--data.strict true refuses them)",)
 
 
 def _check(path: Path, given: dict[str, Groups], classes: list[str]) -> None:
     if not classes:
-        raise OdeumError(f"'{path}' has no sub-folders with images; expected one sub-folder a class")
+        raise OdeumError(f"'{path}' has no sub-folders with images; expected one sub-folder per class")
     if len(classes) < 2:
-        raise OdeumError(f"'{path}' has only one class, '{classes[0]}'; at least two sub-folders of images are needed")
-    for split, found in given.items():
-        if unseen := sorted(set(found) - set(classes)):
+        raise OdeumError(f"'{path}' has only one class, '{classes[0]}'; give at least two sub-folders of images")
+    for split, groups in given.items():
+        if unseen := sorted(set(groups) - set(classes)):
             raise OdeumError(
                 f"the class '{unseen[0]}' of the {split} part of '{path}' never occurs in its training part"
             )
 
 
-def refuse_twice(files: list[Path]) -> None:
-    """One file under two names would be of two classes, or both trained on and tested."""
+def refuse_same_file(files: list[Path]) -> None:
+    """Raise `OdeumError` if two paths are the same file (a link): it could be in two classes or parts."""
     seen: dict[tuple[int, int], Path] = {}
     for file in files:
         status = file.stat()
         if (first := seen.setdefault((status.st_dev, status.st_ino), file)) != file:
-            raise OdeumError(f"'{file}' is the same file as '{first}'; each image counts once, so take one of them out")
+            raise OdeumError(f"'{file}' is the same file as '{first}'; remove one of them")
 
 
-def refuse_known(path: Path, parts: dict[str, Tensor]) -> None:
-    """A part whose pictures were all trained on tests nothing."""
+def refuse_repeated_part(path: Path, parts: dict[str, Tensor]) -> None:
+    """Raise `OdeumError` if all images of a held-out part are in the training part."""
     known = {image.numpy().tobytes() for image in parts["train"]} if len(parts) > 1 else set()
     for split, images in parts.items():
         if split != "train" and all(image.numpy().tobytes() in known for image in images):
             raise OdeumError(
-                f"all images of the {split} part of '{path}' are in its training part too, so they can test nothing"
+                f"all images of the {split} part of '{path}' are in its training part too; give other images"
             )
 
 
-def fitted(shapes: list[tuple[int, int]], fit: Fit) -> tuple[str, ...]:
-    """What to tell about images that are not square."""
+def fit_note(shapes: list[tuple[int, int]], fit: Fit) -> tuple[str, ...]:
+    """A note on images that are not square."""
     count = sum(width != height for width, height in shapes)
     how = "cropped to the middle square (--data.fit squash keeps their edges)" if fit == "crop" else "squashed"
     return (f"{count} of {len(shapes)} images are not square and were {how}",) if count else ()
 
 
 def load_images(files: list[Path], channels: int, size: int, fit: Fit) -> Tensor:
-    """All images as bytes [n, channels, size, size], one decoded at a time; each must be readable."""
+    """All images as uint8 [n, channels, size, size]; raises `OdeumError` for one that cannot be read."""
     return load_readable(files, channels, size, fit, None)[0]
 
 
 def load_readable(
-    files: list[Path], channels: int, size: int, fit: Fit, lost: list[OdeumError] | None
+    files: list[Path], channels: int, size: int, fit: Fit, unreadable: list[OdeumError] | None
 ) -> tuple[Tensor, list[int]]:
-    """The same, and which of the files they are; the others are added to `lost`, if there is such a list."""
+    """Images and indices of the readable files; errors of the others are added to `unreadable`, if given."""
     need = len(files) * channels * size * size
     memory = available_memory()
     if 2 * need > memory:
         raise OdeumError(
-            f"{len(files):,} images of {size}×{size} take {need / 1e9:.3g} GB, too much for the {memory / 1e9:.3g} GB "
-            "of memory here; choose a smaller --data.size"
+            f"{len(files):,} images of {size}×{size} take {need / 1e9:.3g} GB, more than half of the "
+            f"{memory / 1e9:.3g} GB of memory; choose a smaller --data.size"
         )
     images = torch.empty(len(files), channels, size, size, dtype=torch.uint8)
-    kept: list[int] = []
+    readable: list[int] = []
     for i, file in enumerate(files):
-        found = _attempt(lambda file=file: read_image(file, channels, size, fit), lost)
-        if found is not None:
-            images[len(kept)] = found
-            kept.append(i)
-    return images[: len(kept)], kept
+        image = _attempt(lambda file=file: read_image(file, channels, size, fit), unreadable)
+        if image is not None:
+            images[len(readable)] = image
+            readable.append(i)
+    return images[: len(readable)], readable
 
 
-def common(found: Groups, size: int | None, fit: Fit = "crop") -> tuple[int, int]:
-    """Channels and side for all: grey only if all looked at are grey; small images keep their size."""
-    sample = [group[i * len(group) // 8] for group in found.values() for i in range(min(8, len(group)))][:SAMPLE]
+def common_shape(groups: Groups, size: int | None, fit: Fit = "crop") -> tuple[int, int]:
+    """Channels and side for all images: grey if all sampled ones are; small images keep their size."""
+    sample = [group[i * len(group) // 8] for group in groups.values() for i in range(min(8, len(group)))][:SAMPLE]
     looked = [header(file) for file in sample]
     sides = sorted(min(look.size) if fit == "crop" else max(look.size) for look in looked)
     side = min(sides[len(sides) // 2], LARGEST_SIDE)

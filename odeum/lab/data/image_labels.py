@@ -1,4 +1,4 @@
-"""A flat folder of images with a labels.csv: file names and classes; no torch."""
+"""A flat folder of images with file names and classes in labels.csv. Does not import torch."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from odeum.lab.data.table_files import FILE_COLUMNS, Table, find_label, open_tab
 
 
 def labelled_groups(folder: Path) -> dict[str, dict[str, list[Path]]]:
-    """The images of each class for each part; empty where there is no labels.csv."""
+    """Images by class for each part; empty without a labels.csv."""
     return {part: _groups(sub) for part, sub in labelled_folders(folder).items()}
 
 
 def _groups(folder: Path) -> dict[str, list[Path]]:
     path = folder / LABELS
     table, file, label = _columns(path)
-    found: dict[str, list[Path]] = {}
+    groups: dict[str, list[Path]] = {}
     seen: set[Path] = set()
     for number, row in table.checked([file, label]):
         where, name, cell = f"row {number} of '{path}'", PurePath(row[file].strip()), row[label].strip()
         image = folder / name
         if name.is_absolute() or ".." in name.parts or not image.is_file():
-            raise OdeumError(f"{where} names '{name}', but there is no such image in '{folder}'")
+            raise OdeumError(f"{where} names '{name}', which is not an image in '{folder}'")
         if image in seen:
-            raise OdeumError(f"{where} names '{name}' again; each image has one class")
+            raise OdeumError(f"{where} names '{name}' a second time; name each image once")
         seen.add(image)
         if cell:
-            found.setdefault(cell, []).append(image)
-    if not found:
-        raise OdeumError(f"'{path}' names no images with a class; a row is a file name and a class")
+            groups.setdefault(cell, []).append(image)
+    if not groups:
+        raise OdeumError(f"'{path}' names no images with a class; each row must be a file name and a class")
     if others := [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in seen]:
-        notice(f"images that '{path}' does not name were left out: {len(others)}, such as '{others[0].name}'")
-    return {name: sorted(found[name]) for name in sorted(found)}
+        notice(f"{len(others)} images that '{path}' does not name were left out, such as '{others[0].name}'")
+    return {name: sorted(groups[name]) for name in sorted(groups)}
 
 
 def _columns(path: Path) -> tuple[Table, int, int]:
-    """The places of file names and classes, with a header or without one."""
+    """The table, and the indices of its columns of file names and classes; with or without a header."""
     table = open_table(path)
     if len(table.head) < 2:
-        raise OdeumError(f"'{path}' needs a column of file names and one of classes; it has {len(table.head)}")
+        raise OdeumError(f"'{path}' needs a column of file names and one of classes, but has {len(table.head)} columns")
     if any(PurePath(cell.strip()).suffix.lower() in IMAGE_SUFFIXES for cell in table.head):
         table = table.without_header([f"column {i + 1}" for i in range(len(table.head))])
     usual = [i for i, name in enumerate(table.head) if name.strip().lower() in FILE_COLUMNS]

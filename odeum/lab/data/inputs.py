@@ -1,4 +1,4 @@
-"""What is to be predicted: texts out of tables and plain files, images out of folders; no torch."""
+"""Inputs of `odeum predict`: texts from tables and text files, images from folders. Does not import torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odeum.lab.data.unpacking import plain_files
 
 
 class PredictInput(NamedTuple):
-    """One text or path, and where it stands if that is a row of a table; or what is wrong with it."""
+    """One text or path, with its place if it is a row of a table; or its error."""
 
     text: str
     file: str | None = None
@@ -30,8 +30,8 @@ class PredictInput(NamedTuple):
 
 
 def image_inputs(names: Sequence[str], column: str | None = None) -> list[PredictInput]:
-    """Images as they are given; for a folder all the images in it and in the folders in it; for a table or a plain text
-    those that it lists, as seen from where it lies."""
+    """Image paths; of a folder all images in it and its sub-folders; of a table or a text file those that it lists,
+    relative to it."""
     out: list[PredictInput] = []
     for name in names:
         try:
@@ -44,10 +44,10 @@ def image_inputs(names: Sequence[str], column: str | None = None) -> list[Predic
 def _images(name: str, column: str | None) -> list[PredictInput]:
     path = _unpacked(name)
     if path.is_dir():
-        found = sorted(str(p) for p in files_below(path) if p.suffix.lower() in IMAGE_SUFFIXES)
-        if not found:
+        images = sorted(str(p) for p in files_below(path) if p.suffix.lower() in IMAGE_SUFFIXES)
+        if not images:
             raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
-        return [PredictInput(file) for file in found]
+        return [PredictInput(file) for file in images]
     if path.suffix.lower() not in TABLE_SUFFIXES | TEXT_SUFFIXES:
         return [PredictInput(name)]
     columns = () if column else _file_column(path)
@@ -56,18 +56,18 @@ def _images(name: str, column: str | None) -> list[PredictInput]:
 
 
 def _file_column(path: Path) -> Columns:
-    """The column of a list that has the paths."""
+    """The column of image paths in a table."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         return ()
     table = open_table(_text_file(str(path)))
-    found = next((name for name in table.head if name.strip().lower() in FILE_COLUMNS), None)
-    if found is None:
-        raise OdeumError(f"which column of '{path}' names the images? Its columns are {table.columns()}; say --column")
-    return [found]
+    column = next((name for name in table.head if name.strip().lower() in FILE_COLUMNS), None)
+    if column is None:
+        raise OdeumError(f"'{path}' has no column of image paths among {table.columns()}; name it with --column")
+    return [column]
 
 
 def text_inputs(names: Sequence[str], columns: Columns, column: str | None = None) -> Iterator[PredictInput]:
-    """The rows and lines of several files; a file that is wrong does not take the others with it."""
+    """Rows and lines of several files; an error in one file does not stop the others."""
     for name in names:
         try:
             yield from predict_inputs(name, columns, column)
@@ -76,9 +76,9 @@ def text_inputs(names: Sequence[str], columns: Columns, column: str | None = Non
 
 
 def predict_inputs(name: str, columns: Columns, column: str | None = None) -> Iterator[PredictInput]:
-    """The rows of a table, or the lines of a plain text, once all of it is known to be right.
+    """Rows of a table or lines of a text file, checked completely before the first is returned.
 
-    `columns` are those that a run was trained on; `column` overrules them.
+    `columns` are those that the run was trained on; `column` overrides them.
     """
     path = _text_file(name)
     if path.suffix.lower() in TABLE_SUFFIXES:
@@ -87,9 +87,7 @@ def predict_inputs(name: str, columns: Columns, column: str | None = None) -> It
             yield PredictInput(table.text(number, row, places), name, number)
         return
     if column is not None:
-        raise OdeumError(
-            f"'{name}' is plain text, a text a line; --column is for tables ({', '.join(sorted(TABLE_SUFFIXES))})"
-        )
+        raise OdeumError(f"'{name}' is plain text; --column is for tables ({', '.join(sorted(TABLE_SUFFIXES))})")
     for look in (True, False):
         with open(path, "rb") as file:
             for number, raw in enumerate(file, 1):
@@ -99,7 +97,7 @@ def predict_inputs(name: str, columns: Columns, column: str | None = None) -> It
 
 
 def line_inputs(lines: Iterable[bytes]) -> Iterator[PredictInput]:
-    """The lines of standard input; one that is no text is named and left out."""
+    """Lines of standard input; a line that is not UTF-8 becomes an error."""
     for number, raw in enumerate(lines, 1):
         try:
             yield PredictInput(decoded(raw, f"line {number} of standard input"))
@@ -108,12 +106,12 @@ def line_inputs(lines: Iterable[bytes]) -> Iterator[PredictInput]:
 
 
 def whole_file(name: str) -> PredictInput:
-    """A file whose whole text is one input, without the line end that editors add."""
+    """The whole content of a file as one input, without a final line end."""
     return PredictInput(read_text(_text_file(name)).removesuffix("\n"), name)
 
 
 def decoded(raw: bytes, where: str) -> str:
-    """A line as text, without its end and a byte-order mark."""
+    """Decode a line, without line end and byte-order mark."""
     try:
         return raw.decode("utf-8").removeprefix("\ufeff").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -123,33 +121,33 @@ def decoded(raw: bytes, where: str) -> str:
 def _text_file(name: str) -> Path:
     path = _unpacked(name)
     if not path.exists():
-        raise OdeumError(f"there is no file '{name}'; to give a text itself use --text")
+        raise OdeumError(f"there is no file '{name}'; use --text to give a text itself")
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        raise OdeumError(f"'{name}' is an image, but this run reads texts; give a table, a plain text, or --text")
+        raise OdeumError(f"'{name}' is an image, but this run reads texts; give a table, a text file, or --text")
     refuse_foreign(regular(path))
     return path
 
 
 def _unpacked(name: str) -> Path:
-    """A path, or where the content of a packed one lies: what `train` took."""
+    """The path, or the unpacked content of a packed file, as `odeum train` reads it."""
     path = Path(name).expanduser()
     return plain_files(path) if path.is_file() else path
 
 
 def _chosen(table: Table, columns: Columns, column: str | None) -> tuple[Table, list[int]]:
-    """The table, its header a row if it has none, and the places of its text."""
+    """The table, without header if it has none, and the indices of its text columns."""
     if column is not None:
         return _asked(table, column)
     names = [name for name in columns if isinstance(name, str)]
     if names:
         lowered = {name.strip().lower(): name for name in reversed(table.head)}
-        there = [name if name in table.head else lowered.get(name.strip().lower()) for name in names]
-        if None not in there:
-            return table, table.places([name for name in there if name is not None])
-        lost = names[there.index(None)]
+        matches = [name if name in table.head else lowered.get(name.strip().lower()) for name in names]
+        if None not in matches:
+            return table, table.places([name for name in matches if name is not None])
+        lost = names[matches.index(None)]
         raise OdeumError(
             f"'{table.path}' has no column '{lost}', which the run was trained on: its columns are {table.columns()}; "
-            "name the one of the text with --column"
+            "name the text column with --column"
         )
     usual, headed = find_text(table.head, None), looks_like_head(table.head)
     if usual is not None and (headed or not columns):
@@ -157,19 +155,17 @@ def _chosen(table: Table, columns: Columns, column: str | None) -> tuple[Table, 
     if columns:  # the run was trained on tables without a header
         place = [0] if len(table.head) == 1 else [place for place in columns if isinstance(place, int)]
         return (table if headed else _bare(table)), place
-    raise OdeumError(
-        f"which column of '{table.path}' is the text? Its columns are {table.columns()}; name one with --column"
-    )
+    raise OdeumError(f"'{table.path}' has no recognised text column among {table.columns()}; name it with --column")
 
 
 def _asked(table: Table, column: str) -> tuple[Table, list[int]]:
-    found = find_text(table.head, column)
-    if found is not None:
-        return table, table.places(found)
+    columns = find_text(table.head, column)
+    if columns is not None:
+        return table, table.places(columns)
     if column.isdecimal() and 1 <= int(column) <= len(table.head):  # of a table without a header
         return _bare(table), [int(column) - 1]
     raise OdeumError(
-        f"'{table.path}' has no column '{column}': its columns are {table.columns()}; name one of them, or say its "
+        f"'{table.path}' has no column '{column}': its columns are {table.columns()}; name one of them, or give its "
         "number if the table has no header"
     )
 

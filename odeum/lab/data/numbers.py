@@ -1,4 +1,4 @@
-"""Texts and images with numbers: which tables and folders hold them, and reading that names what is no number."""
+"""Recognise and read texts and images with a number each; errors name what is not a number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Numbered = list[tuple[str, float]]  # text, number
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a finite number, as programs write them."""
+    """Whether a cell is a finite decimal number."""
     return bool(_NUMBER.fullmatch(cell.strip())) and math.isfinite(float(cell))
 
 
@@ -38,9 +38,9 @@ _WITH_COMMA = re.compile(r"[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+|[+-]?[0-9]+,[0-9]
 
 
 def with_points(cells: Sequence[str]) -> list[str]:
-    """Numbers with decimal commas (3,5 and 1.234,56) as programs write them, if a whole column has such.
+    """A column of numbers with decimal commas (3,5 or 1.234,56), rewritten with points.
 
-    Three digits behind every comma may as well be thousands: then nothing is changed, and they are no numbers.
+    If every comma is followed by three digits they may be thousands separators; such columns are left unchanged.
     """
     stripped = [cell.strip() for cell in cells]
     commas = [cell for cell in stripped if "," in cell]
@@ -51,12 +51,12 @@ def with_points(cells: Sequence[str]) -> list[str]:
 
 
 def number(cell: str, where: str) -> float:
-    """The number in a cell, or a sentence that says where there is none."""
+    """The number in a cell; raises `OdeumError` with its place if it is not a finite number."""
     if is_number(cell):
         return float(cell)
-    shown = cell.strip()[:40]
-    comma = "; write a decimal point, and no thousands separator" if is_number(shown.replace(",", ".", 1)) else ""
-    raise OdeumError(f"{where} holds '{shown}', which is not a finite number{comma}")
+    text = cell.strip()[:40]
+    comma = "; write a decimal point, and no thousands separator" if is_number(text.replace(",", ".", 1)) else ""
+    raise OdeumError(f"{where} holds '{text}', which is not a finite number{comma}")
 
 
 def _usual(head: Sequence[str], names: Sequence[str]) -> str | None:
@@ -68,7 +68,7 @@ def _usual(head: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbered, Understood]:
-    """The rows of one table as (text, number), and where both stand in it; rows without a number are counted."""
+    """The rows of a table as (text, number), and their columns; rows without a number are left out and counted."""
     table, texts, place = _columns(open_table(path), text, label)
     rows: Numbered = []
     lost = 0
@@ -80,58 +80,58 @@ def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbe
         where = f"row {row_number} of '{path}', column '{table.head[place]}',"
         rows.append((table.text(row_number, row, texts), number(cell, where)))
     if lost:
-        notice(f"rows of '{path}' without a number were left out: {lost}")
+        notice(f"{lost} rows of '{path}' without a number were left out")
     if not rows:
         raise OdeumError(f"'{path}' has no rows with a number")
     return rows, Chosen(texts, place).named(table)
 
 
 def _columns(table: Table, text: str | None, label: str | None) -> tuple[Table, list[int], int]:
-    """The columns of the text and of the number; a table of a text and a number may have no header."""
+    """Text and number columns of a table; a table of two columns may have no header."""
     if len(table.head) == 2 and text is None and label is None:
         numbers = [is_number(cell) for cell in table.head]
         if any(numbers) and not all(numbers):
             place = numbers.index(True)
             names = ["number", "text"] if place == 0 else ["text", "number"]
             return table.without_header(names), [1 - place], place
-    found = find_text(table.head, text)
-    wanted = label or _usual([name for name in table.head if name not in (found or ())], NUMBER_NAMES)
+    texts = find_text(table.head, text)
+    wanted = label or _usual([name for name in table.head if name not in (texts or ())], NUMBER_NAMES)
     table, chosen = choose_columns(table, text, wanted)
     return table, chosen.text, chosen.label
 
 
-def holds_numbered_texts(found: Sniffed) -> bool:
-    """Tables whose usual label column holds numbers, too many different ones to be classes.
+def holds_numbered_texts(sniffed: Sniffed) -> bool:
+    """Whether the label column of tables holds too many different numbers to be classes.
 
-    Few different numbers stay classes, and that is said where they could be meant as numbers.
+    Prints a notice where numbers are read as classes although they could be targets of a regression.
     """
-    tables = found.tables()
-    if not tables or not holds_labelled_texts(found):
+    tables = sniffed.tables()
+    if not tables or not holds_labelled_texts(sniffed):
         return False
     path = next((p for p in tables if split_name(p.name) == "train"), tables[0])
     try:
         table = open_table(path)
         table, _, place = _columns(table, None, _usual(table.head, LABEL_NAMES.split()))
         cells = with_points([row[place].strip() for _, row in table.checked([place]) if row[place].strip()])
-    except OdeumError:  # whoever reads it will say what is wrong
+    except OdeumError:  # the reader of the file reports it
         return False
     if not cells or not all(map(is_number, cells)):
         return False
     column = table.head[place]
     if many_different(cells):
-        notice(f"column '{column}' of '{path}' holds {len(set(cells))} different numbers: taken as numbers to predict")
+        notice(f"column '{column}' of '{path}' holds {len(set(cells))} different numbers: read as numbers to predict")
         return True
     if len(set(cells)) > 2:
         some = ", ".join(sorted(set(cells), key=float)[:5])
         notice(
-            f"column '{column}' of '{path}' holds {len(set(cells))} different numbers ({some} …): taken as classes; "
-            "to predict them as numbers say --kind regression"
+            f"column '{column}' of '{path}' holds {len(set(cells))} different numbers ({some} …): read as classes; "
+            "use --kind regression to predict them as numbers"
         )
     return False
 
 
 def many_different(cells: Sequence[str]) -> bool:
-    """Too many values to be classes; fewer will do where some are no whole numbers."""
+    """Whether there are too many different numbers to be classes; the limit is lower if some are not integers."""
     distinct = {float(cell) for cell in cells}
     enough = 50 if all(value == math.floor(value) for value in distinct) else 10
     return len(distinct) > max(enough, len(cells) // 3)
@@ -141,7 +141,7 @@ def many_different(cells: Sequence[str]) -> bool:
 
 
 def labelled_folders(folder: Path) -> dict[str, Path]:
-    """The folders that have a labels.csv: those named train, valid and test, or the folder itself."""
+    """Folders with a labels.csv: those named train, valid and test, or the folder itself."""
     subs = [p for p in entries(folder) if p.is_dir() and (p / LABELS).is_file()]
     given = {part: p for part in SPLITS for p in subs if whole_name(p.name) == part}
     if "train" in given:
@@ -150,10 +150,10 @@ def labelled_folders(folder: Path) -> dict[str, Path]:
 
 
 def _label_columns(path: Path, label: str | None) -> tuple[Table, int, int]:
-    """The columns of file names and of numbers in a labels.csv, with a header or without one."""
+    """The table, and the indices of its columns of file names and numbers; with or without a header."""
     table = open_table(path)
     if len(table.head) < 2:
-        raise OdeumError(f"'{path}' needs a column of file names and one of numbers; it has {len(table.head)}")
+        raise OdeumError(f"'{path}' needs a column of file names and one of numbers, but has {len(table.head)} columns")
     if label is None and len(table.head) == 2 and is_number(table.head[1]):
         table = table.without_header(["file", "number"])
     place = table.places([label or _usual(table.head[1:], NUMBER_NAMES) or table.head[-1]])[0]
@@ -162,32 +162,32 @@ def _label_columns(path: Path, label: str | None) -> tuple[Table, int, int]:
 
 
 def read_labels(folder: Path, label: str | None = None) -> tuple[list[Path], list[float]]:
-    """The images that labels.csv names, and their numbers; those it does not name are left out and counted."""
+    """Images named in labels.csv with their numbers; other images are left out and counted."""
     path = folder / LABELS
     table, file, place = _label_columns(path, label)
-    found: dict[Path, float] = {}
+    numbers: dict[Path, float] = {}
     for row_number, row in table.checked([file, place]):
         where = f"row {row_number} of '{path}'"
         name = PurePath(row[file].strip())
         image = folder / name
         if name.is_absolute() or ".." in name.parts or not image.is_file():
-            raise OdeumError(f"{where} names '{name}', but there is no such image in '{folder}'")
-        if image in found:
-            raise OdeumError(f"{where} names '{name}' again; each image has one number")
-        found[image] = number(row[place], f"{where}, column '{table.head[place]}',")
-    if not found:
-        raise OdeumError(f"'{path}' names no images; a row is a file name and a number")
-    others = [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in found]
+            raise OdeumError(f"{where} names '{name}', which is not an image in '{folder}'")
+        if image in numbers:
+            raise OdeumError(f"{where} names '{name}' a second time; name each image once")
+        numbers[image] = number(row[place], f"{where}, column '{table.head[place]}',")
+    if not numbers:
+        raise OdeumError(f"'{path}' names no images; each row must be a file name and a number")
+    others = [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in numbers]
     if others:
-        notice(f"images that '{path}' does not name were left out: {len(others)}, such as '{others[0].name}'")
-    return list(found), list(found.values())
+        notice(f"{len(others)} images that '{path}' does not name were left out, such as '{others[0].name}'")
+    return list(numbers), list(numbers.values())
 
 
-def holds_numbered_images(found: Sniffed) -> bool:
-    """A folder of images with a labels.csv of numbers; whether few different ones are classes only a user knows."""
-    if not holds_images(found) or found.folder is None:
+def holds_numbered_images(sniffed: Sniffed) -> bool:
+    """Whether a folder of images has a labels.csv of numbers; raises `OdeumError` if they may be classes."""
+    if not holds_images(sniffed) or sniffed.folder is None:
         return False
-    folders = labelled_folders(found.folder)
+    folders = labelled_folders(sniffed.folder)
     if not folders:
         return False
     path = folders["train"] / LABELS
@@ -195,12 +195,12 @@ def holds_numbered_images(found: Sniffed) -> bool:
     whole = [row for _, row in table.rows if len(row) > max(file, place)]
     cells = [row[place].strip() for row in whole]
     images = any((path.parent / row[file].strip()).suffix.lower() in IMAGE_SUFFIXES for row in whole)
-    if not images or not is_number(cells[0]):  # names of classes, say
+    if not images or not is_number(cells[0]):  # class names
         return False
     if many_different([cell for cell in cells if is_number(cell)]):
-        notice(f"'{path}' names a number for each image: taken as numbers to predict")
+        notice(f"'{path}' names a number for each image: read as numbers to predict")
         return True
     raise OdeumError(
-        f"'{path}' holds {len(set(cells))} different numbers: to predict them as numbers say --kind image-regression; "
-        "if they are classes, put the images of each into a sub-folder and say --kind images"
+        f"'{path}' holds {len(set(cells))} different numbers; use --kind image-regression to predict "
+        "them as numbers, or put the images of each class into a sub-folder and use --kind images"
     )

@@ -1,4 +1,4 @@
-"""Tables and arrays that libraries wrote: Parquet and Arrow as lines of JSON, NumPy's images as files in folders."""
+"""Unpack Parquet and Arrow tables to JSON lines, and NumPy arrays of images to files in folders."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from odeum.lab.data.unpacking import lines_within, open_zip
 from odeum.models.limits import SWITCH, limits_off
 
 _PARQUET = b"PAR1"
-"""how such a file begins and ends"""
+"""first and last bytes of a Parquet file"""
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1024, 4 * 2**20
-"""most rows, and about the bytes, that are made Python's at a time"""
+"""rows, and approximate bytes, that are converted to Python objects at once"""
 MEMORY = 300 * 2**20
-"""bytes that reading a table may take beside three times what may come out of it"""
+"""memory that reading a table may take, besides three times its unpacked size"""
 IMAGE_ARRAYS, LABEL_ARRAYS = ("images", "x", "data"), ("labels", "y", "targets")
-"""names of arrays, alone or with a part before or after: x_train, train_images"""
+"""names of arrays, alone or with a part as prefix or suffix: x_train, train_images"""
 
 
 def _arrow() -> Any:
@@ -42,23 +42,23 @@ def _arrow() -> Any:
 
 
 def unpack_parquet(path: Path, out: Path) -> None:
-    """A line of JSON per row."""
+    """Unpack a Parquet table to one JSON line per row."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - len(_PARQUET)))
         if path.stat().st_size < 12 or file.read() != _PARQUET:
-            raise OdeumError(f"'{path}' is a Parquet table whose end is missing; copy or download it again")
+            raise OdeumError(f"'{path}' is a truncated Parquet table; copy or download it again")
     _arrow()
     _in_little_memory("_unpack_parquet", path, out)
 
 
 def unpack_saved_dataset(path: Path, out: Path) -> None:
-    """Each split of `save_to_disk` as a file; classes by name."""
+    """Unpack each split of `Dataset.save_to_disk` to a file; classes by name."""
     _arrow()
     _in_little_memory("_unpack_saved_dataset", path, out)
 
 
 def _in_little_memory(unpack: str, path: Path, out: Path) -> None:
-    """Unpack in a process of its own whose memory is limited: what a page or a batch takes is known once it is read."""
+    """Unpack in a subprocess with limited memory: the size of a page or batch is known only after it is read."""
     files = [path] if path.is_file() else [file for file in path.rglob("*.arrow") if file.is_file()]
     room = int(UnpackedSize(*files).left)
     code = f"from odeum.lab.data.packed_tables import _limited, {unpack}; _limited({unpack})"
@@ -70,16 +70,16 @@ def _in_little_memory(unpack: str, path: Path, out: Path) -> None:
     except (ValueError, IndexError):
         if done.returncode > 0 and "Traceback" in done.stderr:
             raise RuntimeError(done.stderr) from None
-        answer = f"'{path}' {_TOO_LARGE}"  # it was ended by the system
+        answer = f"'{path}' {_TOO_LARGE}"  # killed by the system
     if answer is not None:
         raise OdeumError(answer)
 
 
-_TOO_LARGE = f"takes more memory than {RATIO} times its size; if that is right, insist by {SWITCH}=off"
+_TOO_LARGE = f"takes more memory than {RATIO} times its size; to read it anyway, set {SWITCH}=off"
 
 
 def _limited(unpack: Callable[[Path, Path], None]) -> None:
-    """The life of that process: prints what went wrong, or null, as JSON."""
+    """Main function of that subprocess: prints the error message, or null, as JSON."""
     path, out, memory = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     answer: str | None = None
     try:
@@ -112,7 +112,7 @@ def _unpack_parquet(path: Path, out: Path) -> None:
             _check_columns(path, file.schema_arrow)
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             UnpackedSize(path).take(sum(group.total_byte_size for group in groups))  # before memory is taken for them
-            # a column that says one long text again and again takes little room as long as it is a dictionary
+            # dictionary encoding keeps a column that repeats one long text small
             lines = _lines(file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False))
             lines_within(lines, out / f"{path.stem}.jsonl", UnpackedSize(path))
     except MemoryError:
@@ -127,7 +127,7 @@ def _unpack_saved_dataset(path: Path, out: Path) -> None:
     for split in splits:
         state, info = (_json(split / name) for name in ("state.json", "dataset_info.json"))
         if state.get("_indices_files"):
-            raise OdeumError(f"'{split}' was saved with rows chosen by number; save it again after flatten_indices()")
+            raise OdeumError(f"'{split}' was saved with an indices mapping; save it again after flatten_indices()")
         features = info.get("features") or {}
         named = {name: f.get("names") for name, f in features.items() if isinstance(f, dict) and f.get("names")}
         files = [split / PurePath(str(item["filename"])).name for item in state.get("_data_files", [])]
@@ -163,7 +163,7 @@ def _check_columns(path: Path, schema: Any) -> None:
     for field in schema:
         if types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type):
             raise OdeumError(
-                f"column '{field.name}' of '{path}' holds {field.type}, neither texts nor numbers; save it without the "
+                f"column '{field.name}' of '{path}' has type {field.type}, not text or number; save it without the "
                 "column, and images as files"
             )
 
@@ -179,7 +179,7 @@ def _lines(batches: Iterable[Any], named: dict[str, list[str]] | None = None) ->
 
 
 def _slices(batch: Any) -> Iterator[Any]:
-    """Some rows at a time; each row of a dictionary may say the longest text."""
+    """Slices of bounded size; a dictionary is counted as if each row had its longest text."""
     size = sum(c.dictionary.nbytes if hasattr(c, "dictionary") else c.nbytes / max(1, len(c)) for c in batch)
     count = int(max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE / max(1.0, size))))
     for begin in range(0, batch.num_rows, count):
@@ -192,19 +192,19 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise OdeumError(f"'{path}' cannot be read: {error}") from None
     if not isinstance(content, dict):
-        raise OdeumError(f"'{path}' should hold an object")
+        raise OdeumError(f"'{path}' must contain a JSON object")
     return content
 
 
 class ArrayFile(NamedTuple):
-    """An array in an archive or a folder: how it is opened, and its bytes."""
+    """An array in an archive or folder: a function that opens it, and its size in bytes."""
 
     open: Callable[[], Any]
     size: int
 
 
 def unpack_arrays(path: Path, out: Path) -> None:
-    """Images [n, height, width(, channels)] of bytes with labels [n], in one part or in several: an .npz."""
+    """Unpack an .npz of uint8 images [n, height, width(, channels)] and labels [n], in one or more parts."""
     with open_zip(path) as archive:
         files = {
             info.filename.removesuffix(".npy"): ArrayFile(partial(archive.open, info), info.file_size)
@@ -215,23 +215,23 @@ def unpack_arrays(path: Path, out: Path) -> None:
 
 
 def unpack_array_folder(path: Path, out: Path) -> None:
-    """The same from a folder of .npy files, such as images.npy and labels.npy."""
-    found = sorted(path.glob("*.npy"))
-    _write_images(path, {file.stem: ArrayFile(partial(open, file, "rb"), file.stat().st_size) for file in found}, out)
+    """Unpack a folder of .npy files, such as images.npy and labels.npy."""
+    files = sorted(path.glob("*.npy"))
+    _write_images(path, {file.stem: ArrayFile(partial(open, file, "rb"), file.stat().st_size) for file in files}, out)
 
 
 def _write_images(path: Path, files: dict[str, ArrayFile], out: Path) -> None:
     from PIL import Image
 
-    room, found = UnpackedSize(path), _pairs(list(files))
-    if not found:
+    room, pairs = UnpackedSize(path), _pairs(list(files))
+    if not pairs:
         raise OdeumError(
-            f"'{path}' holds the arrays {', '.join([*files][:8])}; expected images and labels: x_train, y_train"
+            f"'{path}' has the arrays {', '.join([*files][:8])}; expected images and labels named like x_train, y_train"
         )
-    for part, (images, labels) in found.items():
+    for part, (images, labels) in pairs.items():
         pictures, classes = (_array(files[name], name, path, room) for name in (images, labels))
         _check_images(path, pictures, classes)
-        base = out / part if len(found) > 1 else out
+        base = out / part if len(pairs) > 1 else out
         for i, (picture, label) in enumerate(zip(pictures, classes.tolist(), strict=True)):
             target = base / _folder(label) / f"{i:07d}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +239,7 @@ def _write_images(path: Path, files: dict[str, ArrayFile], out: Path) -> None:
 
 
 def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
-    """Which arrays are images and labels of which part."""
+    """Names of the image and label arrays of each part."""
     lowered = {name.lower(): name for name in names}
     out: dict[str, tuple[str, str]] = {}
     for part, spellings in SPLIT_SPELLINGS.items():
@@ -254,16 +254,16 @@ def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def _array(array: ArrayFile, name: str, path: Path, room: UnpackedSize) -> np.ndarray:
-    """An array whose header was looked at before memory is taken for what it claims; never a pickle."""
+    """Read an array after checking its header for size and pickled objects."""
     with array.open() as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = read(file)
         if kind.hasobject:
-            raise OdeumError(f"the array '{name}' of '{path}' holds pickled objects, which are not opened")
+            raise OdeumError(f"the array '{name}' of '{path}' contains pickled objects; save it with a numeric dtype")
         claimed = int(np.prod([int(side) for side in shape], dtype=object)) * kind.itemsize
     if claimed > array.size:
-        raise OdeumError(f"the array '{name}' of '{path}' claims {claimed:,} bytes, more than there are")
+        raise OdeumError(f"the array '{name}' of '{path}' declares {claimed:,} bytes, more than the file has")
     room.take(claimed)
     with array.open() as file:
         return np.lib.format.read_array(file, allow_pickle=False)
@@ -274,12 +274,12 @@ def _check_images(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     fits = images.ndim == 3 or (images.ndim == 4 and images.shape[-1] in (1, 3))
     if images.dtype != np.uint8 or not fits or labels.ndim != 1 or len(labels) != len(images):
         raise OdeumError(
-            f"'{path}' should hold images of bytes [n, height, width] or [n, height, width, 3] and labels [n], not "
+            f"'{path}' must have uint8 images [n, height, width] or [n, height, width, 3] and labels [n], not "
             f"{images.dtype} {list(images.shape)} and {list(labels.shape)}"
         )
 
 
 def _folder(label: Any) -> str:
-    """A label as the name of a folder."""
+    """A label as a folder name."""
     text = str(label[0] if isinstance(label, list) else label)
     return "".join(letter if letter.isalnum() or letter in " -_" else "_" for letter in text)[:100] or "_"

@@ -1,4 +1,4 @@
-"""Pairs of sentences: two line-aligned files, a TSV, or a named set in its published layout."""
+"""Read sentence pairs: two line-aligned files, a TSV, or a named set in its published layout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from odeum.lab.data.understanding import Origins
 Pairs = tuple[list[str], list[str]]  # sources, targets
 
 MOST_SAME = 0.2
-"""the share of pairs that may say the same on both sides, as names and numbers do, before it is remarked"""
+"""share of pairs with equal sides, such as names and numbers, above which a notice is printed"""
 MULTI30K_TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 
 
 def named_pairs(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[str, str]]:
-    """`multi30k-en-de` and the like: its parts, and the two languages."""
+    """Parts and languages of a named set such as `multi30k-en-de`."""
     family, source, target = name.split("-")
     pair = "-".join(sorted((source, target), key=lambda side: side != "en"))
     if test is not None:
@@ -37,14 +37,14 @@ def named_pairs(name: str, test: str | None) -> tuple[dict[str, Pairs], tuple[st
             "test": [f"newstest2014.{pair}", "test"],
         },
     }
-    found = {}
+    stem_of = {}
     for part, stems in patterns[family].items():
-        there = [h / family / s for h in homes() for s in stems if _both(h / family / s, source, target)]
-        found[part] = there[0] if there else None
-    if missing := [patterns[family][part][0] for part, stem in found.items() if stem is None]:
+        existing = [h / family / s for h in homes() for s in stems if _both(h / family / s, source, target)]
+        stem_of[part] = existing[0] if existing else None
+    if missing := [patterns[family][part][0] for part, stem in stem_of.items() if stem is None]:
         folder = locate(f"{family}-{pair}", family, [f"{s}.{side}" for s in missing for side in (source, target)])
-        found = {part: stem or folder / patterns[family][part][0] for part, stem in found.items()}
-    parts = {part: read_pair(_side(stem, source), _side(stem, target)) for part, stem in found.items() if stem}
+        stem_of = {part: stem or folder / patterns[family][part][0] for part, stem in stem_of.items()}
+    parts = {part: read_pair(_side(stem, source), _side(stem, target)) for part, stem in stem_of.items() if stem}
     return parts, (source, target)
 
 
@@ -57,12 +57,12 @@ def _both(stem: Path, *languages: str) -> bool:
 
 
 def read_pair(source: Path, target: Path) -> Pairs:
-    """Two files of as many lines; a file whose name says .tok is put back into plain text."""
+    """Pairs from two line-aligned files; files with .tok. in their name are detokenised."""
     sides = [read_lines(path) for path in (source, target)]
     if len(sides[0]) != len(sides[1]):
         raise OdeumError(
-            f"'{source}' has {len(sides[0])} lines and '{target}' has {len(sides[1])}; line n of one should translate "
-            "line n of the other"
+            f"'{source}' has {len(sides[0])} lines and '{target}' has {len(sides[1])}; both must have one "
+            "sentence per line, in the same order"
         )
     if ".tok." in source.name:
         sides = [[detokenised(line) for line in side] for side in sides]
@@ -70,21 +70,21 @@ def read_pair(source: Path, target: Path) -> Pairs:
 
 
 def without_empty(sources: list[str], targets: list[str], where: str) -> Pairs:
-    kept = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
-    if not kept:
-        raise OdeumError(f"{where} hold no pair of sentences")
-    if lost := len(sources) - len(kept):
-        notice(f"pairs of {where} with an empty side were left out: {lost}")
-    same = sum(s.strip() == t.strip() for s, t in kept)
-    if same == len(kept):
-        raise OdeumError(f"{where}: the two sides are the same texts, so there is nothing to translate")
-    if same > len(kept) * MOST_SAME:
-        notice(f"pairs of {where} whose two sides are the same text: {same} of {len(kept)}")
-    return [s for s, _ in kept], [t for _, t in kept]
+    complete = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
+    if not complete:
+        raise OdeumError(f"{where} have no sentence pair with text on both sides")
+    if lost := len(sources) - len(complete):
+        notice(f"{lost} pairs of {where} with an empty side were left out")
+    same = sum(s.strip() == t.strip() for s, t in complete)
+    if same == len(complete):
+        raise OdeumError(f"{where}: source and target are the same texts; give two languages")
+    if same > len(complete) * MOST_SAME:
+        notice(f"{same} of {len(complete)} pairs of {where} have the same text on both sides")
+    return [s for s, _ in complete], [t for _, t in complete]
 
 
 def read_tsv(path: Path) -> Pairs:
-    """Source and target in the first two columns."""
+    """Pairs from the first two columns of a TSV."""
     rows = [line.split("\t") for line in read_lines(path)]
     if {word.strip().lower() for word in rows[0][:2]} <= set(PAIR_NAMES.split()):
         rows = rows[1:]
@@ -97,7 +97,7 @@ def read_tsv(path: Path) -> Pairs:
 def read_pairs(
     paths: list[Path], fold: int = 0, origins: Origins | None = None
 ) -> tuple[dict[str, Pairs], tuple[str, str]]:
-    """A user's files; beside train.* the files valid.* (val, dev) and test.* are used if they are there.
+    """Pairs from a user's files; beside train.* the files valid.* (val, dev) and test.* are read if they exist.
 
     `origins` is filled with the files of each part.
     """
@@ -109,40 +109,40 @@ def read_pairs(
     elif len(paths) == 2:
         read = read_pair
     else:
-        raise OdeumError(f"a translation needs two files, source and target, or one TSV, not {len(paths)} files")
+        raise OdeumError(f"translation needs two files (source and target) or one TSV, not {len(paths)} files")
     parts = {"train": read(*paths)}
     origins["train"] = " and ".join(f"'{path}'" for path in paths)
     if all(split_name(p.name) == "train" for p in paths):
         for part in SPLITS[1:]:
-            if there := beside(paths, part):
-                parts[part] = read(*there)
-                origins[part] = " and ".join(f"'{path}'" for path in there)
-                _refuse_repetition(parts[part], parts["train"], str(there[0]))
+            if files := beside(paths, part):
+                parts[part] = read(*files)
+                origins[part] = " and ".join(f"'{path}'" for path in files)
+                _refuse_repetition(parts[part], parts["train"], str(files[0]))
     languages = (paths[0].suffix[1:], paths[1].suffix[1:]) if len(paths) == 2 else ("source", "target")
     where = " ".join(map(str, paths))
     return hold_out(parts, lambda train, count: _cut(train, count, where, fold), fold), languages
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The two sides of the training part, or the one table, in a folder."""
-    found = [p for p in entries(folder) if p.is_file()]
-    train = [p for p in found if split_name(p.name) == "train"]
+    """The source and target file of the training part in a folder, or its only table."""
+    files = [p for p in entries(folder) if p.is_file()]
+    train = [p for p in files if split_name(p.name) == "train"]
     sides = [p for p in train if p.suffix.lower() not in TABLE_SUFFIXES | TEXT_SUFFIXES]
-    return sides or [p for p in train or found if p.suffix.lower() == ".tsv"]
+    return sides or [p for p in train or files if p.suffix.lower() == ".tsv"]
 
 
 def _cut(train: Pairs, count: int, where: str, fold: int) -> list[Pairs]:
-    kept = random_rows(len(train[0]), count, where, fold=fold)
-    return [([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in kept]
+    parts = random_rows(len(train[0]), count, where, fold=fold)
+    return [([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in parts]
 
 
 def _refuse_repetition(held: Pairs, train: Pairs, where: str) -> None:
     if set(zip(*held, strict=True)) <= set(zip(*train, strict=True)):
-        raise OdeumError(f"all pairs of '{where}' are in the training part too, so they can test nothing")
+        raise OdeumError(f"all pairs of '{where}' are in the training part too; give other pairs")
 
 
 def detokenised(line: str) -> str:
-    """Moses-tokenised text roughly as people write it; for sets that are published only in that form."""
+    """Approximately undo Moses tokenisation, for sets that are published only tokenised."""
     text = html.unescape(line).replace(" @-@ ", "-").replace(" - - ", " – ")
     text = re.sub(r" ([.,;:!?%)\]}…]|'\w{1,2}\b|n't\b)", r"\1", text)
     text = re.sub(r"([(\[{]) ", r"\1", text)

@@ -1,4 +1,4 @@
-"""Readers of named image sets: digits, CIFAR, IDX files."""
+"""Readers of the named image sets: digits, CIFAR, Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 
 @dataclass
-class Pictures:
-    """What a reader gives: the parts, the classes, whether a mirror image is the same thing, and what to tell."""
+class ImageDataset:
+    """Images and classes by part; `mirrors` is whether a mirror image has the same class."""
 
     parts: dict[str, ImageSplit]
     classes: list[str]
@@ -34,11 +34,11 @@ class Pictures:
     origins: Origins = field(default_factory=dict)
     """the folder of each part; empty for named sets"""
     examples: tuple[str, ...] = ()
-    """some files with their classes"""
+    """sample files with their classes"""
 
 
-def named_images(name: str, fold: int = 0) -> Pictures:
-    """One of the named sets; of digits, which have no official test part, another fold is another split."""
+def named_images(name: str, fold: int = 0) -> ImageDataset:
+    """A named set; only digits, which has no official test part, has more than one fold."""
     if name == "digits":
         return digits(fold)
     refuse_fold(fold)
@@ -46,29 +46,33 @@ def named_images(name: str, fold: int = 0) -> Pictures:
     return readers[name]()
 
 
-def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True) -> Pictures:
-    """Hold a tenth of the training part (at most 5000) out for validation, always the same."""
+def with_valid(
+    train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True
+) -> ImageDataset:
+    """Hold out a tenth of the training part (at most 5000) for validation, by a fixed split."""
     rest, valid = cut_images(train, 1, where)
-    return Pictures({"train": rest, "valid": valid, "test": test}, classes, mirrors)
+    return ImageDataset({"train": rest, "valid": valid, "test": test}, classes, mirrors)
 
 
 def cut_images(train: ImageSplit, count: int, where: str, fold: int = 0) -> list[ImageSplit]:
-    """What is left to train on, and then parts of a tenth each."""
+    """The rest of the training part, then `count` parts of a tenth each."""
     return [(train[0][rows], train[1][rows]) for rows in stratified(train[1], (0.1,) * count, where, fold=fold)]
 
 
-def digits(fold: int = 0) -> Pictures:
+def digits(fold: int = 0) -> ImageDataset:
     """1,797 8×8 scans that come with scikit-learn: the offline default; 70 / 10 / 20 % by a fixed split."""
-    # The file itself: to import scikit-learn takes longer than to train on them for an epoch.
+    # Reads the file directly: importing scikit-learn takes longer than an epoch of training.
     table = np.loadtxt(Path(str(distribution("scikit-learn").locate_file(DIGITS_FILE))), delimiter=",")
     images = torch.from_numpy((table[:, :-1] * (255 / 16)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
     rows = dict(zip(("train", "valid", "test"), stratified(labels, (0.1, 0.2), "digits", fold=fold), strict=True))
-    return Pictures({k: (images[r], labels[r]) for k, r in rows.items()}, [str(i) for i in range(10)], mirrors=False)
+    return ImageDataset(
+        {k: (images[r], labels[r]) for k, r in rows.items()}, [str(i) for i in range(10)], mirrors=False
+    )
 
 
 def _records(path: Path, header: int, classes: int, place: int = -1) -> ImageSplit:
-    """CIFAR's binary records: label bytes, of which the last counts or that at `place`, then 3×32×32 values."""
+    """CIFAR's binary records: `header` label bytes, of which the one at `place` is used, then 3×32×32 values."""
     raw = np.fromfile(path, dtype=np.uint8)
     size = header + 3072
     if raw.size == 0 or raw.size % size:
@@ -85,20 +89,20 @@ def _names(path: Path, count: int) -> list[str]:
     return names if len(names) == count else [str(i) for i in range(count)]
 
 
-def cifar100() -> Pictures:
+def cifar100() -> ImageDataset:
     folder = locate("cifar100", "cifar-100-binary", ["train.bin", "test.bin"])
     train, test = (_records(folder / f"{part}.bin", 2, 100) for part in ("train", "test"))
     return with_valid(train, test, _names(folder / "fine_label_names.txt", 100), "cifar100")
 
 
-def cifar100_coarse() -> Pictures:
-    """The same images under the 20 coarse labels that the set comes with (aquatic mammals, fish, flowers …)."""
+def cifar100_coarse() -> ImageDataset:
+    """CIFAR-100 with its 20 coarse labels (aquatic mammals, fish, flowers …)."""
     folder = locate("cifar100", "cifar-100-binary", ["train.bin", "test.bin"])
     train, test = (_records(folder / f"{part}.bin", 2, 20, place=0) for part in ("train", "test"))
     return with_valid(train, test, _names(folder / "coarse_label_names.txt", 20), "cifar100-coarse")
 
 
-def cifar10() -> Pictures:
+def cifar10() -> ImageDataset:
     files = [f"data_batch_{i}.bin" for i in range(1, 6)]
     folder = locate("cifar10", "cifar-10-batches-bin", [*files, "test_batch.bin"])
     batches = [_records(folder / f, 1, 10) for f in files]
@@ -108,17 +112,17 @@ def cifar10() -> Pictures:
 
 
 def _idx(folder: Path, name: str) -> Tensor:
-    """An IDX file, gzipped or not: two zero bytes, type 8 (bytes), number of axes, their sizes, the values."""
+    """Read an IDX file, gzipped or not: two zero bytes, type 8 (bytes), number of axes, their sizes, values."""
     path = folder / name
     raw = path.read_bytes() if path.exists() else gzip.decompress((folder / f"{name}.gz").read_bytes())
     axes = raw[3] if len(raw) > 4 and raw[:3] == b"\x00\x00\x08" else 0
     shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
     if not axes or len(raw) != 4 + 4 * axes + int(np.prod(shape)):
-        raise OdeumError(f"'{path}' is not a whole IDX file of bytes")
+        raise OdeumError(f"'{path}' is not a complete IDX file of bytes; copy or download it again")
     return torch.frombuffer(bytearray(raw[4 + 4 * axes :]), dtype=torch.uint8).view(shape)
 
 
-def fashion() -> Pictures:
+def fashion() -> ImageDataset:
     files = [f"{p}-{x}-ubyte" for p in ("train", "t10k") for x in ("images-idx3", "labels-idx1")]
     try:
         folder = locate("fashion-mnist", "fashion-mnist", [f"{f}.gz" for f in files])

@@ -1,4 +1,4 @@
-"""The tokens of a pretrained model, from the files beside its weights."""
+"""Tokenizers of pretrained models, from the files beside their weights."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SPECIAL_SPELLINGS = {
     "first": ("[CLS]", "<s>"),
     "last": ("[SEP]", "</s>"),
 }
-"""how others call the tokens that have a meaning of their own"""
+"""names of special tokens in other libraries"""
 
 
 class FoundTokens(NamedTuple):
-    """Tokens, the numbers of the special ones by our names, and what a user should know."""
+    """A tokenizer, the ids of its special tokens, and notes for the user."""
 
     tokens: Tokens
     special: dict[str, int]
@@ -31,16 +31,16 @@ class FoundTokens(NamedTuple):
 
 
 def read_pretrained_tokens(folder: Path | None, vocabulary: int, form: str | None = None) -> FoundTokens:
-    """As many as the model has; `form` says how those of a vocab.txt cut a text (none: recognised)."""
+    """Read a tokenizer with exactly `vocabulary` tokens; `form` is that of a vocab.txt (default: recognised)."""
     if form is not None:
         choose(form, TOKEN_FORMS, "form of tokens")
     notes: list[str] = []
     tokens = None if folder is None or form == "numbers" else _read(folder, form)
     if tokens is None:
-        notes.append("there is no tokenizer beside the weights: a token is written as its number, as in '17 4 9'")
+        notes.append("there is no tokenizer beside the weights: write token ids as text, for example '17 4 9'")
         tokens = Listed("symbols", [str(number) for number in range(vocabulary)])
     if tokens.size > vocabulary:
-        raise OdeumError(f"the tokenizer has {tokens.size} tokens, but the model tells {vocabulary} apart")
+        raise OdeumError(f"the tokenizer has {tokens.size} tokens, but the model only {vocabulary}; check the files")
     tokens = _filled(tokens, vocabulary)
     index = {tokens.token(number): number for number in range(vocabulary)}
     special = {ours: index[name] for ours, names in SPECIAL_SPELLINGS.items() for name in names if name in index}
@@ -48,18 +48,18 @@ def read_pretrained_tokens(folder: Path | None, vocabulary: int, form: str | Non
 
 
 class TextEnds(NamedTuple):
-    """Where the texts of a language model begin and end."""
+    """Tokens that begin and end the texts of a language model."""
 
     start: int | None
-    """the token before the first one (none: no file names one that the model has)"""
-    told: bool
-    """whether it stands before every prompt"""
+    """the token before the first one; None if no file names one"""
+    prefixed: bool
+    """whether every prompt begins with `start`"""
     ends: list[int]
-    """tokens after which a text is over"""
+    """tokens that end a text"""
 
 
 def text_ends(folder: Path | None, config: dict[str, Any], tokens: Tokens) -> TextEnds:
-    """As the library that wrote the files would have it: the settings of generation before those of the model."""
+    """Start and end tokens as transformers chooses them: generation_config.json before config.json."""
     generation = _beside(folder, "generation_config.json")
 
     def named(key: str) -> list[int]:
@@ -69,9 +69,9 @@ def text_ends(folder: Path | None, config: dict[str, Any], tokens: Tokens) -> Te
 
     ends = named("eos_token_id")
     before = _before_a_text(tokens)
-    told = bool(_beside(folder, "tokenizer_config.json").get("add_bos_token", before is not None))
+    prefixed = bool(_beside(folder, "tokenizer_config.json").get("add_bos_token", before is not None))
     start = next(iter([*([] if before is None else [before]), *named("bos_token_id"), *ends]), None)
-    return TextEnds(start, told and isinstance(tokens, Bpe), ends)
+    return TextEnds(start, prefixed and isinstance(tokens, Bpe), ends)
 
 
 def _beside(folder: Path | None, name: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _beside(folder: Path | None, name: str) -> dict[str, Any]:
 
 
 def _before_a_text(tokens: Tokens) -> int | None:
-    """The token that the tokenizer itself puts before a text."""
+    """The token that the tokenizer puts before a text."""
     if not isinstance(tokens, Bpe):
         return None
     whole, bare = (tokens.tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
@@ -121,13 +121,13 @@ def _byte_level(folder: Path) -> Tokens:
     try:
         vocabulary = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise OdeumError(f"'{path}' is no vocabulary: {error}") from None
+        raise OdeumError(f"'{path}' is not a vocabulary: {error}") from None
     size = check_ids(vocabulary, path)
     lines = [
         line.split(" ") for line in read_text(folder / "merges.txt").splitlines() if not line.startswith("#version")
     ]
     merges = [(a, b) for a, b in (line for line in lines if len(line) == 2)]
-    with library_errors(f"'{path}' and merges.txt are no tokenizer"):
+    with library_errors(f"'{path}' and merges.txt are not a valid tokenizer"):
         made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -135,7 +135,7 @@ def _byte_level(folder: Path) -> Tokens:
 
 
 def _filled(tokens: Tokens, vocabulary: int) -> Tokens:
-    """With names for the numbers that a padded table has beyond its tokens."""
+    """The tokenizer with names for the unused ids of a padded embedding table."""
     unused = [f"<unused {number}>" for number in range(tokens.size, vocabulary)]
     if not unused:
         return tokens

@@ -1,4 +1,4 @@
-"""Rows of unequal length in one flat tensor, and batches of rows of like length."""
+"""Rows of unequal length in one flat tensor, and batches of rows of similar length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ragged:
         return len(self.lengths)
 
     def padded(self, rows: Tensor, pad: int = 0) -> tuple[Tensor, Tensor]:
-        """These rows as ids [rows, longest] and a mask that is 1 where there is a token."""
+        """Rows padded to ids [rows, longest], and a mask that is 1 for tokens and 0 for padding."""
         lengths = self.lengths[rows]
         places = torch.arange(max(1, int(lengths.max())))
         mask = places[None, :] < lengths[:, None]
@@ -41,9 +41,9 @@ def by_count(lengths: Tensor, batch_size: int, random: torch.Generator, pool: in
 
 
 def by_tokens(first: Tensor, second: Tensor, tokens: int, random: torch.Generator) -> list[Tensor]:
-    """Batches with at most `tokens` padded tokens of `first`; of like length in both, in random order.
+    """Batches with at most `tokens` padded tokens of `first`, of similar length in both, in random order.
 
-    Their number depends on the lengths only, so that every epoch has as many.
+    The number of batches depends on the lengths only, so it is the same in every epoch.
     """
     noise = torch.rand(len(first), generator=random) * 4
     order = (second + noise).argsort(stable=True)
@@ -53,7 +53,7 @@ def by_tokens(first: Tensor, second: Tensor, tokens: int, random: torch.Generato
 
 
 def cut_by_tokens(lengths: Tensor, order: Tensor, tokens: int) -> Iterator[Tensor]:
-    """Cut rows of rising length into batches whose padded size stays within `tokens` (one row at least)."""
+    """Split rows, sorted by length, into batches of at most `tokens` padded tokens (and at least one row)."""
     begin = 0
     for end, length in enumerate(lengths[order].tolist()):
         if end > begin and (end - begin + 1) * length > tokens:

@@ -1,4 +1,4 @@
-"""Hold-out: fixed parts of a data set that comes without them, the same rows each time; one place for every kind."""
+"""Held-out parts by fixed splits, for data that comes without them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]], fold: int = 0) -> dict[str, T]:
-    """The parts, those that are not given cut off the training part.
+    """The parts, with missing ones held out of the training part.
 
-    `cut(train, n)` gives what is left to train on and then n parts; of another `fold` it gives other ones.
+    `cut(train, n)` returns the rest of the training part and then n parts, which depend on the fold.
     """
     if "test" in parts:
         refuse_fold(fold)
@@ -29,30 +29,29 @@ def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]], fold: in
 
 
 def refuse_fold(fold: int) -> None:
-    """Data that comes with its own test part is cut in one way."""
+    """Raise `OdeumError` for another fold than 0 of data that has a test part."""
     if fold:
         raise OdeumError(
-            f"the data has a test part of its own, so there is no fold {fold} of it; leave --vary split (--data.fold) "
-            "out"
+            f"fold={fold} is not possible, because the data has its own test part; omit --vary split (--data.fold)"
         )
 
 
 def shuffled(count: int, seed: int = 0) -> Tensor:
-    """A fixed order, the same on every machine."""
+    """A fixed permutation, the same on every machine."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def mixed(count: int, limit: int | None) -> Tensor:
-    """All rows, or a fixed choice from everywhere: the first ones of a sorted file may be of one class."""
+    """All rows, or a fixed random subset of `limit` rows, in order."""
     return torch.arange(count) if limit is None or limit >= count else shuffled(count)[:limit].sort().values
 
 
 def stratified(
     labels: Tensor, shares: tuple[float, ...], where: str, largest: int = 5000, fold: int = 0
 ) -> list[Tensor]:
-    """Indices of one part a share and, first, of the rest (the training part), with the classes mixed alike.
+    """Stratified split: indices of the training part, then of one part per share.
 
-    Every class keeps an example for the training; a class with enough examples has at least one in each part.
+    Every class keeps a training example; a class with enough examples has at least one in each part.
     """
     parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     scale = min(1.0, largest / max(1.0, max(shares) * len(labels)))
@@ -70,26 +69,26 @@ def stratified(
     out = [torch.cat(part).sort().values for part in parts]
     if any(len(part) == 0 for part in out):
         raise OdeumError(
-            f"'{where}' has {len(labels)} examples of {len(labels.unique())} classes, too few to set some aside for "
+            f"'{where}' has {len(labels)} examples of {len(labels.unique())} classes, too few to hold out some for "
             f"validation and test; at least {len(shares) + 1} in one class are needed"
         )
     return out
 
 
 def random_rows(count: int, parts: int, where: str, largest: int = 1000, fold: int = 0) -> list[list[int]]:
-    """Indices of the training part and then of each other: a twentieth of the rows, at most `largest`."""
+    """Indices of the training part, then of each held-out part: 1/20 of the rows, at most `largest`."""
     share = min(largest, count // 20)
     if not share:
-        raise OdeumError(f"'{where}' has {count} pairs, too few to set some aside for validation and test (20)")
+        raise OdeumError(f"'{where}' has {count} pairs, too few to hold out some for validation and test (20)")
     order = shuffled(count, fold).tolist()
     held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
     return [sorted(order[parts * share :]), *held]
 
 
 def consecutive(text: str, shares: tuple[float, float] = (0.9, 0.95), fold: int = 0) -> tuple[str, str, str]:
-    """Three pieces of a text, one after the other, cut at line ends where there are any near.
+    """Split a text into three consecutive pieces, at line ends if there are any near.
 
-    Another fold begins elsewhere: the text is turned, by the golden ratio, so that a few folds lie far apart.
+    For another fold the text is rotated by a multiple of the golden ratio, so that folds lie far apart.
     """
     start = int(len(text) * (fold * GOLDEN % 1.0))
     start = text.find("\n", start) + 1 if start else 0

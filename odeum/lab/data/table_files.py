@@ -1,4 +1,4 @@
-"""A table in a file: CSV, TSV or JSON, read alike to train on and to answer; columns by name, or recognised."""
+"""Read tables (CSV, TSV or JSON), for training and for prediction; columns by name or recognised."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TEXT_NAMES = (
     "text sentence review content description comment message document body tweet question headline title input"
 )
 NUMBER_NAMES = ("target", "y", "number", "value", "score", "rating", "stars", "price", "amount", "label", "labels")
-"""columns that hold a number to predict"""
+"""usual names of columns with a number to predict"""
 LABEL_NAMES = "label labels class category target sentiment polarity topic intent emotion tag y"
 PAIR_NAMES = "source src target tgt trg en de fr es it english german french"
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
-"""columns in which a list of images has their paths, unless another is named"""
+"""usual names of columns with image paths"""
 Columns = Sequence[str | int]
-"""columns by name, or by place from 0 where a table has no header"""
+"""columns by name, or by index from 0 in a table without header"""
 
 
 class Understood(NamedTuple):
-    """Which columns of a table were taken for what."""
+    """Text and label columns that were recognised in a table."""
 
     text: Columns = ()
     label: str | int | None = None
@@ -36,22 +36,22 @@ class Understood(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The head of a table and its rows, each with its number in the file, so that a sentence can name it."""
+    """Header and rows of a table; each row has its number in the file for error messages."""
 
     path: Path
     head: list[str]
     rows: list[tuple[int, list[str]]]
     headed: bool = True
-    """whether the names in the head stand in the file"""
+    """whether the file has a header"""
     nested: Mapping[str, int] = field(default_factory=dict)
-    """columns of JSON that hold lists or objects, and a row that does: no text, and no label"""
+    """JSON columns with lists or objects, each with the number of such a row; they cannot be text or label"""
 
     def without_header(self, names: list[str]) -> Table:
-        """The same table where the first row is a row like all others."""
+        """The table with its first row read as data."""
         return replace(self, head=names, rows=[(1, self.head), *self.rows], headed=False)
 
     def places(self, names: Sequence[str]) -> list[int]:
-        """Where columns stand; a name that is not there is a sentence."""
+        """Indices of columns; raises `OdeumError` for an unknown name."""
         for name in names:
             if name not in self.head:
                 raise OdeumError(f"'{self.path}' has no column '{name}'; its columns are {self.columns()}")
@@ -65,11 +65,11 @@ class Table:
         return [self.head.index(name) for name in names]
 
     def columns(self) -> str:
-        """The names of the columns, for a sentence."""
+        """The column names, for an error message."""
         return ", ".join(f"'{name[:40]}'" for name in self.head[:12]) + (" …" if len(self.head) > 12 else "")
 
     def checked(self, places: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        """The rows that are not blank, each long enough and none with a column too many."""
+        """Non-blank rows; raises `OdeumError` for a row with too few or too many columns."""
         for number, row in self.rows:
             if not any(row):
                 continue
@@ -80,25 +80,25 @@ class Table:
             yield number, row
 
     def text(self, number: int, row: list[str], places: Sequence[int]) -> str:
-        """The text of a row: its columns joined by blanks."""
+        """The text columns of a row, joined by blanks."""
         return " ".join(row[place] for place in places if row[place]).strip()
 
 
 class Chosen(NamedTuple):
-    """The columns that are used, by place."""
+    """Indices of the text and label columns."""
 
     text: list[int]
     label: int
 
     def named(self, table: Table) -> Understood:
-        """The columns as another table of this kind has them."""
+        """The columns by name, or by index if the table has no header."""
         if not table.headed:
             return Understood(list(self.text), self.label)
         return Understood([table.head[i] for i in self.text], table.head[self.label])
 
 
 def open_table(path: Path) -> Table:
-    """Read a file as a table by its ending."""
+    """Read a table; the format is that of the file extension."""
     if path.suffix.lower() in (".jsonl", ".json"):
         return _json_table(path)
     csv.field_size_limit(sys.maxsize)
@@ -110,7 +110,7 @@ def open_table(path: Path) -> Table:
 
 
 def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[Table, Chosen]:
-    """The columns of text and label, given or recognised; a table of two columns may have no header."""
+    """Text and label columns, given or recognised; a table of two columns may have no header."""
     if not table.rows:
         raise OdeumError(f"'{table.path}' has no rows below its first line")
     texts, labels = find_text(table.head, text), find_label(table.head, label)
@@ -131,7 +131,7 @@ def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[T
 
 
 def find_text(head: list[str], wanted: str | None) -> list[str] | None:
-    """The columns of the text: the one that is wanted, several joined by +, or one with a usual name."""
+    """Text columns: the given one, several joined by +, or the first with a usual name."""
     if wanted is None:
         usual = _usual(head, TEXT_NAMES)
         return None if usual is None else [usual]
@@ -140,20 +140,20 @@ def find_text(head: list[str], wanted: str | None) -> list[str] | None:
 
 
 def find_label(head: list[str], wanted: str | None) -> str | None:
-    """The column of the label: the one that is wanted, or one with a usual name."""
+    """The label column: the given one, or the first with a usual name."""
     if wanted is None:
         return _usual(head, LABEL_NAMES)
     return wanted if wanted in head else None
 
 
 def looks_like_head(row: list[str]) -> bool:
-    """Whether a first row holds nothing but usual names of columns."""
+    """Whether a row contains only usual column names."""
     usual = set(f"{TEXT_NAMES} {LABEL_NAMES} {PAIR_NAMES}".split())
     return bool(row) and all(cell.strip().lower() in usual for cell in row)
 
 
 def _usual(head: list[str], names: str) -> str | None:
-    """The column with the first of these names; of nested fields (`review.body`) the last part counts."""
+    """The column with the first of these names; nested fields (`review.body`) match by their last part."""
     inner = {name.strip().lower().rpartition(".")[2]: name for name in reversed(head)}
     lowered = inner | {name.strip().lower(): name for name in reversed(head)}
     return next((lowered[name] for name in names.split() if name in lowered), None)
@@ -163,14 +163,14 @@ def _json_table(path: Path) -> Table:
     objects = [(number, flattened(item)) for number, item in json_objects(path)]
     head = list(dict.fromkeys(key for _, item in objects for key in item))
     nested = {key: number for number, item in objects for key, value in item.items() if isinstance(value, list | dict)}
-    for number, item in objects:  # an object here where other rows have a plain value
+    for number, item in objects:  # an object in a column that has plain values in other rows
         nested |= {start: number for key in item for start in _above(key) if start in head}
     rows = [(number, [_cell(item.get(key)) for key in head]) for number, item in objects]
     return Table(path, head, rows, nested=nested)
 
 
 def flattened(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """An object with its inner objects' fields under dotted names: {"review": {"body": x}} has `review.body`."""
+    """Flatten nested objects to dotted names: {"review": {"body": x}} has `review.body`."""
     out: dict[str, Any] = {}
     for key, value in item.items():
         name = f"{prefix}{key}"
@@ -185,21 +185,21 @@ def _above(name: str) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """A value as a table has it; null, and the NaN by which libraries write what is missing, is an empty cell."""
+    """A JSON value as a cell; null and NaN, which libraries write for missing values, are empty."""
     return "" if value is None or value != value else str(value)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are its own: of two values of one name JSON keeps the last without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """An object from its pairs; raises `OdeumError` for a repeated name, of which `json` would keep the last."""
+    item = dict(pairs)
+    if len(item) < len(pairs):
         names = [name for name, _ in pairs]
-        raise OdeumError(f"says '{next(name for name in names if names.count(name) > 1)}' twice")
-    return found
+        raise OdeumError(f"has the name '{next(name for name in names if names.count(name) > 1)}' twice")
+    return item
 
 
 def json_objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """One object per line, or one list of objects, each with the number of its line or its place in the list."""
+    """Objects of a JSON Lines file or of one JSON list, each with its line number or position."""
     whole = read_text(path).lstrip().startswith("[")
     out: list[tuple[int, Any]] = []
     for number, line in enumerate([read_text(path)] if whole else read_lines(path), 1):
@@ -212,13 +212,13 @@ def json_objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
         except json.JSONDecodeError as error:
             raise OdeumError(f"line {error.lineno if whole else number} of '{path}' is not JSON: {error.msg}") from None
         except (RecursionError, ValueError):
-            raise OdeumError(f"line {number} of '{path}' is no object with a text and a label") from None
+            raise OdeumError(f"line {number} of '{path}' is not an object with a text and a label") from None
         if "\\u" in line and half_characters(json.dumps(item, ensure_ascii=False)):
             raise OdeumError(
-                f"line {number} of '{path}' holds half of a character (\\ud800 to \\udfff), which is no text"
+                f"line {number} of '{path}' contains an unpaired surrogate (\\ud800 to \\udfff); remove it"
             )
         out += list(enumerate(item, 1)) if whole else [(number, item)]
     if bad := [number for number, item in out if not isinstance(item, dict)]:
         where = f"item {bad[0]}" if whole else f"line {bad[0]}"
-        raise OdeumError(f"'{path}' should hold objects with a text and a label, one a line, but {where} is none")
+        raise OdeumError(f"'{path}' must have one object with a text and a label per line, but {where} is none")
     return out

@@ -1,4 +1,4 @@
-"""What was understood of the data, for people: example rows, origins of the parts, examples that repeat; no torch."""
+"""Summaries of how data was read: example rows, files of the parts, repeated examples. Does not import torch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ EXAMPLES = 3
 """examples that are shown"""
 
 Origins = dict[str, str]
-"""the file or folder that each part was read from; a part that is missing was cut off the training part"""
+"""file or folder of each part; a missing part was held out of the training part"""
 
 
 def shortened(text: str, longest: int = LONGEST_EXAMPLE) -> str:
-    """A text on one line, cut where it is long."""
+    """A text on one line, truncated to `longest` characters."""
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def sample(rows: Sequence[T]) -> list[T]:
-    """The first, a middle and the last row: of a sorted file they are of different classes."""
+    """The first, a middle and the last row, which are of different classes in a sorted file."""
     places = sorted({0, len(rows) // 2, len(rows) - 1}) if rows else []
     return [rows[place] for place in places][:EXAMPLES]
 
@@ -35,15 +35,15 @@ def labelled_examples(rows: Sequence[tuple[str, object]]) -> tuple[str, ...]:
 
 
 def repeated(parts: Mapping[str, Iterable[Hashable]]) -> dict[str, int]:
-    """How many examples of each other part stand in the training part too."""
+    """Number of examples of each held-out part that are in the training part too."""
     train = set(parts["train"])
     return {part: sum(item in train for item in items) for part, items in parts.items() if part != "train"}
 
 
 def parts_line(origins: Origins, parts: Sequence[str] = ("train", "valid", "test")) -> str:
-    """Where each part came from."""
+    """One line about the origin of each part."""
     names = {"train": "train", "valid": "validation", "test": "test"}
     given = [f"{names[part]} from {origins[part]}" for part in parts if part in origins]
     cut = " and ".join(names[part] for part in parts if part not in origins)
-    held = [f"{cut} cut off the training part, the same examples each time"] if cut else []
+    held = [f"{cut} held out of the training part by a fixed split"] if cut else []
     return with_display_names("; ".join([*given, *held]))

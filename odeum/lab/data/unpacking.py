@@ -1,7 +1,7 @@
-"""Packed data as plain files in the cache: gzip, ZIP, Parquet, arrays of NumPy, what save_to_disk of `datasets` wrote.
+"""Unpack data into the cache: gzip, ZIP, Parquet, NumPy arrays, folders written by `Dataset.save_to_disk`.
 
-Whoever reads files then needs to know nothing of it. What is unpacked is counted while it is written, so that a small
-file cannot fill a disk; nothing is unpickled. What only looks packed is left to the sentences of `files`.
+Unpacked bytes are counted while they are written, so that a small file cannot fill a disk; nothing is unpickled.
+Formats that are not unpacked here are refused when they are read (see `files`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ZIP = b"PK\x03\x04"
 
 
 def plain_files(path: Path, encoding: str | None = None) -> Path:
-    """The path itself, or where its content lies unpacked; texts of another encoding are turned into UTF-8."""
+    """The path, or the path of its unpacked content; converts texts of another encoding to UTF-8."""
     for fits, unpack, what in PACKED_FORMS:
         if fits(path):
             path = _kept(path, lambda packed, out, write=unpack: write(packed, out), what)
@@ -37,7 +37,7 @@ def plain_files(path: Path, encoding: str | None = None) -> Path:
         return path
     try:
         "".encode(encoding)
-    except (LookupError, UnicodeError):  # Python's `undefined` knows no letter at all
+    except (LookupError, UnicodeError):  # Python's codec `undefined` raises UnicodeError
         raise OdeumError(
             f"unknown encoding '{encoding}'; give one that Python knows, such as latin-1 or utf-16"
         ) from None
@@ -45,7 +45,7 @@ def plain_files(path: Path, encoding: str | None = None) -> Path:
 
 
 def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str = "") -> Path:
-    """What a path holds, unpacked once for each of its states; processes that do it at once do not meet."""
+    """The unpacked content of a path, in the cache by its state; safe with several processes."""
     home = cache() / "unpacked" / _state(path, more)
     if not home.exists():
         part = home.with_name(f"{home.name}.{os.getpid()}.part")
@@ -57,7 +57,7 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
             part.rename(home)
         except MemoryError:
             raise
-        except Exception as error:  # bytes of a stranger, and libraries that each complain in their own way
+        except Exception as error:  # damaged data raises all kinds of errors in the libraries
             if home.exists():  # another process was first
                 return _called(home, path)
             if isinstance(error, OdeumError):
@@ -69,7 +69,7 @@ def _kept(path: Path, unpack: Callable[[Path, Path], None], what: str, more: str
 
 
 def _called(home: Path, path: Path) -> Path:
-    """What was unpacked, which sentences name by its place in what was packed."""
+    """The unpacked content, with the display name of the packed file in messages."""
     inside = _inside(home)
     set_display_name(home, path)
     if inside.is_file() and path.suffix.lower() != ".zip":
@@ -78,16 +78,16 @@ def _called(home: Path, path: Path) -> Path:
 
 
 def _state(path: Path, more: str) -> str:
-    """Of a file its size and time; of a folder those of all that is in it."""
+    """Hash of path, sizes and modification times."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     stats = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
     return hashlib.blake2b(repr((str(path.resolve()), stats, more)).encode(), digest_size=12).hexdigest()
 
 
 def _inside(home: Path) -> Path:
-    """A folder or a file that is all there is stands for the whole."""
-    found = [p for p in home.iterdir() if not p.name.startswith((".", "__MACOSX"))]
-    return _inside(found[0]) if len(found) == 1 and found[0].is_dir() else found[0] if len(found) == 1 else home
+    """The only file or folder in a folder; otherwise the folder itself."""
+    items = [p for p in home.iterdir() if not p.name.startswith((".", "__MACOSX"))]
+    return _inside(items[0]) if len(items) == 1 and items[0].is_dir() else items[0] if len(items) == 1 else home
 
 
 def _copy(source: BinaryIO, target: Path, room: UnpackedSize) -> None:
@@ -99,7 +99,7 @@ def _copy(source: BinaryIO, target: Path, room: UnpackedSize) -> None:
 
 
 def _begins(path: Path, start: bytes) -> bool:
-    """Whether a file was once of a form, cut or not."""
+    """Whether a file begins with these bytes."""
     with open(path, "rb") as file:
         return file.read(len(start)) == start
 
@@ -126,7 +126,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _names(path: Path) -> list[str]:
-    """What an archive holds; of one that is damaged a name of each form, so that it is opened and says so."""
+    """Member names of an archive; for a damaged one, names that make it be opened and reported."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
@@ -135,9 +135,9 @@ def _names(path: Path) -> list[str]:
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
-    """An archive; its table stands at the end, so one that was cut has none."""
+    """Open an archive; its directory is at the end, so a truncated one has none."""
     if not zipfile.is_zipfile(path):
-        raise OdeumError(f"'{path}' is a ZIP archive whose end is missing; copy or download it again")
+        raise OdeumError(f"'{path}' is a truncated ZIP archive; copy or download it again")
     return zipfile.ZipFile(path)
 
 
@@ -149,28 +149,28 @@ def _unzip(path: Path, out: Path) -> None:
         for member in archive.infolist():
             name = PurePosixPath(member.filename.replace("\\", "/"))
             if member.filename in names:
-                raise OdeumError(f"'{path}' holds '{member.filename}' twice; which is meant?")
+                raise OdeumError(f"'{path}' contains '{member.filename}' twice; pack it again")
             names.add(member.filename)
             if member.is_dir():
                 continue
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise OdeumError(
-                    f"'{path}' holds '{member.filename}', a link, which is not followed; pack what it names"
+                    f"'{path}' contains the link '{member.filename}', which is not followed; pack its target"
                 )
             if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
-                raise OdeumError(f"'{path}' holds '{member.filename}', which lies outside of it; it is not unpacked")
+                raise OdeumError(f"'{path}' contains '{member.filename}', a path outside of it; it is not unpacked")
             with archive.open(member) as source:
                 _copy(source, out / name, room)  # ty: ignore[invalid-argument-type]
 
 
-# tables in files that are named as texts
+# tables with the extension of a text
 
 FEWEST_LINES = 20
-"""lines from which on a file of columns is known as a table"""
+"""fewest lines of a tab-separated table that is recognised"""
 
 
 def _is_tab_table(path: Path) -> bool:
-    """A plain text each of whose first lines has as many tabs as the others: SMSSpamCollection and the like."""
+    """Whether a text file has equally many tabs on each of its first lines, as SMSSpamCollection."""
     if path.suffix.lower() not in (*TEXT_SUFFIXES, "") or not path.is_file():
         return False
     with open(path, "rb") as file:
@@ -187,7 +187,7 @@ def _as_tsv(path: Path, out: Path) -> None:
 
 
 def _as_utf8(path: Path, out: Path, encoding: str) -> None:
-    """All texts and tables of a path; what has other endings goes along as it is."""
+    """Convert all texts and tables of a path to UTF-8; copy images unchanged."""
     files = [p for p in sorted(path.rglob("*")) if p.is_file()] if path.is_dir() else [regular(path)]
     for file in files:
         target = out / (file.relative_to(path) if path.is_dir() else file.name)
@@ -206,7 +206,7 @@ def _as_utf8(path: Path, out: Path, encoding: str) -> None:
 
 
 def _lazily(name: str) -> Callable[[Path, Path], None]:
-    """A reader that needs NumPy or pyarrow: loaded when it is used."""
+    """A function of `packed_tables`, which needs NumPy or pyarrow, imported on first use."""
 
     def unpack(path: Path, out: Path) -> None:
         from odeum.lab.data import packed_tables
@@ -227,7 +227,7 @@ def _is_arrays(path: Path) -> bool:
 
 
 def _is_array_folder(path: Path) -> bool:
-    """A folder of arrays and nothing else that could be data."""
+    """Whether a folder contains only .npy files."""
     if not path.is_dir():
         return False
     files = [file for file in path.iterdir() if not file.name.startswith(".")]
@@ -246,13 +246,13 @@ PACKED_FORMS: tuple[Form, ...] = (
     (_is_parquet, _lazily("unpack_parquet"), "a Parquet table"),
     (_is_arrays, _lazily("unpack_arrays"), "a file of NumPy arrays"),
     (_is_array_folder, _lazily("unpack_array_folder"), "a folder of NumPy arrays"),
-    (_is_saved_dataset, _lazily("unpack_saved_dataset"), "a data set of save_to_disk"),
+    (_is_saved_dataset, _lazily("unpack_saved_dataset"), "a data set written by save_to_disk"),
 )
-"""how each is known, unpacked and named"""
+"""recogniser, unpacker and description of each form"""
 
 
 def lines_within(lines: Iterator[str], path: Path, room: UnpackedSize) -> None:
-    """Write lines, and count them."""
+    """Write lines and count their bytes."""
     with open(path, "w", encoding="utf-8") as out:
         for line in lines:
             room.take(len(line))

@@ -1,4 +1,4 @@
-"""Kinds of data that Odeum does not train on, named as such, with what would work; no torch."""
+"""Refuse kinds of data that Odeum does not train on, with a remedy. Does not import torch."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ MASK_FOLDERS = {
     *("segmentationclass", "segmentationobject", "ground_truth", "groundtruth", "labelids", "y"),
 }
 BESIDE_IMAGES = re.compile(r"readme|licen[cs]e|classes|labels|metadata|annotations|changelog|info|attribution", re.I)
-"""files that usually lie beside images and hold no examples of their own"""
+"""usual files beside images that contain no examples"""
 TIME_NAMES = {"date", "time", "datetime", "timestamp", "day", "month", "year", "hour", "ds"}
 SEPARATORS = "|;,"
-"""between the labels of an example that has several"""
+"""separators of several labels of one example"""
 IMAGE_FOLDERS_WANTED = "one sub-folder of images per class"
 
 
-def refuse_unsupported(found: Sniffed) -> None:
+def refuse_unsupported(sniffed: Sniffed) -> None:
     """Raise `OdeumError` for audio, video, segmentation and detection data, and for folders of mixed kinds."""
-    audio = [p for p in found.files if p.suffix.lower() in AUDIO_SUFFIXES]
-    video = [p for p in found.files if p.suffix.lower() in VIDEO_SUFFIXES]
+    audio = [p for p in sniffed.files if p.suffix.lower() in AUDIO_SUFFIXES]
+    video = [p for p in sniffed.files if p.suffix.lower() in VIDEO_SUFFIXES]
     for what, files, remedy in (
         ("audio", audio, "spectrograms saved as images, one sub-folder per class, would work"),
         ("video", video, "single frames saved as images, one sub-folder per class, would work"),
     ):
         if files:
             raise OdeumError(f"'{files[0]}' is {what}, which Odeum does not train on; {remedy}")
-    if found.folder is not None and found.suffixes & IMAGE_SUFFIXES:
-        _refuse_mixed_folder(found, found.folder)
+    if sniffed.folder is not None and sniffed.suffixes & IMAGE_SUFFIXES:
+        _refuse_mixed_folder(sniffed, sniffed.folder)
 
 
-def _refuse_mixed_folder(found: Sniffed, folder: Path) -> None:
-    images = [p for p in found.files if p.suffix.lower() in IMAGE_SUFFIXES]
+def _refuse_mixed_folder(sniffed: Sniffed, folder: Path) -> None:
+    images = [p for p in sniffed.files if p.suffix.lower() in IMAGE_SUFFIXES]
     others = [
         p
-        for p in found.files
+        for p in sniffed.files
         if p.suffix.lower() in TABLE_SUFFIXES | TEXT_SUFFIXES and not BESIDE_IMAGES.search(p.stem)
     ]
     same_name = {p.stem for p in images} & {p.stem for p in others}
@@ -59,12 +59,12 @@ def _refuse_mixed_folder(found: Sniffed, folder: Path) -> None:
         )
     if len(others) >= len(images):
         raise OdeumError(
-            f"'{folder}' holds {len(images)} images and {len(others)} tables or texts, such as '{others[0]}'; put what "
-            "is meant into a folder of its own"
+            f"'{folder}' has {len(images)} images and {len(others)} tables or texts, such as '{others[0]}'; move "
+            "the data into a folder of its own"
         )
     if others:
         notice(
-            f"'{folder}' is read as images; tables and texts in it were left out: {len(others)}, such as '{others[0]}'"
+            f"'{folder}' is read as images; {len(others)} tables and texts in it were left out, such as '{others[0]}'"
         )
 
 
@@ -99,7 +99,7 @@ def refuse_several_labels(labels: Iterable[str], where: str) -> None:
 
 
 def table_hint(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """What a table without a text column seems to be, as the end of a sentence; empty if it is not clear."""
+    """A guess at what a table without a text column is, as the end of a message; empty if unclear."""
     columns = [[row[i].strip() for row in rows[:200] if len(row) > i and row[i].strip()] for i in range(len(head))]
     numeric = [bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells) for cells in columns]
     flags = [bool(cells) and set(cells) <= {"0", "1", "True", "False", "true", "false"} for cells in columns]

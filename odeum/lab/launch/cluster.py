@@ -27,16 +27,16 @@ POLL = 1.0
 _worker = Worker()  # of this process: Ray uses a process again for the next run
 
 
-def carry_out(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def execute(spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Carry out a run from `RunSpec.to_json`, in any process: plain values, so that no class must be pickled."""
-    return tuple(_worker.carry_out(spec, lambda event: None))
+    return tuple(_worker.execute(spec, lambda event: None))
 
 
 class CarryOut:
-    """`carry_out` for submitit, which calls `checkpoint` when Slurm preempts a job and requeues the result."""
+    """`execute` for submitit, which calls `checkpoint` when Slurm preempts a job and requeues the result."""
 
     def __call__(self, spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        return carry_out(spec)
+        return execute(spec)
 
     def checkpoint(self, spec: dict[str, Any]) -> Any:
         """Resubmit the same run; its state has been saved."""
@@ -87,7 +87,7 @@ class Ray:
         most = self.jobs or max(1, int(self.ray.cluster_resources().get("GPU" if self.gpus else "CPU", 1)))
         code = 130
         try:
-            self._carry_out(runs, tell, waiting, running, ended, most)
+            self._run_all(runs, tell, waiting, running, ended, most)
         except KeyboardInterrupt as stop:  # each run continues from its last state
             code = stop_code(stop)
             for reference in running:
@@ -95,7 +95,7 @@ class Ray:
         missing = Event("interrupted", {"sentence": "stopped", "code": code})
         return [ended.get(number, missing) for number in range(len(runs))]
 
-    def _carry_out(
+    def _run_all(
         self,
         specs: Sequence[RunSpec],
         tell: Tell,
@@ -109,7 +109,7 @@ class Ray:
                 number, spec = waiting.popleft()
                 remote = self.ray.remote(
                     num_cpus=spec.threads or 1, num_gpus=int(self.gpus), max_retries=TRIES - 1, max_calls=0
-                )(carry_out)
+                )(execute)
                 running[remote.remote(spec.spec().to_json())] = number
             done, _ = self.ray.wait(list(running), timeout=POLL)
             for reference in done:
@@ -135,7 +135,7 @@ class Ray:
 
 
 class Slurm:
-    """submitit: a Slurm array on `partition` (none: the default one), or its local executor to try it out."""
+    """submitit: a Slurm array on `partition` (default: the default one), or its local executor to try it out."""
 
     def __init__(self, partition: str | None, jobs: int | None, folder: Path) -> None:
         try:

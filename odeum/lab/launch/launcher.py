@@ -40,7 +40,7 @@ RUNS_PER_CORE = 8
 def check_jobs(jobs: str, on: str | None = None) -> None:
     """Raises `OdeumError` for an invalid number of concurrent runs."""
     if jobs != "auto" and not (jobs.isascii() and jobs.isdecimal() and int(jobs) > 0):
-        raise OdeumError(f"--jobs should be auto or a number of runs at once from 1 on, not '{jobs}'")
+        raise OdeumError(f"--jobs must be auto or a number of runs at once from 1 on, not '{jobs}'")
     most = RUNS_PER_CORE * max(cores(), len(gpus()))
     if on is None and jobs != "auto" and int(jobs) > most:
         raise OdeumError(

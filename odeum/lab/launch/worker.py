@@ -83,7 +83,7 @@ class Worker:
             self._key = key
         return self._task
 
-    def carry_out(self, content: dict[str, Any], listen: Listen) -> Event:
+    def execute(self, content: dict[str, Any], listen: Listen) -> Event:
         """Carry out the run of a spec that `RunSpec.to_json` wrote."""
         from odeum.registry.plugins import load_installed
 
@@ -165,7 +165,7 @@ def serve(connection: Connection, environment: dict[str, str]) -> None:
             return
         if content is None:
             return
-        tell(worker.carry_out(content, tell))
+        tell(worker.execute(content, tell))
         sys.stdout.flush()
         sys.stderr.flush()
 

@@ -113,21 +113,21 @@ class Study:
     margin: Margin
     """differences below it do not matter"""
     seeds: Seeds | None = None
-    """planned seeds per row (none: not recorded)"""
+    """planned seeds per row (default: not recorded)"""
     baseline: str | None = None
-    """the row that the others are compared with (none: every two are compared, or the pairs of the claims)"""
+    """the row that the others are compared with (default: every two are compared, or the pairs of the claims)"""
     factors: tuple[str, ...] = ()
     """names of the factors beside the architecture, such as learning_rate"""
     claims: tuple[Claim, ...] = ()
     costs: tuple[CostClaim, ...] = ()
     split: str | None = None
-    """where rows are judged (none: test if every run has it, else valid)"""
+    """where rows are judged (default: test if every run has it, else valid)"""
     other: str | None = None
     """a metric that is shown with intervals and not judged"""
     beside: tuple[tuple[str, str], ...] = ()
     """(split, metric) pairs that are shown and not judged"""
     match: str | None = None
-    """what is held equal (none: not recorded)"""
+    """what is held equal (default: not recorded)"""
     budget: str | None = None
     judge: str = JUDGE
     """what decides, as --judge names it"""
@@ -139,17 +139,17 @@ class Study:
     """numbers of seeds after which results had been seen and seeds were added without a plan"""
     command: str | None = None
     threads: int | None = None
-    """CPU threads of each run, fixed once, so that launchers change no bit (none: processes of torchrun)"""
+    """CPU threads of each run, fixed once, so that launchers change no bit (default: processes of torchrun)"""
     vary: str = "seed"
     """what differs between seeds: seed (weights and batches), or split (also which examples are held out)"""
     overlap: float = 0.0
     """with varied splits, test over training examples"""
     pace: Mapping[str, Pace] | None = None
-    """measured cost per step by row (none: not measured)"""
+    """measured cost per step by row (default: not measured)"""
     earlier: tuple[str, ...] = ()
     """rows of earlier comparisons in the same directory"""
     tuning: TuningResults | None = None
-    """settings that are tuned per row before the seeds that decide (none: one recipe for all)"""
+    """settings that are tuned per row before the seeds that decide (default: one recipe for all)"""
     title: str = ""
     """of a paper's table"""
     name: str = ""

@@ -64,9 +64,9 @@ class Execution:
     factors: Sequence[Factor]
     directory: Path
     judge: str | None = None
-    """a metric of the task, loss or auto (none: as planned before, else the task's metric)"""
+    """a metric of the task, loss or auto (default: as planned before, else the metric of the task)"""
     margin: str | None = None
-    """as the command line spells it (none: as planned before, else the metric's own)"""
+    """as the command line spells it (default: as planned before, else the metric's own)"""
     jobs: str = "auto"
     """runs at once: a number, or auto"""
     on: str | None = None
@@ -74,7 +74,7 @@ class Execution:
     overwrite: bool = False
     """discard earlier runs"""
     folds: Folds | None = field(default=None, init=False)
-    """the data of each seed (none: the same for all)"""
+    """the data of each seed (default: the same for all)"""
 
     def __post_init__(self) -> None:
         if self.study.vary == "split":  # data that cannot be split is refused before there is a directory
@@ -265,7 +265,7 @@ def tune(
             (f"{label} {spell_point(tuning.settings, point)}", TUNING_SEED): tuning_run(job, study, sized, label, point)
             for label, point in wanted
         }
-        events = carry_out(runs, launch, watch, split="valid")
+        events = launch_runs(runs, launch, watch, split="valid")
         for (label, point), (key, event) in zip(wanted, events.items(), strict=True):
             if event.kind not in ("done", "diverged"):
                 return study, dict(sized), complaint(f"tuning {key[0]}", event)
@@ -345,7 +345,7 @@ def _train_all(
     for look in job.seeds.looks:
         # Seed by seed, so that an interrupted comparison has whole pairs.
         keys = [(label, seed) for seed in range(start, look.seeds) for label in active]
-        for (label, seed), event in carry_out({key: runs[key] for key in keys}, launch, watch).items():
+        for (label, seed), event in launch_runs({key: runs[key] for key in keys}, launch, watch).items():
             if event.kind in ("done", "diverged", "cut off"):
                 results[label][seed] = event.content
             failures += complaint(f"{label} seed {seed}", event)
@@ -362,7 +362,7 @@ def _train_all(
     return failures
 
 
-def carry_out(
+def launch_runs(
     runs: Mapping[Key, Job],
     launch: Launcher,
     watch: Watch,
@@ -371,7 +371,7 @@ def carry_out(
 ) -> dict[Key, Event]:
     """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
 
-    `split` is the part whose metric may be shown: the test part of tuning runs is nobody's business.
+    `split` is the part whose metric may be shown: that of tuning runs is valid, never test.
     """
     keys, jobs = list(runs), list(runs.values())
     watch.show(keys, split)
@@ -541,7 +541,7 @@ class TableExecution:
             def keep(key: Key, event: Event, runs=runs, specs=specs) -> None:
                 self._keep(runs[key], specs[key], event)
 
-            ended = carry_out(runs, launch, watch, keep, split)
+            ended = launch_runs(runs, launch, watch, keep, split)
             failed = {key: event for key, event in ended.items() if event.kind == "failed"}
             failures += [text for (label, seed), e in failed.items() for text in complaint(f"{label} seed {seed}", e)]
         if failures:

@@ -56,7 +56,7 @@ class Row:
     diverged: tuple[int, ...]
     """seeds whose metric is not finite; the means are over the others"""
     difference: Difference | None
-    """to the baseline, paired by seed (none: the baseline itself, no baseline, or no seed in common)"""
+    """to the baseline, paired by seed (default: the baseline itself, no baseline, or no seed in common)"""
     possible: tuple[float, float]
     """the smallest and the largest possible difference; intervals are shown within it"""
     margin: float | None

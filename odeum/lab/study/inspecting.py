@@ -101,7 +101,7 @@ class Look:
 def taken_sample(task: Task, model: Any, inputs: Sequence[Any] | None, count: int) -> Batch:
     """A batch of the inputs, or of the test part, of at most MOST_TOKENS positions."""
     if inputs is not None:
-        return task.asked(model, inputs)
+        return task.as_batch(model, inputs)
     batch = task.sample(count)
     positions = _positions(model, batch)
     rows = max(1, min(count, MAX_TOKENS // max(1, positions)))

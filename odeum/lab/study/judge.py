@@ -98,7 +98,7 @@ class Seeds:
         """`3`, `auto` or `auto:24`."""
         parts = re.fullmatch(r"\s*(?:(-?\d+)|auto(?::(\d+))?)\s*", str(text))
         if not parts:
-            raise OdeumError(f"the number of seeds '{text}' should be a whole number, auto, or auto:{2 * LIMIT}")
+            raise OdeumError(f"the number of seeds '{text}' must be a whole number, auto, or auto:{2 * LIMIT}")
         return cls(int(parts[1])) if parts[1] else cls(int(parts[2] or LIMIT), auto=True)
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class Verdict:
 
     word: Word
     more: int | None = None
-    """seeds that would decide an open pair, about (none: not estimated, or more than a thousand)"""
+    """seeds that would decide an open pair, about (default: not estimated, or more than a thousand)"""
     look: int | None = None
     """seeds at the look that decided, if there were several looks"""
 
@@ -368,7 +368,7 @@ class ClaimResult:
     margin: float = 0.0
     """in the unit of the difference"""
     more: int | None = None
-    """seeds that would resolve it, about (none: more than can be estimated)"""
+    """seeds that would resolve it, about (default: more than can be estimated)"""
     first_look: int = 0
     """seeds at the first look"""
 

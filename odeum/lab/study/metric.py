@@ -47,7 +47,7 @@ class Metric:
         parts = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(%|points?)?\s*", str(text))
         if not parts or float(parts[1]) <= 0:
             example = "1 (a point) or 0.5" if self.share else "0.5, or 2% of the baseline's"
-            raise OdeumError(f"the margin '{text}' of {self.name} should be a positive number such as {example}")
+            raise OdeumError(f"the margin '{text}' of {self.name} must be a positive number such as {example}")
         if parts[2] == "%" and self.share:
             raise OdeumError(f"a margin of {self.name} is said in points, not in percent: --margin {parts[1]}")
         if parts[2] and parts[2] != "%" and not self.share:

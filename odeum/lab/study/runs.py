@@ -47,7 +47,7 @@ class RunRecord:
     curve: tuple[dict[str, Any], ...]
     """the records of metrics.jsonl"""
     result: dict[str, Any] | None
-    """result.json (none: unfinished)"""
+    """result.json (default: unfinished)"""
     cut_off: str | None = None
     """the time limit that ended it early, if one did"""
 

@@ -55,7 +55,7 @@ class Summary:
 
     mean: float
     spread: float | None
-    """sample standard deviation over seeds (none: one seed)"""
+    """sample standard deviation over seeds (default: one seed)"""
     n: int
 
 
@@ -126,7 +126,7 @@ class Difference:
     mean: float
     low: float | None
     high: float | None
-    """ends of the interval (none: it cannot be estimated, and `problem` says why)"""
+    """ends of the interval (default: it cannot be estimated, and `problem` says why)"""
     level: float
     """confidence of this one interval, already adjusted for the number of pairs"""
     p: float | None

@@ -189,7 +189,7 @@ class Task(ABC):
         """Read one input of `predict`; raises OdeumError if it cannot be read."""
         return item
 
-    def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
+    def input_batches(self, inputs: Iterable[Any]) -> Iterator[Batch]:
         """New inputs as batches for the model, in order."""
         raise OdeumError(f"a {self.kind} task does not say how new inputs become batches of its model")
 
@@ -197,11 +197,11 @@ class Task(ABC):
         """Up to `count` examples of a held-out part as one batch of the model's arguments, without labels."""
         raise OdeumError(f"a {self.kind} task does not say how a sample of its data becomes a batch; give an input")
 
-    def asked(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
+    def as_batch(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
         """New inputs as one batch of the model's arguments, in order."""
-        batches = list(self.questions(inputs))
+        batches = list(self.input_batches(inputs))
         if not batches:
-            raise OdeumError("there is no input; give one at least")
+            raise OdeumError("there is no input; give at least one")
         return joined(batches)
 
     def token_names(self, ids: Iterable[int]) -> list[str]:
@@ -214,7 +214,7 @@ class Task(ABC):
     def apply_head(self, model: nn.Module, inputs: Iterable[Any]) -> Iterator[Tensor]:
         """Outputs of the model for new inputs, batch by batch."""
         with evaluating(model) as place:
-            for batch in self.questions(inputs):
+            for batch in self.input_batches(inputs):
                 yield model(**move(batch, place)).logits
 
     def embed(self, model: Any, inputs: Iterable[Any]) -> Tensor:
@@ -222,24 +222,24 @@ class Task(ABC):
         if not hasattr(model, "pooled"):
             raise OdeumError(f"{type(model).__name__} has no pooled state per example")
         with evaluating(model) as place:
-            states = [model.pooled(**move(batch, place)).float().cpu() for batch in self.questions(inputs)]
+            states = [model.pooled(**move(batch, place)).float().cpu() for batch in self.input_batches(inputs)]
         return torch.cat(states) if states else torch.empty(0, model.settings.width)
 
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Any, **options: Any) -> list[Any]:
         """Answers for new inputs, in order."""
 
-    def shown(self, question: str, answer: Any) -> str:
+    def format_answer(self, question: str, answer: Any) -> str:
         """An answer of `predict` as a line of text."""
         return str(answer)
 
-    def plain(self, answer: Any) -> Any:
+    def as_json(self, answer: Any) -> Any:
         """An answer of `predict` as JSON values."""
         return answer
 
-    def cells(self, answer: Any) -> dict[str, Any]:
+    def as_columns(self, answer: Any) -> dict[str, Any]:
         """An answer of `predict` as columns of a table."""
-        return {"output": self.plain(answer)}
+        return {"output": self.as_json(answer)}
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

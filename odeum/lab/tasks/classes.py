@@ -71,13 +71,13 @@ class Classes:
         scores |= class_scores(confusion) | {"majority_accuracy": majority(self.parts["train"][1], target)}
         return scores, Evidence(torch.cat(losses), confusion, tuple(self.classes))
 
-    def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
+    def format_answer(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
         return "  ".join(f"{label} {p:.1%}" for label, p in answer)
 
-    def plain(self, answer: Sequence[tuple[str, float]]) -> dict[str, float]:
+    def as_json(self, answer: Sequence[tuple[str, float]]) -> dict[str, float]:
         return {label: round(p, 6) for label, p in answer}
 
-    def cells(self, answer: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    def as_columns(self, answer: Sequence[tuple[str, float]]) -> dict[str, Any]:
         """The most likely class and its probability, then the second, and so on."""
         row: dict[str, Any] = {}
         for rank, (label, p) in enumerate(answer, 1):
@@ -94,7 +94,7 @@ def majority(train: Tensor, test: Tensor) -> float:
 def top_classes(logits: Tensor, classes: Sequence[str], top: int) -> list[list[tuple[str, float]]]:
     """The most likely classes of each row with their probabilities."""
     if top < 1:
-        raise OdeumError(f"top should be at least one class, not {top}")
+        raise OdeumError(f"top must be at least one class, not {top}")
     chances, indices = logits.float().softmax(-1).topk(min(top, len(classes)))
     rows = zip(chances.tolist(), indices.tolist(), strict=True)
     return [[(classes[i], p) for p, i in zip(*row, strict=True)] for row in rows]

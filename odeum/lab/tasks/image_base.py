@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from odeum.errors import OdeumError
 from odeum.lab.data import augment, pictures
-from odeum.lab.data.image_inputs import image_input, refuse_one_picture
+from odeum.lab.data.image_inputs import image_input, refuse_single_image
 from odeum.lab.data.splits import mixed
 from odeum.lab.data.understanding import repeated
 from odeum.lab.tasks.base import Batch, Task, evaluating, even_batches, generator
@@ -24,7 +24,7 @@ from odeum.models.settings import ImageInput, Model
 IMAGES_AT_ONCE = 256  # images of an evaluation at once
 
 
-class PictureTask(Task):
+class ImageInputTask(Task):
     """Images of one size with one target each."""
 
     options: ImageData
@@ -57,7 +57,7 @@ class PictureTask(Task):
     def facts(self) -> dict[str, Any]:
         return {"image_size": self.size, "channels": len(self.mean)}
 
-    def sized(self, model: ImageInput) -> Any:
+    def sized_for_data(self, model: ImageInput) -> Any:
         """Model settings with a patch size that suits the images."""
         divisors = [p for p in range(1, self.size + 1) if self.size % p == 0]
         wanted = 4 if self.size <= 12 else 8  # patches a side
@@ -83,7 +83,7 @@ class PictureTask(Task):
     def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
         return even_batches(len(self.parts["train"][1]), batch_size, generator(seed, epoch))
 
-    def moved(self, images: Tensor, random: torch.Generator) -> Tensor:
+    def augment_lightly(self, images: Tensor, random: torch.Generator) -> Tensor:
         """Light augmentation: small shifts, and flips where they keep the class."""
         if not self.mirrors:
             return augment.jitter(images.float(), random)
@@ -116,8 +116,8 @@ class PictureTask(Task):
         """An image file, or an image of Pillow, NumPy or torch, as bytes of the training size."""
         return image_input(item, len(self.mean), self.size, self.options.fit)
 
-    def questions(self, inputs: Iterable[Any]) -> Iterator[Batch]:
-        refuse_one_picture(inputs)
+    def input_batches(self, inputs: Iterable[Any]) -> Iterator[Batch]:
+        refuse_single_image(inputs)
         items = list(inputs)
         for start in range(0, len(items), IMAGES_AT_ONCE):
             images = torch.stack([self.prepare(item) for item in items[start : start + IMAGES_AT_ONCE]])
@@ -143,7 +143,7 @@ def check_folder(more: Sequence[str | Path], size: int | None) -> None:
     if more:
         raise OdeumError(f"'{more[0]}' is one folder too many: images are read from one, and its sub-folders")
     if size is not None and size < 4:
-        raise OdeumError(f"size of the images should be at least 4, not {size}")
+        raise OdeumError(f"size of the images must be at least 4, not {size}")
     if size is not None:
         check_images(size)
 
@@ -154,5 +154,5 @@ def check_images(size: int, channels: int = 3, batch: int = 64) -> None:
     if needed > available and not limits_off():
         raise OdeumError(
             f"--data.size {size}: a batch of {batch} images takes about {memory_size(needed)}, and there are "
-            f"{memory_size(available)} here; give a smaller one, or insist by {SWITCH}=off"
+            f"{memory_size(available)} here; give a smaller one, or set {SWITCH}=off to try anyway"
         )

@@ -1,4 +1,4 @@
-"""What a kind of task is: options, model, task class and recognition of files in one declaration; no torch."""
+"""Kinds of task: options, model, task class and recognition of files in one declaration. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Data(Protocol):
-    """The options of a kind of data: any frozen dataclass."""
+    """Data options of a kind: any frozen dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    """what makes it one"""
+    """present on every dataclass"""
 
 
 SHORTEST_WINDOW = 8
@@ -32,9 +32,9 @@ BYTES = 256
 
 
 FOLD = Range(0, 2**31 - 1)
-"""numbers of a fold"""
+"""range of fold numbers"""
 OF_DATA = " of the data"
-"""follows the name of an option of data in messages"""
+"""follows the name of a data option in messages"""
 
 
 def check_vocabulary(least: int, vocabulary: int | None, tokens: str) -> None:
@@ -50,12 +50,12 @@ class PredictOption(NamedTuple):
     type: type
     about: str
     default: Any = None
-    """of the command line (none: the task's own)"""
+    """default on the command line; None: that of the task"""
     repeated: bool = False
     """whether it may be given several times, for a list"""
 
 
-TOP = PredictOption("top", int, "classes shown (none: 3)", 3)
+TOP = PredictOption("top", int, "number of classes shown (default: 3)", 3)
 
 
 @dataclass(frozen=True)
@@ -63,32 +63,32 @@ class Kind:
     """A kind of task: an input with a target. Declared without torch; classes are imported when a task is opened."""
 
     name: str
-    """the word of `--kind`"""
+    """value of `--kind`"""
     about: str
     """one line for `odeum list`"""
     input: Literal["image", "text", "pair of texts"]
-    """what an example is; decides what `predict` reads: image files, or lines of text"""
+    """type of an example; `predict` reads image files or lines of text accordingly"""
     target: Literal["class", "number", "next token", "hidden token", "translation"]
-    """what is predicted for an example"""
+    """type of the prediction"""
     options: type[Data]
-    """dataclass of the options `--data.…`"""
+    """dataclass of the options `--data.*`"""
     model: ModelKind
-    """the kind of model: its settings, its class and its presets"""
+    """kind of model: settings, class and presets"""
     task: Reference
     """the class that opens, batches, evaluates and predicts, a Task"""
     decided: tuple[str, ...] = ()
-    """settings of the model that the data decides (`Task.facts`), and no option of a command"""
+    """model settings that the data decides (`Task.facts`); they are not command-line options"""
     sets: tuple[str, ...] = ()
-    """data sets by name"""
+    """names of data sets"""
     predict_options: tuple[PredictOption, ...] = ()
     """options of `odeum predict`"""
     recognises: Callable[[Sniffed], bool] | str | None = None
-    """whether the files at a path are of this kind (none: only where it is named, by --kind or a set's name); the kind
-    that was added last is asked first"""
+    """function that recognises files of this kind; None: only by --kind or the name of a data set. The kind that was
+    registered last is asked first"""
 
     @property
     def settings(self) -> type[Model]:
-        """Dataclass of the options `--model.…`."""
+        """Dataclass of the options `--model.*`."""
         return self.model.settings
 
     @property
@@ -117,14 +117,14 @@ DATA_SETS: dict[str, str] = {}
 def add_kind(kind: Kind) -> Kind:
     """Register a kind with its model and data sets; raises OdeumError, before anything is added, if a name is taken."""
     if not (isinstance(kind.options, type) and dataclasses.is_dataclass(kind.options)):
-        raise OdeumError(f"the data options of the kind '{kind.name}' should be a dataclass, not {kind.options!r}")
+        raise OdeumError(f"the data options of the kind '{kind.name}' must be a dataclass, not {kind.options!r}")
     for other in KINDS.values():
         if other.name == kind.name:
             continue
         if taken := set(kind.sets) & set(other.sets):
-            raise OdeumError(f"the data set '{min(taken)}' of the kind '{kind.name}' is one of {other.name} already")
+            raise OdeumError(f"the data set '{min(taken)}' of the kind '{kind.name}' belongs to '{other.name}' already")
         if kind.options is not other.options and kind.options.__name__ == other.options.__name__:  # task.json names it
-            raise OdeumError(f"'{kind.options.__name__}' of the kind '{kind.name}' is a name of {other.name} already")
+            raise OdeumError(f"'{kind.options.__name__}' of the kind '{kind.name}' belongs to '{other.name}' already")
     KINDS.check(kind.name, kind)
     if MODEL_KINDS.get(kind.model.name) != kind.model:
         add_model_kind(kind.model)
@@ -134,9 +134,9 @@ def add_kind(kind: Kind) -> Kind:
 
 
 def like(kind: Kind, name: str, /, **changes: Any) -> Kind:
-    """A kind that is another one but for what is changed; named sets and recognition of files are not taken over.
+    """A copy of a kind with another name and other fields, without its data sets and recogniser.
 
-    Arguments: the kind to start from; the new one's name; fields of `Kind`.
+    Arguments: the original kind, the new name, changed fields of `Kind`.
     """
     known = [field.name for field in dataclasses.fields(Kind)]
     for key in changes:
@@ -145,9 +145,9 @@ def like(kind: Kind, name: str, /, **changes: Any) -> Kind:
 
 
 def kind_of_task(task: type) -> Kind:
-    """The kind that a task's class, or one that it extends, belongs to."""
+    """The kind of a task class or of its nearest registered base class."""
     for cls in task.__mro__:
         for kind in KINDS.values():
             if kind.is_task(cls):
                 return kind
-    raise OdeumError(f"{task.__name__} belongs to no kind; register one with odeum.register.kind")
+    raise OdeumError(f"{task.__name__} has no registered kind; register one with odeum.register.kind")

@@ -34,17 +34,17 @@ def open_task(
         if chosen.name != like.kind or "like" not in inspect.signature(chosen.task_class.open).parameters:
             raise OdeumError(f"data of the kind {chosen.name} cannot be read as that of a {like.kind} run")
         arguments["like"] = like
-    task = _opened(chosen, [data, *more], arguments)
+    task = _open_paths(chosen, [data, *more], arguments)
     task.taken_over = like is not None
     return task
 
 
-def _opened(kind: Kind, items: list[str | Path], arguments: dict[str, Any]) -> Task:
+def _open_paths(kind: Kind, items: list[str | Path], arguments: dict[str, Any]) -> Task:
     if len(items) == 1 and str(items[0]) in DATA_SETS:
         return kind.task_class.open(items[0], **arguments)
     paths = [Path(item).expanduser() for item in items]
-    there = [fetch_any(str(path)) if is_hub_name(str(path)) else path for path in paths]
-    plain = [plain_files(path, getattr(arguments["options"], "encoding", None)) for path in there]
+    local = [fetch_any(str(path)) if is_hub_name(str(path)) else path for path in paths]
+    plain = [plain_files(path, getattr(arguments["options"], "encoding", None)) for path in local]
     if plain == paths:
         return kind.task_class.open(*items, **arguments)
     task = kind.task_class.open(*plain, **arguments)  # a run records the given paths, not those in the cache
@@ -67,9 +67,9 @@ def make_options(kind: str, **options: Any) -> Data:
     settings = KINDS[kind].options
     for key in options:
         choose(key, [f.name for f in dataclasses.fields(settings)], f"option of {kind} data")
-    made = settings(**options)
-    check_options(made, f" of {kind} data")
-    return made
+    result = settings(**options)
+    check_options(result, f" of {kind} data")
+    return result
 
 
 def _read(directory: str | Path) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class TextTask(Task):
         batch = self._batch(self.parts[split], mixed(len(self.parts[split][0]), count))
         return {key: value for key, value in batch.items() if key != "labels"}
 
-    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+    def input_batches(self, inputs: Iterable[str]) -> Iterator[Batch]:
         ids = encode_texts(inputs, self.tokens, self.length)
         for rows in torch.arange(len(ids)).split(32):
             x, mask = ids.padded(rows)

@@ -17,7 +17,7 @@ def seconds_of(budget: str, what: str = "budget") -> float:
     """Parse a duration: `90s`, `10m`, `1.5h` or plain seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(budget))
     if not match or float(match[1]) <= 0:
-        raise OdeumError(f"the {what} '{budget}' should be a positive time such as 90s, 10m or 2h")
+        raise OdeumError(f"the {what} '{budget}' must be a positive time such as 90s, 10m or 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
@@ -97,7 +97,7 @@ class Training:
         if len(ends) > 1:
             raise OdeumError(f"a run ends by one of steps, budget or macs, not by {' and '.join(ends)}")
         if not 0.5 <= self.depth_exponent <= 1:
-            raise OdeumError(f"depth_exponent of the training should be from 0.5 to 1, not {self.depth_exponent}")
+            raise OdeumError(f"depth_exponent of the training must be from 0.5 to 1, not {self.depth_exponent}")
         if self.kinetic and self.compile:
             raise OdeumError(f"kinetic={self.kinetic} measures each step, which compile would not see; use one of them")
         if self.budget is not None:

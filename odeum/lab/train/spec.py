@@ -26,7 +26,7 @@ _PATHS = ("directory", "resume_from", "begin_from")
 def check_seed(seed: int) -> None:
     """Raises `OdeumError` for a seed that no random generator accepts."""
     if not 0 <= seed < 2**63:
-        raise OdeumError(f"the seed should be a number from 0 to 2⁶³ − 1, not {seed}")
+        raise OdeumError(f"the seed must be a number from 0 to 2⁶³ − 1, not {seed}")
 
 
 @dataclass(frozen=True)

@@ -142,11 +142,11 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
         (["describe", "parallel", "--image_size", "100"], "patch_size (16) must divide image_size (100)"),
         (["describe", "parallel", "--model", "deit_tny"], "did you mean 'deit_tiny'"),
         (["describe", "parallel", "--model.widht", "9"], "did you mean --model.width"),
-        (["describe", "parallel", "--classes", "many"], "should be a whole number"),
+        (["describe", "parallel", "--classes", "many"], "must be an integer"),
         (["describe", "parallel", "--format", "xml"], "known: text, md, json"),
         (["train"], "missing: the data"),
         (["train", "digts"], "digits"),
-        (["train", "digits", "--train.schedule", "cosin"], "should be one of cosine"),
+        (["train", "digits", "--train.schedule", "cosin"], "must be one of cosine"),
         (["train", "digits", "--train.budget", "soon"], "such as 90s, 10m or 2h"),
         (["train", "digits", "--model.classes", "7"], "--model.classes is decided by the data"),
         (["train", "digits", "--config", "nowhere.yaml"], "no configuration file"),
@@ -279,7 +279,7 @@ def test_what_was_understood_stands_before_a_run(
         told = capsys.readouterr().err
         for line in (
             "classes (training examples): ham 96, spam 32",
-            "parts: train from 'sms.csv'; validation and test cut off the training part",
+            "parts: train from 'sms.csv'; validation and test held out of the training part",
             "examples: spam | message 0 of many",
             "16 of 16 test examples stand in the training part too",
             "the test part has only 16 examples: one example is worth 6.2 points of accuracy",

@@ -135,8 +135,8 @@ CASES = [
     words("refine nowhere", "nowhere"),
     words("refine run", "run", run),
     words("refine run nowhere", "nowhere", run),
-    words("refine run --variant 3", "name a directory with --save", run),
-    words("refine run --variant x --save new", "--variant is 'x' but should be", run),
+    words("refine run --variant 3", "add --save DIRECTORY", run),
+    words("refine run --variant x --save new", "--variant is 'x' but must be", run),
     words("refine run nowhere --save run", "'run' is there already", run),
     words("export", "missing: "),
     words("export run", "missing: ", run),
@@ -144,12 +144,12 @@ CASES = [
     words("export nowhere new --to hf", "nowhere"),
     words("export run run", "'run' is there already", run),
     words("export run new --to tflite", "unknown target 'tflite'", run),
-    words("export run new --to hf --steps 2", "--solver and --steps go with --to onnx or torch", run),
+    words("export run new --to hf --steps 2", "use --solver and --steps with --to onnx or torch", run),
     words("export run new --solver nonsense --to torch", "nonsense", run),
     words("export run new --steps 0 --to torch", "steps", run),
-    words("export run new --steps 0 --to hf", "--solver and --steps go with --to onnx or torch", run),
+    words("export run new --steps 0 --to hf", "use --solver and --steps with --to onnx or torch", run),
     words("export run /dev/null/new --to hf", "'/dev/null' is a file", run),
-    words("export run new --steps x --to torch", "--steps is 'x' but should be", run),
+    words("export run new --steps x --to torch", "--steps is 'x' but must be", run),
 ]
 
 

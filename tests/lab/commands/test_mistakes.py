@@ -47,7 +47,7 @@ def test_what_was_left_out_is_one_counted_line(table: Path, tmp_path: Path, caps
     for out in ("a", "b"):  # not only the first time
         assert main(["train", str(table), *TINY, "--train.steps", "1", "--out", str(tmp_path / out)]) == 0
         err = capsys.readouterr().err
-        assert err.startswith(f"odeum: rows of '{table}' without a label were left out: 1\n") and "Warning" not in err
+        assert err.startswith(f"odeum: 1 rows of '{table}' without a label were left out\n") and "Warning" not in err
 
 
 def test_line_ends_are_no_part_of_a_text(tmp_path: Path) -> None:
@@ -78,13 +78,13 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
         ("--train.steps 0", "steps of the training must be a positive integer, got 0"),
         ("--train.warmup -1", "warmup of the training must be a non-negative number, got -1.0"),
         ("--train.label_smoothing 1", "label_smoothing of the training must be a number from 0 to below 1, got 1.0"),
-        ("--train.budget 0s", "the budget '0s' should be a positive time such as 90s, 10m or 2h"),
-        ("--train.budget -5s", "--train.budget needs a value; one that begins with - is written --train.budget=VALUE"),
-        ("--train.steps abc", "--train.steps is 'abc' but should be a whole number, or null"),
+        ("--train.budget 0s", "the budget '0s' must be a positive time such as 90s, 10m or 2h"),
+        ("--train.budget -5s", "--train.budget needs a value; write --train.budget=VALUE if it begins with -"),
+        ("--train.steps abc", "--train.steps is 'abc' but must be an integer, or null"),
         ("--learning_rat 1", "unknown option --learning_rat; did you mean --train.learning_rate?"),
         ("--train.learning 1", "unknown option --train.learning; did you mean --train.learning_rate?"),
         ("--print_confi", "did you mean --print_config?"),
-        ("--seed -1", "the seed should be a number from 0 to 2⁶³ − 1, not -1"),
+        ("--seed -1", "the seed must be a number from 0 to 2⁶³ − 1, not -1"),
         ("--model.width 0", "width must be a positive integer, got 0"),
         ("--model.patch_size 0", "patch_size must be a positive integer, got 0"),
     ],
@@ -175,7 +175,7 @@ def test_words_and_options_in_any_order(run: Path, tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("RUN --top 0 --text a", "top should be at least one class, not 0"),
+        ("RUN --top 0 --text a", "top must be at least one class, not 0"),
         ("RUN --text a lines.txt", "give either --text or files, not both"),
         ("RUN latin.txt", "line 2 of 'latin.txt' is not UTF-8: byte 0xe9 at offset 3"),
         ("RUN --solver rk4 --steps 0 --text a", "must be a positive integer, got 0"),
@@ -273,10 +273,10 @@ def test_multiply_adds_of_a_comparison_are_those_that_were_asked_for(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("source: null", "source should be a named set"),
-        ("source: 5", "source should be a named set"),
-        ("source: digits\ntrain: 5", "train should be a mapping of options, not 5"),
-        ("source: digits\nmodel: 5", "model should be a mapping of options, not 5"),
+        ("source: null", "source must be a data set"),
+        ("source: 5", "source must be a data set"),
+        ("source: digits\ntrain: 5", "train must be a mapping of options, not 5"),
+        ("source: digits\nmodel: 5", "model must be a mapping of options, not 5"),
     ],
 )
 def test_configurations_of_other_shapes(text: str, sentence: str, tmp_path: Path, complaint: Complaint) -> None:
@@ -295,7 +295,7 @@ def test_an_end_in_words_overrules_that_of_the_file(tmp_path: Path) -> None:
 
 def test_options_that_would_do_nothing_are_refused(run: Path, complaint: Complaint) -> None:
     assert main(["predict", str(run), "--text", "a film", "--beam", "3"]) == 2
-    assert "--beam does nothing for a classification run; it knows --top" in complaint()
+    assert "--beam has no effect on a classification run; it has --top" in complaint()
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,10 @@ def test_another_column_is_chosen_by_name_or_number(run: str, tmp_path: Path, ca
         ("x.csv", b"a,b\n1,2\n", "", "has no column 'review', which the run was trained on: its columns are 'a', 'b'"),
         ("x.csv", b"a,b\n1,2\n", "--column c", "x.csv' has no column 'c': its columns are 'a', 'b'"),
         ("x.csv", b"review,b\n1,2\n1,2,3\n", "", "row 3 of 'x.csv' has 3 columns where 2 were expected"),
-        ("x.txt", b"a\n", "--column c", "'x.txt' is plain text, a text a line; --column is for tables"),
-        ("x.jsonl", b'{"review": "a"}\n[1]\n', "", "one a line, but line 2 is none"),
+        ("x.txt", b"a\n", "--column c", "'x.txt' is plain text; --column is for tables"),
+        ("x.jsonl", b'{"review": "a"}\n[1]\n', "", "per line, but line 2 is none"),
         ("x.txt.gz", b"\x1f\x8b\x08\0", "", "'x.txt.gz' is a gzip file that cannot be read"),
-        ("x.parquet", b"PAR1\0\0", "", "is a Parquet table whose end is missing"),
+        ("x.parquet", b"PAR1\0\0", "", "is a truncated Parquet table"),
         ("folder/x.txt", b"a\n", "", "'folder' is a folder, where a file was expected; give the files in it"),
         ("x.txt", b"", "--column c --text a", "--column is for tables"),
     ],
@@ -208,4 +208,4 @@ def test_an_image_for_a_run_that_reads_texts(run: str, photos: Path, capsys: Cap
     capsys.readouterr()
     image = next(path for path in sorted(photos.rglob("*.png")))
     assert main(["predict", run, str(image)]) == 2
-    assert "is an image, but this run reads texts; give a table, a plain text, or --text" in capsys.readouterr().err
+    assert "is an image, but this run reads texts; give a table, a text file, or --text" in capsys.readouterr().err

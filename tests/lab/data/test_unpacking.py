@@ -81,7 +81,7 @@ def test_parquet_and_save_to_disk(tmp_path: Path, plain: Path) -> None:
     (saved / "dataset_info.json").write_text(json.dumps({"features": {"label": label}}))
     same_data(tmp_path / "saved", plain)
     parquet.write_table(arrow.table({"text": ["a"], "image": [b"x"]}), tmp_path / "bytes.parquet")
-    with pytest.raises(OdeumError, match=r"column 'image' of .* holds binary, neither texts nor numbers"):
+    with pytest.raises(OdeumError, match=r"column 'image' of .* has type binary, not text or number"):
         open_task(tmp_path / "bytes.parquet")
 
 
@@ -105,7 +105,7 @@ def test_tables_that_are_bombs_meet_a_limit(tmp_path: Path) -> None:
     (tmp_path / "saved" / "dataset_info.json").write_text("{}")
     for path, unpack in ((tmp_path / "a.parquet", unpack_parquet), (tmp_path / "saved", unpack_saved_dataset)):
         (out := tmp_path / f"out-{path.name}").mkdir()
-        with pytest.raises(OdeumError, match=r"takes more memory than|unpacks to over"):
+        with pytest.raises(OdeumError, match=r"takes more memory than|unpacks to more than"):
             unpack(path, out)
 
 
@@ -129,7 +129,7 @@ def test_parquet_that_is_damaged_or_too_much(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("odeum.lab.data.archive_limits.ALWAYS_ALLOWED", 1e5)
     long = arrow.array(["x" * 100_000]).dictionary_encode().take(arrow.array([0] * 5_000))
     parquet.write_table(arrow.table({"text": long, "label": ["a"] * 5_000}), path, compression="zstd")
-    with pytest.raises(OdeumError, match="unpacks to over 200 times its size"):
+    with pytest.raises(OdeumError, match="unpacks to more than 200 times its size"):
         open_task(path)
 
 
@@ -158,7 +158,7 @@ def test_what_was_cut_is_said_to_be(tmp_path: Path, name: str) -> None:
     start = b"PAR1" if name == "rows.parquet" else b"PK\x03\x04"
     for size in (0, 4, 400):
         (tmp_path / name).write_bytes(start + bytes(size))
-        with pytest.raises(OdeumError, match=rf"{name}' is a .* whose end is missing; copy or download it again"):
+        with pytest.raises(OdeumError, match=rf"{name}' is a truncated .*; copy or download it again"):
             open_task(tmp_path / name)
 
 
@@ -179,7 +179,7 @@ def test_sentences_name_what_was_given(tmp_path: Path) -> None:
 def test_what_is_missing_in_objects_is_an_empty_cell(tmp_path: Path) -> None:
     """Libraries write NaN for it, which would be a class of that name."""
     (tmp_path / "rows.jsonl").write_text(LINES + '{"text": "x", "label": NaN}\n{"text": "y", "label": null}\n')
-    with pytest.warns(Notice, match="without a label were left out: 2"):
+    with pytest.warns(Notice, match="2 rows of .* without a label were left out"):
         assert open_task(tmp_path / "rows.jsonl").facts()["classes"] == 2
 
 
@@ -210,7 +210,7 @@ def test_arrays_of_images(tmp_path: Path) -> None:
     task = open_task(tmp_path / "set.npz")
     assert task.facts() == {"classes": 2, "image_size": 8, "channels": 3} and task.sizes()["test"] == 10
     np.savez(tmp_path / "floats.npz", images=images / 255, labels=np.arange(30))
-    with pytest.raises(OdeumError, match=r"should hold images of bytes .* not float64 \[30, 8, 8, 3\]"):
+    with pytest.raises(OdeumError, match=r"must have uint8 images .* not float64 \[30, 8, 8, 3\]"):
         open_task(tmp_path / "floats.npz")
 
 
@@ -218,14 +218,14 @@ def test_a_folder_of_arrays(tmp_path: Path) -> None:
     images, folder = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8), tmp_path / "arrays"
     folder.mkdir()
     np.save(folder / "images.npy", images)
-    with pytest.raises(OdeumError, match="holds the arrays images; expected images and labels"):
+    with pytest.raises(OdeumError, match="has the arrays images; expected images and labels"):
         open_task(folder)
     np.save(folder / "labels.npy", np.arange(30) % 3)
     assert open_task(folder).facts() == {"classes": 3, "image_size": 8, "channels": 1}
     np.save(folder / "labels.npy", np.array([{}] * 30))
-    with pytest.raises(OdeumError, match=r"'labels' of .* holds pickled objects"):
+    with pytest.raises(OdeumError, match=r"'labels' of .* contains pickled objects"):
         open_task(folder)
-    with pytest.raises(OdeumError, match=r"give the folder that holds images\.npy and labels\.npy"):
+    with pytest.raises(OdeumError, match=r"give a folder with only images\.npy and labels\.npy"):
         open_task(folder / "images.npy")
 
 
@@ -255,11 +255,14 @@ def test_bombs_pickles_and_ways_out_are_refused(tmp_path: Path, monkeypatch: pyt
         archive.writestr("labels.npy", header.getvalue())
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(LINES.encode())[:-20])
     for name, sentence in (
-        ("bomb.csv.gz", "unpacks to over 200 times its size; if that is right, insist by ODEUM_LIMITS=off"),
-        ("bomb.zip", "unpacks to over 200 times"),
-        ("out.zip", "holds '../../evil.txt', which lies outside of it"),
-        ("pickled.npz", "the array 'images' of .* holds pickled objects, which are not opened"),
-        ("claims.npz", "claims 81,000,000,000 bytes, more than there are"),
+        ("bomb.csv.gz", "unpacks to more than 200 times its size; to unpack it anyway, set ODEUM_LIMITS=off"),
+        ("bomb.zip", "unpacks to more than 200 times"),
+        ("out.zip", "contains '../../evil.txt', a path outside of it"),
+        (
+            "pickled.npz",
+            "the array 'images' of .* contains pickled objects; save it with a numeric dtype",
+        ),
+        ("claims.npz", "declares 81,000,000,000 bytes, more than the file has"),
         ("cut.csv.gz", "is a gzip file that cannot be read"),
     ):
         with pytest.raises(OdeumError, match=sentence):
@@ -278,5 +281,5 @@ def test_a_flat_folder_with_classes(tmp_path: Path) -> None:
         assert task.kind == "images" and task.classes == ["bright", "dark"]  # ty: ignore
         assert sum(task.sizes().values()) == 12
     (tmp_path / "labels.csv").write_text(rows + "none.png,dark\n")
-    with pytest.raises(OdeumError, match=r"row 13 of .* names 'none.png', but there is no such image"):
+    with pytest.raises(OdeumError, match=r"row 13 of .* names 'none.png', which is not an image"):
         open_task(tmp_path)

@@ -31,7 +31,7 @@ def test_tables_of_one_part_are_read_together(tmp_path: Path) -> None:
     parts = open_task(*paths).parts
     assert sum(len(part[0]) for part in parts.values()) == 120
     unnamed = [sentences(tmp_path / f"x{i}.csv", GOOD + BAD) for i in (1, 2, 3, 4)]
-    with pytest.raises(OdeumError, match=r"which part of the data is '.*x4\.csv'"):
+    with pytest.raises(OdeumError, match=r"x4\.csv' is not named as a part"):
         open_task(*unnamed)
 
 
@@ -54,7 +54,7 @@ def test_a_text_that_is_null_is_empty(tmp_path: Path) -> None:
         ('{"text": {"title": "a film"}, "label": "a"}', "'text' in row 61 of .* is a list or an object"),
         ('{"text": "a film", "label": ["a", "b"]}', "'label' in row 61 of .* is a list or an object"),
         ('{"text": "a film", "label": "a", "label": "b"}', "line 61 of .* says 'label' twice"),
-        ('{"text": "half \\ud800", "label": "a"}', "line 61 of .* holds half of a character"),
+        ('{"text": "half \\ud800", "label": "a"}', "line 61 of .* contains an unpaired surrogate"),
     ],
 )
 def test_objects_that_are_no_rows(tmp_path: Path, row: str, sentence: str) -> None:

@@ -94,7 +94,7 @@ def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Pa
 
 
 def test_words_that_name_no_launcher_are_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(OdeumError, match="--jobs should be auto or a number"):
+    with pytest.raises(OdeumError, match="--jobs must be auto or a number"):
         launcher(None, "0", 1, tmp_path)
     with pytest.raises(OdeumError, match=r"unknown launcher 'rya'.*did you mean 'ray'"):
         launcher("rya", "auto", 1, tmp_path)
@@ -125,7 +125,7 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(digits: Any, tmp_path: 
     ):
         cluster.run(wanted, partial(kill_once, "raylet/raylet"))
     with launcher("ray", "2", 1, tmp_path) as cluster:
-        assert scores_of(cluster.run(wanted, partial(kill_once, "ray::carry_out"))) == expected
+        assert scores_of(cluster.run(wanted, partial(kill_once, "ray::execute"))) == expected
     assert len(killed) == 2
 
 

@@ -58,7 +58,7 @@ def test_a_turned_text_is_the_same_text() -> None:
 
 def test_data_with_a_test_part_has_one_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, test = table(tmp_path / "train.csv"), table(tmp_path / "test.csv", 20)
-    with pytest.raises(OdeumError, match="has a test part of its own, so there is no fold 2"):
+    with pytest.raises(OdeumError, match="fold=2 is not possible, because the data has its own test part"):
         open_task(train, test, fold=2)
     words = ["--vary", "split", "--architectures", "sequential,parallel", "--out", str(tmp_path / "out"), *TINY]
     assert main(["compare", str(train), str(test), *words]) == 2

@@ -573,7 +573,7 @@ def test_two_comparisons_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "<strong>parallel</strong> has the best mean rank" in text and text.count('<table class="results">') == 2
     assert main([*words, "--format", "csv"]) == 2
     assert main([*words[:2], "--out", "page.html"]) == 2
-    assert "--out is the page of several comparisons" in capsys.readouterr().err
+    assert "--out names the page of several comparisons" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_plots")

@@ -138,7 +138,7 @@ def test_by_ray_and_its_worker_killed(expected: list[dict[str, str]], there: str
     with begun(tmp_path, f"--on ray --jobs 2 {there}") as process:
         wait_for(lambda: in_mid_run(tmp_path), process)
         below = psutil.Process(process.pid).children(recursive=True)
-        (busy, *_) = [child for child in below if "ray::carry_out" in " ".join(child.cmdline())]
+        (busy, *_) = [child for child in below if "ray::execute" in " ".join(child.cmdline())]
         busy.kill()
         end(process)
     assert found(tmp_path) == expected

@@ -96,9 +96,9 @@ def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.C
     assert main(["evaluate", str(first), str(second)]) == 0
     shown = capsys.readouterr().out
     mean = values[1]["loss"] - values[0]["loss"]
-    assert f"the mean over examples, paired: {mean:+.4g} [" in shown and "solver" in shown and "split" in shown
+    assert f"mean over examples, paired: {mean:+.4g} [" in shown and "solver" in shown and "split" in shown
     assert main(["evaluate", str(first), str(second), "--format", "md"]) == 0
-    assert f" |\n\nloss of column 2 minus column 1, the mean over examples, paired: {mean:+.4g} [" in (
+    assert f" |\n\nloss of column 2 minus column 1, mean over examples, paired: {mean:+.4g} [" in (
         capsys.readouterr().out
     )
     assert main(["evaluate", str(second), "--solver", "rk4", "--steps", "2", "--format", "csv"]) == 0

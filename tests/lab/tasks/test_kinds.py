@@ -124,10 +124,10 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
     ("changes", "sentence"),
     [
         ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' is one of images already"),
-        ({"options": int}, "data options of the kind 'mine' should be a dataclass"),
+        ({"options": int}, "data options of the kind 'mine' must be a dataclass"),
         (
             {"model": ModelKind("mine", ParityData, OdeumModel)},  # ty: ignore[invalid-argument-type]
-            "model settings of the kind 'mine' should be a dataclass that extends odeum.models.settings.Model",
+            "model settings of the kind 'mine' must be a dataclass that extends odeum.models.settings.Model",
         ),
         ({"setz": ()}, "unknown part of the kind 'mine' 'setz'; did you mean 'sets'"),
         (

@@ -53,7 +53,7 @@ def rows(path: Path, *rows: str) -> Path:
 
 
 def test_many_different_numbers_are_recognised_and_said(tmp_path: Path) -> None:
-    with pytest.warns(Notice, match="column 'score' of .* holds 120 different numbers: taken as numbers to predict"):
+    with pytest.warns(Notice, match="column 'score' of .* holds 120 different numbers: read as numbers to predict"):
         assert recognise(texts(tmp_path / "a.csv")) == "regression"
     with pytest.warns(Notice, match="names a number for each image"):
         assert recognise(images(tmp_path / "bright")) == "image-regression"
@@ -61,7 +61,7 @@ def test_many_different_numbers_are_recognised_and_said(tmp_path: Path) -> None:
 
 def test_few_different_numbers_stay_classes_and_that_is_said(tmp_path: Path) -> None:
     stars = rows(tmp_path / "stars.csv", *(f"a film,{1 + i % 5}" for i in range(200)))
-    with pytest.warns(Notice, match=r"5 different numbers \(1, 2, 3, 4, 5 …\): taken as classes; .* --kind regression"):
+    with pytest.warns(Notice, match=r"5 different numbers \(1, 2, 3, 4, 5 …\): read as classes; .* --kind regression"):
         assert recognise(stars) == "classification"
     assert open_task(stars, kind="regression").kind == "regression"
 
@@ -127,7 +127,7 @@ def test_numbers_that_do_not_differ(tmp_path: Path) -> None:
         open_task(rows(tmp_path / "a.csv", *["a film,7.0"] * 30), kind="regression")
     with pytest.raises(OdeumError, match="too large to be computed with"):
         open_task(rows(tmp_path / "a.csv", *(f"a film,{s}1e308" for s in ("", "-") * 30)), kind="regression")
-    with pytest.raises(OdeumError, match="has 3 examples, too few to set some aside"):
+    with pytest.raises(OdeumError, match="has 3 examples, too few to hold out some"):
         open_task(rows(tmp_path / "a.csv", "a,1.5", "b,2.5", "c,3.5"), kind="regression")
 
 
@@ -143,9 +143,9 @@ def test_r2_is_left_out_where_it_is_not_defined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("gone.png,0.5", r"row 121 of '.*labels\.csv' names 'gone\.png', but there is no such image"),
-        ("../outside.png,0.5", "but there is no such image in"),
-        ("3.png,0.5", r"row 121 .* names '3\.png' again; each image has one number"),
+        ("gone.png,0.5", r"row 121 of '.*labels\.csv' names 'gone\.png', which is not an image"),
+        ("../outside.png,0.5", "which is not an image in"),
+        ("3.png,0.5", r"row 121 .* names '3\.png' a second time; name each image once"),
         ("3.png", "row 121 .* has 1 columns where 2 were expected"),
     ],
 )
@@ -161,10 +161,10 @@ def test_labels_that_fit_no_image(tmp_path: Path, line: str, sentence: str) -> N
 def test_images_without_a_number_are_left_out_and_counted(tmp_path: Path) -> None:
     folder = images(tmp_path / "bright")
     Image.new("L", (8, 8)).save(folder / "other.png")
-    with pytest.warns(Notice, match=r"does not name were left out: 1, such as 'other\.png'"):
+    with pytest.warns(Notice, match=r"1 images that .* does not name were left out, such as 'other\.png'"):
         task = open_task(folder, kind="image-regression")
     assert sum(len(part[1]) for part in task.parts.values()) == 120
-    with pytest.raises(OdeumError, match=r"should be a folder of images with a labels\.csv"):
+    with pytest.raises(OdeumError, match=r"must be a folder of images with a labels\.csv"):
         open_task(texts(tmp_path / "a.csv"), kind="image-regression")
 
 
@@ -195,7 +195,7 @@ def test_metrics_are_those_of_the_textbook(tmp_path: Path) -> None:
     task = open_task(texts(tmp_path / "a.csv", scale=50.0, shift=1000.0))
     model = odeum.build("parallel", task.model(), depth=1)
     outputs, targets = zip(*task.scored(model, "test", None, None), strict=True)
-    predicted, right = task.restored(torch.cat(outputs)).numpy(), torch.cat(targets).numpy()
+    predicted, right = task.in_data_units(torch.cat(outputs)).numpy(), torch.cat(targets).numpy()
     assert sorted(right.tolist()) == sorted(task.parts["test"][1].tolist())
     scores = task.evaluate(model, "test")
     assert scores["rmse"] == pytest.approx(mean_squared_error(right, predicted) ** 0.5)
@@ -227,7 +227,7 @@ def test_texts_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pyte
     words = ["--architectures", "sequential,parallel", "--seeds", "1", "--jobs", "1", *small]
     assert main(["compare", str(path), *words]) == 0
     out, err = capsys.readouterr()
-    assert "rmse" in out and "taken as numbers to predict" in err
+    assert "rmse" in out and "read as numbers to predict" in err
     page = (tmp_path / "runs/report.html").read_text()
     assert "Predicting the training mean" in page and "lower is better" in page
     run = tmp_path / "runs/sequential/seed-0"
@@ -243,7 +243,7 @@ def test_texts_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pyte
     answers = [json.loads(line)["output"] for line in capsys.readouterr().out.splitlines()]
     assert answers == pytest.approx([high, low], rel=1e-4)
     assert main([*question, "--top", "3"]) == 2
-    assert "--top does nothing for a regression run; it has no such options" in capsys.readouterr().err
+    assert "--top has no effect on a regression run; it has no such options" in capsys.readouterr().err
 
 
 def test_images_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,7 @@ def test_bad_tables_get_a_sentence(tmp_path, content, sentence):
 
 
 def test_rows_without_a_label_are_counted(tmp_path):
-    with pytest.warns(UserWarning, match="rows of .* without a label were left out: 2"):
+    with pytest.warns(UserWarning, match="2 rows of .* without a label were left out"):
         open_task(write_csv(tmp_path / "x.csv", [*reviews(60), ("a", ""), ("b", " ")]))
 
 

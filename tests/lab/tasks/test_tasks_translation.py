@@ -119,7 +119,8 @@ def test_long_and_empty_pairs_are_counted(tmp_path):
     with pytest.warns(UserWarning) as caught:
         task = open_task(*write(tmp_path, "x", rows), length=32)
     warned = " ".join(str(w.message) for w in caught)
-    assert "empty side were left out: 2" in warned and "two sides are the same text: 40 of 141" in warned
+    assert "with an empty side were left out" in warned and "2 pairs of" in warned
+    assert "40 of 141 pairs of" in warned and "have the same text on both sides" in warned
     assert "more than 31 tokens were left out: 1" in warned or "more than" not in warned
     assert len(task.parts["train"][0]) + len(task.parts["valid"][0]) + len(task.parts["test"][0]) in (140, 141)
 
@@ -130,7 +131,7 @@ def test_bad_pairs_get_a_sentence(tmp_path):
     with pytest.raises(OdeumError, match=r"has 50 lines and .* has 51"):
         open_task(source, target)
     target.write_text(source.read_text().replace("\n", " \n"))
-    with pytest.raises(OdeumError, match=r"train\.de': the two sides are the same texts, so there is nothing to trans"):
+    with pytest.raises(OdeumError, match=r"train\.de': source and target are the same texts; give two languag"):
         open_task(source, target)
     target.write_text("")
     with pytest.raises(OdeumError, match=r"train\.de' is empty"):

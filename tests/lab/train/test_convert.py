@@ -13,7 +13,7 @@ from odeum import build, load
 from odeum.fields.roles import by_role
 from odeum.lab.cli import main
 from odeum.lab.study.refining import Sweep, count_evaluations
-from odeum.lab.testing import stirred
+from odeum.lab.testing import perturbed
 from odeum.lab.train.conversion import convert, deviation
 from odeum.lab.train.origin import copy_weights
 from odeum.models import assemble
@@ -135,7 +135,7 @@ def test_import_refine_convert_and_train(albert: Path, capsys: pytest.CaptureFix
     assert (albert / "out" / "refine.svg").read_text().startswith("<?xml")
     assert load_model(albert / "fine") is not None
     assert main(["convert", str(run), "--architecture", "post-norm:independent=2", "--out", str(albert / "two")]) == 0
-    assert "logits moved: 0 " in capsys.readouterr().out  # the same layer twice
+    assert "relative change of logits: 0\n" in capsys.readouterr().out  # the same layer twice
     words = ["train", str(albert / "lines.txt"), "--from", str(albert / "two"), "--train.steps", "2"]
     assert main([*words, "--out", str(albert / "tuned")]) == 0
     tuned, start = load(albert / "tuned"), load_model(albert / "two")
@@ -159,7 +159,7 @@ def test_import_refine_convert_and_train(albert: Path, capsys: pytest.CaptureFix
 )
 def test_weights_over_time_are_taken_as_they_are_at_their_time(before: str, after: str) -> None:
     """More knots, and a layer for each step, are the same model: no knot is taken by its name from another time."""
-    source = stirred(build(before, "language_small", **SIZES)).eval()
+    source = perturbed(build(before, "language_small", **SIZES)).eval()
     found = convert(source, parse(after))
     ids = torch.randint(19, (2, 7))
     torch.testing.assert_close(found.model(ids).logits, source(ids).logits, rtol=0, atol=1e-11)
@@ -167,7 +167,7 @@ def test_weights_over_time_are_taken_as_they_are_at_their_time(before: str, afte
 
 
 def test_what_a_network_of_the_time_adds_is_no_knot() -> None:
-    source = stirred(build("parallel:weights=hyper,rank=2", "language_small", **SIZES))
+    source = perturbed(build("parallel:weights=hyper,rank=2", "language_small", **SIZES))
     found = convert(source, parse("parallel:weights=knots,knots=3"))
     first, other = source.stack.flows[0].field.fields["attention"], found.model.stack.flows[0].field  # ty: ignore
     for time, knot in zip((0.0, 2.0, 4.0), other.fields["attention"].knots, strict=True):

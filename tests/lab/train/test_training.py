@@ -234,14 +234,14 @@ def test_what_the_clock_cuts_off_is_saved_and_a_longer_limit_continues_it(tmp_pa
     assert not (tmp_path / "cut" / "result.json").exists() and states(tmp_path / "cut")
     found = run(tmp_path / "cut", limit="1h")
     assert (found["test"], found["valid"], found["steps"]) == (whole["test"], whole["valid"], 20)
-    with pytest.raises(OdeumError, match="the limit 'soon' should be a positive time"):
+    with pytest.raises(OdeumError, match="the limit 'soon' must be a positive time"):
         Training(limit="soon")
 
 
 def test_budgets_in_words() -> None:
     assert [seconds_of(words) for words in ("90", "90s", "1.5m", "2h")] == [90, 90, 90, 7200]
     for wrong in ("", "0s", "-5m", "ten minutes", "5d"):
-        with pytest.raises(OdeumError, match="should be a positive time such as 90s"):
+        with pytest.raises(OdeumError, match="must be a positive time such as 90s"):
             seconds_of(wrong)
 
 

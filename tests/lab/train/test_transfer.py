@@ -163,7 +163,7 @@ def test_other_settings_without_a_rule(settings: Any, architecture: str) -> None
 
 @pytest.mark.parametrize("exponent", [0.0, 1.5])
 def test_exponents_are_depth_mups_to_completeps(exponent: float) -> None:
-    with pytest.raises(OdeumError, match=r"depth_exponent of the training should be from 0\.5 to 1"):
+    with pytest.raises(OdeumError, match=r"depth_exponent of the training must be from 0\.5 to 1"):
         Training(depth_exponent=exponent)
 
 

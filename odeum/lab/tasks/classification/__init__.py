@@ -12,24 +12,24 @@ from odeum.registry.options import COUNT, check_options
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """Texts, one class each."""
+    """Data options of text classification."""
 
     tokens: Literal["auto", "words", "bpe", "bytes"] = "auto"
-    """what a token is (auto: words)"""
+    """tokenizer (auto: words)"""
     vocabulary: Annotated[int, COUNT] = 20_000
-    """most tokens told apart"""
+    """size of the vocabulary"""
     length: Annotated[int | None, COUNT] = None
-    """tokens at which a text is cut (none: 256; bytes: 1024)"""
+    """largest number of tokens per text (default: 256; bytes: 1024)"""
     text_column: str | None = None
-    """column of the text, or several joined by + (none: recognised)"""
+    """column of the text, or several joined by + (default: recognised)"""
     label_column: str | None = None
-    """column of the class (none: recognised)"""
+    """column of the class (default: recognised)"""
     test_examples: Annotated[int | None, COUNT] = None
-    """how many of the test examples are used, always the same (none: all; imdb-bytes: 5000)"""
+    """size of a fixed subset of the test part (default: all; imdb-bytes: 5000)"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """of data without a test part of its own: another number holds other examples out"""
+    """number of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)
-    """of the files, such as latin-1 (none: UTF-8)"""
+    """text encoding of the files, such as latin-1 (default: UTF-8)"""
 
     def __post_init__(self) -> None:
         check_options(self, OF_DATA)

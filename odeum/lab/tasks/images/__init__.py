@@ -12,21 +12,21 @@ from odeum.registry.options import COUNT, check_options
 
 @dataclass(frozen=True)
 class ImageData:
-    """Pictures, one class each."""
+    """Data options of image classification."""
 
     augment: Literal["none", "light", "deit"] = "light"
-    """light: shifted crops and flips (digits: small turns and moves); deit: also RandAugment, mixup, cutmix, erasing"""
+    """light: random crops and flips (digits: small affine maps); deit: also RandAugment, mixup, CutMix, erasing"""
     size: Annotated[int | None, COUNT] = None
-    """height and width given to the model (none: the pictures' own, at most 64)"""
+    """height and width of the model's input (default: that of the images, at most 64)"""
     train_examples: Annotated[int | None, COUNT] = field(default=None, repr=False)
-    """how many of the training images are used, always the same (none: all)"""
-    # what it does is in the pixels, by which runs are told apart, so it is no part of the name of the options
+    """size of a fixed subset of the training images (default: all)"""
+    # not in the repr, which is part of the fingerprint: its effect is in the pixels
     fit: Literal["crop", "squash"] = field(default="crop", repr=False)
-    """of images that are not square: crop (the middle square) or squash (all of it, deformed)"""
+    """for images that are not square: crop to the central square, or squash"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """of data without a test part of its own: another number holds other examples out"""
+    """number of the fixed split, for data without a test part"""
     strict: bool = field(default=False, repr=False)
-    """refuse images that cannot be read, instead of leaving them out"""
+    """refuse unreadable images instead of leaving them out"""
 
     def __post_init__(self) -> None:
         check_options(self, OF_DATA)

@@ -14,7 +14,7 @@ from odeum.errors import OdeumError
 from odeum.lab.data import augment, image_files, pictures
 from odeum.lab.tasks.base import Batch
 from odeum.lab.tasks.classes import Classes, top_classes
-from odeum.lab.tasks.image_base import PictureTask, check_folder, repeated_images, statistics
+from odeum.lab.tasks.image_base import ImageInputTask, check_folder, repeated_images, statistics
 from odeum.lab.tasks.images import ImageData
 from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.train.settings import Training
@@ -29,7 +29,7 @@ RECIPES: dict[str, Training] = {
 RECIPES["cifar10"] = RECIPES["cifar100-coarse"] = RECIPES["fashion-mnist"] = RECIPES["cifar100"]
 
 
-class ImageTask(Classes, PictureTask):
+class ImageTask(Classes, ImageInputTask):
     """Images of one size with one class each."""
 
     metric: ClassVar[str] = "accuracy"
@@ -85,7 +85,7 @@ class ImageTask(Classes, PictureTask):
     def model(self) -> Vision:
         base = PRESETS["vit_8" if self.size <= 12 else "vit_32"]
         assert isinstance(base, Vision)
-        return self.sized(base)
+        return self.sized_for_data(base)
 
     def training(self) -> Training:
         return RECIPES.get(self.name, RECIPES["other"])
@@ -98,7 +98,7 @@ class ImageTask(Classes, PictureTask):
         images, labels = (x[rows] for x in self.parts["train"])
         level = self.options.augment
         if level != "none":
-            images = self.moved(images, random)
+            images = self.augment_lightly(images, random)
         if level != "deit":
             return {"images": self.normalised(images), "labels": labels}
         mixed = self.normalised(augment.rand_augment(images.float().div(255), random).mul(255))
@@ -111,8 +111,8 @@ class ImageTask(Classes, PictureTask):
             answer for logits in self.apply_head(model, inputs) for answer in top_classes(logits, self.classes, top)
         ]
 
-    def shown(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
-        return f"{question}\t{super().shown(question, answer)}"
+    def format_answer(self, question: str, answer: Sequence[tuple[str, float]]) -> str:
+        return f"{question}\t{super().format_answer(question, answer)}"
 
     def record(self) -> dict[str, Any]:
         return {"classes": self.classes, **super().record()}

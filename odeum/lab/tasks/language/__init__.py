@@ -13,22 +13,22 @@ from odeum.registry.options import COUNT, NOT_NEGATIVE, Range, check_options
 
 @dataclass(frozen=True)
 class LanguageData:
-    """Running text, to be continued."""
+    """Data options of language modelling."""
 
     tokens: Literal["auto", "words", "bpe", "characters"] = "auto"
-    """what a token is (auto: words for WikiText, else BPE, or characters where there is little text)"""
+    """tokenizer (auto: words for WikiText, characters for little text, else BPE)"""
     vocabulary: Annotated[int | None, COUNT] = None
-    """most tokens told apart (none: all words, 8000 BPE tokens, all characters)"""
+    """size of the vocabulary (default: all words, 8000 BPE tokens, all characters)"""
     length: Annotated[int, Range(SHORTEST_WINDOW)] = 256
-    """tokens in a window"""
+    """tokens per window"""
     context: Annotated[int | None, NOT_NEGATIVE] = None
-    """tokens a window of an evaluation repeats from the one before, so that each is scored with context (none: half)"""
+    """overlap of evaluation windows, in tokens (default: half a window)"""
     megabytes: Annotated[float, COUNT] = 2.0
-    """of the set `python` only: how much of the installation's text to take"""
+    """amount of text of the set `python`"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """of data without a test part of its own: another number holds other examples out"""
+    """number of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)
-    """of the files, such as latin-1 (none: UTF-8)"""
+    """text encoding of the files, such as latin-1 (default: UTF-8)"""
 
     def __post_init__(self) -> None:
         check_options(self, OF_DATA)
@@ -39,7 +39,7 @@ class LanguageData:
 
 LANGUAGE = Kind(
     name="language",
-    about="running text, to be continued",
+    about="running text with the next token to predict",
     input="text",
     target="next token",
     options=LanguageData,
@@ -48,13 +48,13 @@ LANGUAGE = Kind(
     decided=("vocabulary", "length"),
     sets=("wikitext2", "wikitext103", "python"),
     predict_options=(
-        PredictOption("max_new_tokens", int, "of generated text (none: 100)"),
-        PredictOption("temperature", float, "of sampling (0: the likeliest; none: 0.8)"),
-        PredictOption("top_k", int, "sample among the k likeliest tokens"),
-        PredictOption("top_p", float, "sample among tokens of this mass (none: 0.95)"),
-        PredictOption("samples", int, "continuations of each prompt (none: 1)"),
-        PredictOption("stop", str, "text before which a continuation ends; may be repeated", repeated=True),
-        PredictOption("seed", int, "of sampling (none: 0)"),
+        PredictOption("max_new_tokens", int, "length of the generated text (default: 100)"),
+        PredictOption("temperature", float, "sampling temperature; 0 is greedy (default: 0.8)"),
+        PredictOption("top_k", int, "sample from the k most likely tokens"),
+        PredictOption("top_p", float, "sample from the most likely tokens with this total probability (default: 0.95)"),
+        PredictOption("samples", int, "continuations per prompt (default: 1)"),
+        PredictOption("stop", str, "text that ends a continuation; may be repeated", repeated=True),
+        PredictOption("seed", int, "sampling seed (default: 0)"),
     ),
     recognises="odeum.lab.data.sniffing:holds_text",
 )

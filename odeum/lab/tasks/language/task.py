@@ -39,7 +39,7 @@ CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
 WINDOWS_AT_ONCE = 16  # windows of an evaluation at once
 SAMPLE_LENGTH = 128  # tokens of a window that is looked at
 
-How = tuple[int, Choice, int, bool]  # new tokens, how each is drawn, the seed, with a cache
+Sampling = tuple[int, Choice, int, bool]  # number of tokens, how each is drawn, seed, whether a cache is used
 
 
 class LanguageTask(Task):
@@ -68,7 +68,7 @@ class LanguageTask(Task):
         """bytes of each held-out part; empty if the tokens do not spell its text"""
         self.context = length // 2 if options.context is None else options.context
         if not self.context < length:
-            raise OdeumError(f"context should be below length {length}, not {self.context}")
+            raise OdeumError(f"context must be below length {length}, not {self.context}")
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: LanguageData, like: Any = None) -> LanguageTask:
@@ -210,15 +210,15 @@ class LanguageTask(Task):
         begins = torch.linspace(0, len(stream) - length, min(count, max(1, len(stream) // length))).long()
         return {"input_ids": stream[begins[:, None] + torch.arange(length)]}
 
-    def asked(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
+    def as_batch(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
         """Texts padded on the right, with a mask where lengths differ."""
-        batches = [b | {"attention_mask": torch.ones_like(b["input_ids"])} for b in self.questions(inputs)]
+        batches = [b | {"attention_mask": torch.ones_like(b["input_ids"])} for b in self.input_batches(inputs)]
         if not batches:
-            raise OdeumError("there is no input; give one at least")
+            raise OdeumError("there is no input; give at least one")
         batch = joined(batches)
         return batch if not bool(batch["attention_mask"].all()) else {"input_ids": batch["input_ids"]}
 
-    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+    def input_batches(self, inputs: Iterable[str]) -> Iterator[Batch]:
         """One text per batch, without padding."""
         for text in inputs:
             yield {"input_ids": torch.tensor([self._prompt(text)])}
@@ -244,9 +244,9 @@ class LanguageTask(Task):
         that a seed is for.
         """
         _check_samples(samples, max_new_tokens, temperature, stop)
-        how = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
+        sampling = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
         return [
-            self._whole(model, prompt, (index, sample), how, stop)
+            self._continuation(model, prompt, (index, sample), sampling, stop)
             for index, prompt in enumerate(inputs, first)
             for sample in range(samples)
         ]
@@ -265,28 +265,32 @@ class LanguageTask(Task):
         use_cache: bool = True,
         first: int = 0,
     ) -> Iterator[str]:
-        """The same continuation of one prompt piece by piece, as it is made; pieces are whole letters."""
+        """The same continuation of one prompt piece by piece, as it is generated; pieces are whole characters."""
         _check_samples(1, max_new_tokens, temperature, stop)
-        how = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
-        shown, text = "", ""
-        for text in self._growing(model, prompt, (first, sample), how, stop):
-            ready = settled(text, stop)
-            if len(ready) > len(shown):
-                yield ready[len(shown) :]
-                shown = ready
-        if len(text) > len(shown):
-            yield text[len(shown) :]
+        sampling = (max_new_tokens, Choice(temperature, top_k, top_p).check(), seed, use_cache)
+        written, text = "", ""
+        for text in self._text_by_token(model, prompt, (first, sample), sampling, stop):
+            ready = final_prefix(text, stop)
+            if len(ready) > len(written):
+                yield ready[len(written) :]
+                written = ready
+        if len(text) > len(written):
+            yield text[len(written) :]
 
-    def _whole(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> str:
+    def _continuation(
+        self, model: Any, prompt: str, place: tuple[int, int], sampling: Sampling, stop: Sequence[str]
+    ) -> str:
         if not stop:
-            return self._joined(prompt, list(self._new(model, prompt, place, how)))
-        return deque(self._growing(model, prompt, place, how, stop), maxlen=1).pop()
+            return self._joined(prompt, list(self._new_tokens(model, prompt, place, sampling)))
+        return deque(self._text_by_token(model, prompt, place, sampling, stop), maxlen=1).pop()
 
-    def _growing(self, model: Any, prompt: str, place: tuple[int, int], how: How, stop: Sequence[str]) -> Iterator[str]:
+    def _text_by_token(
+        self, model: Any, prompt: str, place: tuple[int, int], sampling: Sampling, stop: Sequence[str]
+    ) -> Iterator[str]:
         """The continuation after each token, until the first stop string."""
         ids: list[int] = []
         yield ""
-        for token in self._new(model, prompt, place, how):
+        for token in self._new_tokens(model, prompt, place, sampling):
             text = self._joined(prompt, [*ids, token])
             ends = [end for end in (text.find(word) for word in stop) if end >= 0]
             yield text[: min(ends, default=len(text))]
@@ -294,11 +298,11 @@ class LanguageTask(Task):
                 return
             ids.append(token)
 
-    def _new(self, model: Any, prompt: str, place: tuple[int, int], how: How) -> Iterator[int]:
+    def _new_tokens(self, model: Any, prompt: str, place: tuple[int, int], sampling: Sampling) -> Iterator[int]:
         """The generated tokens; each prompt and sample has its own random generator."""
         from odeum.decode import stream
 
-        count, choice, seed, use_cache = how
+        count, choice, seed, use_cache = sampling
         index, sample = place
         key = generator(seed, index, *([sample] if sample else [])).initial_seed()
         if isinstance(model, CTranslate2):
@@ -325,8 +329,8 @@ class LanguageTask(Task):
         apart = not prompt or prompt[-1].isspace() or text[:1].isspace()
         return text if apart else self.tokens.joiner + text
 
-    def shown(self, question: str, answer: str) -> str:
-        """The prompt, and how it goes on."""
+    def format_answer(self, question: str, answer: str) -> str:
+        """The prompt with its continuation."""
         return question + answer
 
     def record(self) -> dict[str, Any]:
@@ -347,16 +351,16 @@ MOST_GENERATED = 1_000_000
 
 def _check_samples(samples: int, tokens: int, temperature: float, stop: Sequence[str]) -> None:
     if not 1 <= samples <= MOST_GENERATED:
-        raise OdeumError(f"samples should be at least 1 and at most {MOST_GENERATED:,}, not {samples}")
+        raise OdeumError(f"samples must be at least 1 and at most {MOST_GENERATED:,}, not {samples}")
     if not 0 <= tokens <= MOST_GENERATED:
-        raise OdeumError(f"max_new_tokens should be 0 or more and at most {MOST_GENERATED:,}, not {tokens}")
+        raise OdeumError(f"max_new_tokens must be 0 or more and at most {MOST_GENERATED:,}, not {tokens}")
     if samples > 1 and temperature == 0:
         raise OdeumError(f"{samples} samples at temperature 0 would all be the same; give a temperature above 0")
     if isinstance(stop, str) or not all(isinstance(word, str) and word for word in stop):
-        raise OdeumError(f"stop should be a list of texts, none of them empty, not {stop!r}")
+        raise OdeumError(f"stop must be a list of texts, none of them empty, not {stop!r}")
 
 
-def settled(text: str, stop: Sequence[str]) -> str:
+def final_prefix(text: str, stop: Sequence[str]) -> str:
     """The prefix of a growing text that is final: without an incomplete character or the beginning of a stop string."""
     text = text.rstrip("\N{REPLACEMENT CHARACTER}")
     held = (size for word in stop for size in range(1, len(word)) if text.endswith(word[:size]))

@@ -1,4 +1,4 @@
-"""ListOps: nested operations on digits, generated; a text classification with options of its own."""
+"""ListOps: generated nested operations on digits, a text classification with its own options."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class ListOpsData:
     """Nested operations on digits (Long Range Arena), generated."""
 
     min_length: Annotated[int, COUNT] = 20
-    """shortest expression, in tokens"""
+    """length of the shortest expression, in tokens"""
     max_length: Annotated[int, COUNT] = 120
-    """longest expression, in tokens"""
+    """length of the longest expression, in tokens"""
     count: Annotated[int, COUNT] = 20_000
-    """training examples; a tenth of it (at most 2000) for validation and for the test"""
+    """training examples; validation and test have a tenth each, at most 2000"""
     max_depth: Annotated[int, COUNT] = 10
-    """deepest nesting"""
+    """largest nesting depth"""
     max_args: Annotated[int, COUNT] = 10
-    """most arguments of an operation"""
+    """largest number of arguments per operation"""
     long: bool = False
-    """the official numbers: 500 to 2000 tokens, 96,000 examples"""
+    """official sizes: 500 to 2000 tokens, 96,000 examples"""
     seed: Annotated[int, NOT_NEGATIVE] = 0
-    """of the generator"""
+    """seed of the generator"""
 
     def __post_init__(self) -> None:
         check_options(self, OF_DATA)

@@ -20,7 +20,7 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 CLOSE = "]"
 DIGITS = [str(i) for i in range(10)]
 SYMBOLS = [*DIGITS, *OPERATORS, CLOSE]
-P_OPERATOR = 0.25  # at each node; at the root we draw operations only, since a lone digit is too short anyway
+P_OPERATOR = 0.25  # at each node except the root, which is always an operation
 
 Example = tuple[str, int]
 
@@ -30,7 +30,7 @@ class _TooLong(Exception):
 
 
 class Generator:
-    """Draws expressions one after another from a seeded stream."""
+    """Draws expressions from a seeded random stream."""
 
     def __init__(self, options: ListOpsData) -> None:
         self.options = options
@@ -38,20 +38,20 @@ class Generator:
         self.names = list(OPERATORS)
         self.depth, self.most, self.args = options.max_depth, options.max_length, options.max_args
 
-    def expression(self, depth: int, out: list[str], owed: int) -> int:
-        """Append one operation to `out` and return its value; `owed` tokens at least are still to come after it."""
+    def expression(self, depth: int, out: list[str], pending: int) -> int:
+        """Append one operation to `out` and return its value; at least `pending` tokens will follow."""
         draw = self.random.random
         name = self.names[int(draw() * 4)]
         count = 2 + int(draw() * (self.args - 1))
         out.append(name)
-        owed += count + 1
-        if len(out) + owed >= self.most:  # it can only grow: give up early
+        pending += count + 1
+        if len(out) + pending >= self.most:  # it can only grow
             raise _TooLong
         values = []
         for _ in range(count):
-            owed -= 1
+            pending -= 1
             if depth + 1 < self.depth and draw() <= P_OPERATOR:
-                values.append(self.expression(depth + 1, out, owed))
+                values.append(self.expression(depth + 1, out, pending))
             else:
                 value = int(draw() * 10)
                 values.append(value)
@@ -81,7 +81,7 @@ class Generator:
 
 
 def load_listops(options: ListOpsData) -> dict[str, list[Example]]:
-    """The three parts, generated once and kept in the cache."""
+    """The three parts, generated once and cached."""
     if options.max_length - options.min_length < 2 or options.max_args < 2 or options.count < 10:
         raise OdeumError(
             f"ListOps needs max_length above min_length + 1, max_args ≥ 2 and count ≥ 10, not "

@@ -23,7 +23,7 @@ class ListOpsTask(GeneratedTask):
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: Any, like: Any = None) -> ListOpsTask:
-        """As any generated task, but with all symbols, classes and room for the longest, whether they occur or not."""
+        """Unlike in other generated tasks, vocabulary, classes and length do not depend on the examples."""
         cls.refuse_files(data, *more)
         sizes = dataclasses.replace(options, min_length=500, max_length=2000, count=96_000) if options.long else options
         tokens = Listed("symbols", [PAD, UNKNOWN, *expressions.SYMBOLS])

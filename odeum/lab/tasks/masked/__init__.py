@@ -12,16 +12,16 @@ from odeum.registry.options import COUNT, Range, check_options
 
 @dataclass(frozen=True)
 class MaskedData:
-    """Lines of text with hidden tokens."""
+    """Data options of masked language modelling."""
 
     tokens: Literal["bpe", "symbols"] = "bpe"
-    """what a token is: byte-level BPE, or what stands between blanks"""
+    """tokenizer: byte-level BPE, or symbols separated by blanks"""
     vocabulary: Annotated[int, COUNT] = 8000
-    """most tokens told apart"""
+    """size of the vocabulary"""
     length: Annotated[int, Range(SHORTEST_WINDOW)] = 128
-    """tokens at which a line is cut"""
+    """largest number of tokens per line"""
     share: Annotated[float, Range(above=0, below=1)] = 0.15
-    """of the tokens that are hidden in training"""
+    """fraction of tokens that are hidden in training"""
 
     def __post_init__(self) -> None:
         check_options(self, OF_DATA)
@@ -30,7 +30,7 @@ class MaskedData:
 
 MASKED = Kind(
     name="masked",
-    about="lines of text, whose hidden tokens are to be told",
+    about="lines of text with hidden tokens to predict",
     input="text",
     target="hidden token",
     options=MaskedData,

@@ -43,7 +43,7 @@ class Special(NamedTuple):
 
 
 SPECIAL_NAMES = (PAD, UNKNOWN, "<mask>", "<start>", "<end>")
-OWN = Special(mask=2, pad=0, first=3, last=4)
+DEFAULT_SPECIAL = Special(mask=2, pad=0, first=3, last=4)
 
 
 class MaskedTask(Task):
@@ -60,7 +60,7 @@ class MaskedTask(Task):
         options: MaskedData,
         tokens: Tokens,
         length: int,
-        special: Special = OWN,
+        special: Special = DEFAULT_SPECIAL,
         parts: dict[str, Ragged] | None = None,
         source: Sequence[str] = (),
     ) -> None:
@@ -81,12 +81,13 @@ class MaskedTask(Task):
             raise OdeumError(
                 f"'{data}' holds too few lines of text: at least one is needed to train, validate and test"
             )
-        tokens = _learned(options, lines["train"]) if like is None else like.tokens
+        tokens = _learn_tokens(options, lines["train"]) if like is None else like.tokens
         length = options.length if like is None else like.length
-        special = OWN if like is None else like.special
+        special = DEFAULT_SPECIAL if like is None else like.special
         task = cls(paths[0].resolve().name, options, tokens, length, special, None, [str(p) for p in (data, *more)])
         task.parts = {
-            part: Ragged(map(task.framed, tokens.encode_all(rows, length - 2))) for part, rows in lines.items()
+            part: Ragged(map(task.with_special_tokens, tokens.encode_all(rows, length - 2)))
+            for part, rows in lines.items()
         }
         return task
 
@@ -95,7 +96,7 @@ class MaskedTask(Task):
         rows = [row for part in self.parts.values() for row in part.flat.split(part.lengths.tolist())]
         self.parts["test"] = Ragged(row.tolist() for row in rows)
 
-    def framed(self, ids: list[int]) -> list[int]:
+    def with_special_tokens(self, ids: list[int]) -> list[int]:
         """With the tokens that stand at both ends."""
         first, last = self.special.first, self.special.last
         return [*([] if first is None else [first]), *ids, *([] if last is None else [last])]
@@ -129,19 +130,21 @@ class MaskedTask(Task):
     def plan(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
         return by_count(self.parts["train"].lengths, batch_size, generator(seed, epoch))
 
-    def ordinary(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def may_be_hidden(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Positions of tokens that may be hidden: no special tokens, no padding."""
         special = [token for token in self.special if token is not None]
         return mask.bool() & ~torch.isin(ids, torch.tensor(special))
 
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         ids, mask = self.parts["train"].padded(rows, self.special.pad)
-        chosen = self.ordinary(ids, mask) & (torch.rand(ids.shape, generator=random) < self.options.share)
+        chosen = self.may_be_hidden(ids, mask) & (torch.rand(ids.shape, generator=random) < self.options.share)
         dice = torch.rand(ids.shape, generator=random)
         others = torch.randint(self.tokens.size, ids.shape, generator=random)
-        shown = torch.where(dice < 1 - KEEP - REPLACED, self.special.mask, torch.where(dice < 1 - KEEP, others, ids))
+        replacement = torch.where(
+            dice < 1 - KEEP - REPLACED, self.special.mask, torch.where(dice < 1 - KEEP, others, ids)
+        )
         labels = torch.where(chosen, ids, IGNORE)
-        return {"input_ids": torch.where(chosen, shown, ids), "attention_mask": mask, "labels": labels}
+        return {"input_ids": torch.where(chosen, replacement, ids), "attention_mask": mask, "labels": labels}
 
     def folds(self, split: str, limit: int | None = None) -> Iterator[tuple[Tensor, Batch]]:
         """Rows and batches that hide every token of a part once, every seventh of a line at a time."""
@@ -150,9 +153,9 @@ class MaskedTask(Task):
         lengths = part.lengths[looked_at]
         for rows in cut_by_tokens(lengths, lengths.argsort(stable=True), HIDDEN_AT_ONCE):
             ids, mask = part.padded(looked_at[rows], self.special.pad)
-            place = self.ordinary(ids, mask).long().cumsum(dim=1)
+            place = self.may_be_hidden(ids, mask).long().cumsum(dim=1)
             for fold in range(FOLDS):
-                chosen = self.ordinary(ids, mask) & (place % FOLDS == fold)
+                chosen = self.may_be_hidden(ids, mask) & (place % FOLDS == fold)
                 if bool(chosen.any()):
                     labels = torch.where(chosen, ids, IGNORE)
                     hidden = torch.where(chosen, self.special.mask, ids)
@@ -191,7 +194,7 @@ class MaskedTask(Task):
             raise OdeumError(f"the {split} part of '{self.name}' holds no token that could be hidden; give an input")
         return {key: value[:count] for key, value in batch.items() if key != "labels"}
 
-    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+    def input_batches(self, inputs: Iterable[str]) -> Iterator[Batch]:
         """One batch of lines, in which the text of the mask token hides a token."""
         rows = Ragged(map(self._encoded, inputs))
         if len(rows):
@@ -204,7 +207,7 @@ class MaskedTask(Task):
         ids = self.tokens.encode(pieces[0])
         for piece in pieces[1:]:
             ids += [self.special.mask, *self.tokens.encode(piece)]
-        return self.framed(ids)[: self.length]
+        return self.with_special_tokens(ids)[: self.length]
 
     @property
     def mask_name(self) -> str:
@@ -228,7 +231,7 @@ class MaskedTask(Task):
                 )
         return answers
 
-    def shown(self, question: str, answer: list[list[Any]]) -> str:
+    def format_answer(self, question: str, answer: list[list[Any]]) -> str:
         choices = "; ".join(", ".join(f"{token} {chance:.3f}" for token, chance in place) for place in answer)
         return f"{question}\t{choices}"
 
@@ -244,7 +247,7 @@ class MaskedTask(Task):
         return cls(name, options, load_tokens(directory), record["length"], Special(**record["special"]))
 
 
-def _learned(options: MaskedData, lines: list[str]) -> Tokens:
+def _learn_tokens(options: MaskedData, lines: list[str]) -> Tokens:
     """The vocabulary of the training part."""
     if options.tokens == "symbols":
         return Listed.learn("symbols", lines, options.vocabulary, first=SPECIAL_NAMES)

@@ -17,7 +17,7 @@ class RegressionData(ClassificationData):
     """Texts, one number each."""
 
     label_column: str | None = None
-    """column of the number (none: recognised)"""
+    """column of the number (default: recognised)"""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class ImageRegressionData(ImageData):
     """Images, one number each, named in labels.csv."""
 
     augment: Literal["none", "light"] = "none"
-    """light: shifted crops and flips, where they do not change the number"""
+    """light: random crops and flips; use only if they do not change the number"""
     label_column: str | None = None
-    """column of the number in labels.csv (none: recognised)"""
+    """column of the number in labels.csv (default: recognised)"""
 
 
 REGRESSION = Kind(

@@ -22,7 +22,7 @@ from odeum.lab.data.understanding import Origins, labelled_examples, repeated
 from odeum.lab.tasks.base import Batch, Task
 from odeum.lab.tasks.checks import note_repeated, note_small_test
 from odeum.lab.tasks.evidence import Evidence
-from odeum.lab.tasks.image_base import PictureTask, check_folder, repeated_images, statistics
+from odeum.lab.tasks.image_base import ImageInputTask, check_folder, repeated_images, statistics
 from odeum.lab.tasks.kind import Data
 from odeum.lab.tasks.regression import ImageRegressionData, RegressionData
 from odeum.lab.tasks.text_base import TextSplit, TextTask, cut_length, encode_texts, learn_tokens, subset
@@ -76,7 +76,7 @@ class NumberTask(Task):
         """In units of the spread, in single precision."""
         return ((values.double() - self.centre) / self.spread).float()
 
-    def restored(self, outputs: Tensor) -> Tensor:
+    def in_data_units(self, outputs: Tensor) -> Tensor:
         """Outputs of a model [batch, 1] in the units of the data."""
         return outputs[:, 0].double().cpu() * self.spread + self.centre
 
@@ -85,7 +85,7 @@ class NumberTask(Task):
     ) -> tuple[dict[str, float], Evidence | None]:
         """RMSE, MAE and R² (left out where the numbers do not differ), and the RMSE of the training mean."""
         scored = list(self.scored(model, split, device, limit))
-        outputs = torch.cat([self.restored(output) for output, _ in scored])
+        outputs = torch.cat([self.in_data_units(output) for output, _ in scored])
         targets = torch.cat([target.cpu() for _, target in scored])
         error = _root(outputs - targets)
         scores = {
@@ -100,12 +100,12 @@ class NumberTask(Task):
 
     def predict(self, model: nn.Module, inputs: Iterable[Any], **_: Any) -> list[float]:
         """A number for each input."""
-        return [value for output in self.apply_head(model, inputs) for value in self.restored(output).tolist()]
+        return [value for output in self.apply_head(model, inputs) for value in self.in_data_units(output).tolist()]
 
-    def shown(self, question: str, answer: float) -> str:
+    def format_answer(self, question: str, answer: float) -> str:
         return f"{answer:.6g}"
 
-    def plain(self, answer: float) -> float | None:
+    def as_json(self, answer: float) -> float | None:
         """JSON has no infinity."""
         return answer if math.isfinite(answer) else None
 
@@ -168,7 +168,7 @@ class RegressionTask(NumberTask, TextTask):
         return task
 
 
-class ImageRegressionTask(NumberTask, PictureTask):
+class ImageRegressionTask(NumberTask, ImageInputTask):
     """Images of one size with one number each."""
 
     options: ImageRegressionData  # ty: ignore[incompatible-mutable-override]
@@ -179,10 +179,10 @@ class ImageRegressionTask(NumberTask, PictureTask):
         folder = Path(data).expanduser()
         folders = numbers.labelled_folders(folder) if folder.is_dir() else {}
         if not folders:
-            raise OdeumError(f"'{data}' should be a folder of images with a {numbers.LABELS} of file names and numbers")
+            raise OdeumError(f"'{data}' must be a folder of images with a {numbers.LABELS} of file names and numbers")
         labels = {part: numbers.read_labels(sub, options.label_column) for part, sub in folders.items()}
-        image_files.refuse_twice([file for files, _ in labels.values() for file in files])
-        channels, side = image_files.common({"": labels["train"][0]}, options.size, options.fit)
+        image_files.refuse_same_file([file for files, _ in labels.values() for file in files])
+        channels, side = image_files.common_shape({"": labels["train"][0]}, options.size, options.fit)
         parts = {
             part: (
                 image_files.load_images(files, channels, side, options.fit),
@@ -190,12 +190,12 @@ class ImageRegressionTask(NumberTask, PictureTask):
             )
             for part, (files, values) in labels.items()
         }
-        image_files.refuse_known(folder, {part: images for part, (images, _) in parts.items()})
+        image_files.refuse_repeated_part(folder, {part: images for part, (images, _) in parts.items()})
         parts = hold_out(parts, lambda train, count: _picked(train, count, str(data), options.fold), options.fold)
         mean, std = statistics(parts["train"][0])
         task = cls(folder.resolve().name, options, side, mean, std, True, parts, [str(data)])
         shapes = [image_files.header(file).size for files, _ in labels.values() for file in files]
-        task.notes += image_files.fitted(shapes, options.fit)
+        task.notes += image_files.fit_note(shapes, options.fit)
         task.origins = {part: f"'{sub.name}'" for part, sub in folders.items()}
         files, values = labels["train"]
         task.examples = labelled_examples([(f.name, f"{x:g}") for f, x in zip(files, values, strict=True)])
@@ -207,18 +207,18 @@ class ImageRegressionTask(NumberTask, PictureTask):
     def model(self) -> ImageRegression:
         base = PRESETS["image_regression_8" if self.size <= 12 else "image_regression_32"]
         assert isinstance(base, ImageRegression)
-        return self.sized(base)
+        return self.sized_for_data(base)
 
     def training(self) -> Training:
         return IMAGE_RECIPE
 
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         images, values = (x[rows] for x in self.parts["train"])
-        images = images if self.options.augment == "none" else self.moved(images, random)
+        images = images if self.options.augment == "none" else self.augment_lightly(images, random)
         return {"images": self.normalised(images), "labels": self.standardised(values)}
 
-    def shown(self, question: str, answer: float) -> str:
-        return f"{question}\t{super().shown(question, answer)}"
+    def format_answer(self, question: str, answer: float) -> str:
+        return f"{question}\t{super().format_answer(question, answer)}"
 
     @classmethod
     def restore(cls, name: str, options: Data, record: dict[str, Any], directory: Path) -> ImageRegressionTask:
@@ -246,7 +246,7 @@ def _held(count: int, parts: int, where: str, fold: int) -> list[list[int]]:
     """Rows left to train on and then of each other part: a tenth, at most 5000, always the same."""
     share = min(5000, count // 10)
     if not share:
-        raise OdeumError(f"'{where}' has {count} examples, too few to set some aside for validation and test (10)")
+        raise OdeumError(f"'{where}' has {count} examples, too few to hold out some for validation and test (10)")
     order = shuffled(count, fold).tolist()
     held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
     return [sorted(order[parts * share :]), *held]

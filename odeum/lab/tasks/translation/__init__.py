@@ -12,22 +12,22 @@ from odeum.registry.options import COUNT, NOT_NEGATIVE, Range, check_options
 
 @dataclass(frozen=True)
 class TranslationData:
-    """Pairs of sentences."""
+    """Data options of translation."""
 
     vocabulary: Annotated[int, Range(4 + BYTES)] = 8000
-    """tokens of the joint BPE"""
+    """size of the joint BPE vocabulary"""
     length: Annotated[int, Range(4)] = 128
-    """most tokens in a sentence; longer pairs are left out of the training"""
+    """largest number of tokens per sentence; longer training pairs are left out"""
     test: str | None = None
-    """which test part of a named set (multi30k: test_2016_flickr, test_2017_flickr, test_2017_mscoco)"""
+    """test part of a named set (multi30k: test_2016_flickr, test_2017_flickr, test_2017_mscoco)"""
     beam: Annotated[int, COUNT] = 4
-    """width of the search behind BLEU"""
+    """beam width for BLEU"""
     length_penalty: Annotated[float, NOT_NEGATIVE] = 0.6
-    """of the search behind BLEU"""
+    """length penalty of the beam search for BLEU"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """of data without a test part of its own: another number holds other examples out"""
+    """number of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)
-    """of the files, such as latin-1 (none: UTF-8)"""
+    """text encoding of the files, such as latin-1 (default: UTF-8)"""
 
     def __post_init__(self) -> None:
         check_options(self, OF_DATA)
@@ -35,7 +35,7 @@ class TranslationData:
 
 TRANSLATION = Kind(
     name="translation",
-    about="pairs of sentences, to be translated",
+    about="pairs of sentences with the translation to predict",
     input="pair of texts",
     target="translation",
     options=TranslationData,
@@ -48,8 +48,8 @@ TRANSLATION = Kind(
         for pair in ("en-de", "de-en", "en-fr", "fr-en")
     ),
     predict_options=(
-        PredictOption("beam", int, "width of the search of a translation (none: 4)"),
-        PredictOption("length_penalty", float, "of the search of a translation (none: 0.6)"),
+        PredictOption("beam", int, "beam width (default: 4)"),
+        PredictOption("length_penalty", float, "length penalty of the beam search (default: 0.6)"),
     ),
     recognises="odeum.lab.data.sniffing:holds_pairs",
 )

@@ -74,7 +74,7 @@ class TranslationTask(Task):
         self.bleu_signature: str | None = None
         self.parts: dict[str, PairSplit] = {}
         for part, (sources, targets) in self.texts.items():
-            self.parts[part] = self._numbered(sources, targets, whole=part == "train")
+            self.parts[part] = self._encode_pairs(sources, targets, whole=part == "train")
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
@@ -100,19 +100,19 @@ class TranslationTask(Task):
         note_small_test(task)
         return task
 
-    def _numbered(self, sources: list[str], targets: list[str], whole: bool) -> PairSplit:
+    def _encode_pairs(self, sources: list[str], targets: list[str], whole: bool) -> PairSplit:
         """Ids that end in END; pairs too long for the model are left out (`whole`) or cut."""
-        room = self.length - 1
+        most = self.length - 1
         encode_all = self.tokens.encode_all
-        pairs = list(zip(encode_all(sources, room + 1), encode_all(targets, room + 1), strict=True))
+        pairs = list(zip(encode_all(sources, most + 1), encode_all(targets, most + 1), strict=True))
         if whole:
-            short = [(s, t) for s, t in pairs if len(s) <= room and len(t) <= room]
+            short = [(s, t) for s, t in pairs if len(s) <= most and len(t) <= most]
             if lost := len(pairs) - len(short):
-                notice(f"training pairs of more than {room} tokens were left out: {lost}")
+                notice(f"training pairs of more than {most} tokens were left out: {lost}")
             if not short:
-                raise OdeumError(f"all {len(pairs)} training pairs have more than {room} tokens; raise length")
+                raise OdeumError(f"all {len(pairs)} training pairs have more than {most} tokens; raise length")
             pairs = short
-        return Ragged([*s[:room], END] for s, _ in pairs), Ragged([*t[:room], END] for _, t in pairs)
+        return Ragged([*s[:most], END] for s, _ in pairs), Ragged([*t[:most], END] for _, t in pairs)
 
     @property
     def has_data(self) -> bool:
@@ -209,15 +209,15 @@ class TranslationTask(Task):
         batch = self._batch(part, torch.arange(min(count, len(part[0]))))
         return {key: value for key, value in batch.items() if key != "labels"}
 
-    def asked(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
+    def as_batch(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
         """Source texts, and for the decoder the translations that the model itself makes of them."""
         if not (lines := [line for line in inputs if line.strip()]):
-            raise OdeumError("there is no text to translate; give one at least")
-        part = self._numbered(lines, self.predict(model, lines), whole=False)
+            raise OdeumError("there is no text to translate; give at least one")
+        part = self._encode_pairs(lines, self.predict(model, lines), whole=False)
         batch = self._batch(part, torch.arange(len(lines)))
         return {key: value for key, value in batch.items() if key != "labels"}
 
-    def questions(self, inputs: Iterable[str]) -> Iterator[Batch]:
+    def input_batches(self, inputs: Iterable[str]) -> Iterator[Batch]:
         ids = Ragged([*row, END] for row in self.tokens.encode_all((line.strip() for line in inputs), self.length - 1))
         for rows in torch.arange(len(ids)).split(32):
             x, mask = ids.padded(rows, PAD)
@@ -236,12 +236,12 @@ class TranslationTask(Task):
         from odeum.decode import beam_search
 
         lines = list(inputs)
-        room = self.length - 1
+        most = self.length - 1
         full = [i for i, line in enumerate(lines) if line.strip()]
-        encoded = self.tokens.encode_all((lines[i].strip() for i in full), room + 1)
-        if cut := sum(len(ids) > room for ids in encoded):
-            notice(f"lines of more than {room} tokens were cut: {cut}")
-        sources = [[*row[:room], END] for row in encoded]
+        encoded = self.tokens.encode_all((lines[i].strip() for i in full), most + 1)
+        if cut := sum(len(ids) > most for ids in encoded):
+            notice(f"lines of more than {most} tokens were cut: {cut}")
+        sources = [[*row[:most], END] for row in encoded]
         answers = [""] * len(lines)
         width = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
