@@ -86,7 +86,7 @@ def test_the_commands_of_the_page(words: list[str], capsys: pytest.CaptureFixtur
         assert main(words) == 0
         assert words[1] in capsys.readouterr().out
         return
-    assert main([*words, *SMALLER, "--out", "runs"]) == 0
+    assert main([*words, *SMALLER, "--match=steps", "--out", "runs"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert ",".join(row["architecture"] for row in rows) == words[words.index("--architectures") + 1]
     assert all(row["test_mean"] > 0 and row["steps"] == 2 and not row["diverged"] for row in rows)
