@@ -22,6 +22,8 @@ from odeum.models import build
 
 ARCHITECTURES = ("sequential", "parallel", "rk4", "transevolve", "transevolve:random-1")
 SIZE = {"vocabulary": 10_000, "width": 128, "heads": 2, "depth": 6, "hidden": 512, "length": 512}
+SHAPE = SIZE | {"positions": "sinusoidal"}
+"""of our models: the positions that they were measured with"""
 PROMPT, TOKENS, ROUNDS = 32, 64, 5
 BATCHES = {1: ARCHITECTURES, 16: ("sequential", "parallel", "transevolve"), 64: ("parallel",)}
 
@@ -57,9 +59,9 @@ def contestants(prompt: Tensor, architectures: tuple[str, ...]) -> dict[str, Cal
         if (engine := ct2.greedy(hugging, prompt, TOKENS, SIZE["vocabulary"])) is not None:
             found["ctranslate2"] = engine
     for name in architectures:
-        model = build(name, "language_small", **SIZE).eval()
+        model = build(name, "language_small", **SHAPE).eval()
         found[name] = lambda model=model: generate(model, prompt, max_new_tokens=TOKENS, temperature=0.0)
-    plain = build("parallel", "language_small", **SIZE).eval()
+    plain = build("parallel", "language_small", **SHAPE).eval()
     next(part for part in plain.modules() if isinstance(part, nn.Linear)).register_forward_hook(lambda *_: None)
     found["parallel, ordinary"] = lambda: generate(plain, prompt, max_new_tokens=TOKENS, temperature=0.0)  # ty: ignore
     return found

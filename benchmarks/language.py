@@ -47,7 +47,7 @@ def contestants(words: int, names: tuple[str, ...]) -> dict[str, Callable[[], No
             if len(names) > 1 and (fast := compiled(theirs)) is not None:
                 found["gpt-neox, compiled"] = step(theirs, lambda m=fast, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             continue
-        model = build(name, "language_small", **decode.SIZE).train()
+        model = build(name, "language_small", **decode.SHAPE).train()
         found[name] = step(model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss)
     return found
 

@@ -1,30 +1,51 @@
-"""Sweeps of the learning rate from which the default rates are taken, and how near the defaults come to the optimum.
+"""Sweeps of the learning rate that the default rates rest on, and how near the defaults come to the optimum.
 
-    ODEUM_DATA=… python benchmarks/rates.py            # hours on one core; continues where it stopped
-    python benchmarks/rates.py --show                  # the sweeps so far (benchmarks/results/rates.jsonl)
+    ODEUM_DATA=… OMP_NUM_THREADS=1 python benchmarks/rates.py    # continues where it stopped
+    python benchmarks/rates.py --show                            # the sweeps (benchmarks/results/rates.jsonl)
+    python benchmarks/rates.py --table                           # the table of docs/rates.md
 
-Each case is a data set, a width, a batch size and a length; each is trained with the sequential architecture at rates
-that are a factor of 2 apart. Cases marked `fit` decide the rule; the others are held out and only judge it. Every line
-of the result is one run: case, rate, validation and test figures, versions.
+A case is a data set, a width, a batch size and a number of steps. It is trained with the sequential architecture at
+rates a factor of 2 apart, until the best of them lies between two others. Cases marked `fit` decided the rule
+(`odeum/lab/train/rates.py`); the others are held out: they are trained at the default rate too, which judges it. Each
+line of the result file is one run. Language models
+of 300 steps and more are of an earlier version of this script, which trained by the command line, with sinusoidal
+positions.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import datetime
 import json
 import math
 import os
-import subprocess
-import sys
+import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import torch
+from short_runs import scores
+
+from odeum.lab.tasks import Task, open_task
+from odeum.lab.train.provenance import git_revision, versions
+from odeum.lab.train.rates import default_rate
 
 RESULT = Path(__file__).parent / "results" / "rates.jsonl"
 SEED = 1000
 """of every run: no comparison uses it"""
+START = {"language": 0.008, "classification": 0.004, "images": 0.004, "translation": 0.008}
+"""the middle of the first three rates"""
+JUDGED = {"language": "loss", "classification": "accuracy", "images": "accuracy", "translation": "loss"}
+NEAR = {"loss": 0.03, "accuracy": 0.01}
+"""how far a default may be from the swept optimum"""
+LIMIT = {"language": 160, "classification": 2000, "images": 2000, "translation": 500}
+"""test examples of a run; of translation, validation examples"""
+Grid = dict[float, dict[str, float]]
+"""scores by rate"""
 
 
 @dataclass(frozen=True)
@@ -37,64 +58,78 @@ class Case:
     width: int
     batch: int
     steps: int
-    fit: bool
-    options: tuple[str, ...] = ()
-    rates: tuple[float, ...] = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """of the data"""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    fit: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.kind}/{self.data}/{self.width}w/{self.batch}b/{self.steps}s"
 
-
-LANGUAGE = ("--data.length", "64", "--model.depth", "4", "--model.heads", "2")
-TEXTS = ("--model.depth", "4", "--model.heads", "4")
-IMAGES = ("--model.depth", "4", "--model.heads", "4")
-PAIRS = ("--model.heads", "4", "--data.vocabulary", "4000", "--data.beam", "1")
-
-
-def _around(kind: str, data: str, batch: int, steps: int, options: tuple[str, ...], fit: bool) -> list[Case]:
-    """The usual case and, for the fit, one that is wider, one with larger batches and one that trains for longer."""
-    usual = Case(kind, data, 64, batch, steps, fit, options)
-    if not fit:
-        return [usual, Case(kind, data, 128, batch, 2 * steps, fit, options)]
-    return [
-        usual,
-        Case(kind, data, 128, batch, steps, fit, options),
-        Case(kind, data, 64, 4 * batch, steps, fit, options),
-        Case(kind, data, 64, batch, 4 * steps, fit, options),
-    ]
+    @property
+    def default(self) -> float:
+        """The default rate of this case."""
+        return default_rate(self.kind, self.width)
 
 
+def two(*arguments: Any) -> list[Case]:
+    """A held-out set at two widths."""
+    kind, data, *rest = arguments
+    return [Case(kind, data, width, *rest) for width in (64, 128)]
+
+
+def fitted(*arguments: Any) -> list[Case]:
+    """A set at two widths, and with larger batches and longer training."""
+    plain, wide = (replace(case, fit=True) for case in two(*arguments))
+    return [plain, wide, replace(plain, batch=4 * plain.batch), replace(plain, steps=4 * plain.steps)]
+
+
+WINDOWS = {"tokens": "bpe", "vocabulary": 2000, "length": 64}, {"depth": 4, "heads": 2, "hidden": None}
+TEXTS = {"vocabulary": 8000, "length": 48}, {"depth": 4, "heads": 4}
+IMAGES = {}, {"depth": 4, "heads": 4, "patch_size": 4}
+PAIRS = {"vocabulary": 2000, "length": 48, "beam": 1}, {"depth": 3, "heads": 4, "hidden": None}
 CASES = (
-    *_around("language", "python", 16, 300, LANGUAGE, fit=True),
-    *_around("language", "wikitext2", 16, 300, LANGUAGE, fit=False),
-    *_around("language", "multi30k-text", 16, 300, LANGUAGE, fit=False),
-    *_around("classification", "ag_news", 32, 300, TEXTS, fit=True),
-    *_around("classification", "imdb", 16, 300, (*TEXTS, "--data.length", "128"), fit=False),
-    *_around("classification", "listops", 32, 300, (*TEXTS, "--data.length", "64"), fit=False),
-    *_around("images", "cifar100", 64, 300, (*IMAGES, "--model.patch_size", "8"), fit=True),
-    *_around("images", "digits", 32, 300, IMAGES, fit=False),
-    *_around("images", "glyphs", 32, 300, IMAGES, fit=False),
-    *_around("translation", "multi30k-en-de", 1024, 300, PAIRS, fit=True),
-    *_around("translation", "tatoeba-en-fr", 1024, 300, PAIRS, fit=False),
-    *_around("translation", "multi30k-en-fr", 1024, 300, PAIRS, fit=False),
+    *two("language", "wikitext2", 16, 150, *WINDOWS),
+    *two("language", "multi30k", 16, 150, *WINDOWS),
+    *fitted("classification", "imdb", 16, 150, {"vocabulary": 8000, "length": 96}, TEXTS[1]),
+    *two("classification", "ag_news", 32, 150, *TEXTS),
+    *two("classification", "modules", 32, 300, *TEXTS),
+    *fitted("images", "cifar100", 32, 200, {"size": 16}, IMAGES[1]),
+    *two("images", "digits", 32, 300, {}, {"depth": 4, "heads": 4}),
+    *two("images", "glyphs", 32, 300, *IMAGES),
+    *fitted("translation", "multi30k-en-de", 768, 150, *PAIRS),
+    *two("translation", "tatoeba-en-fr", 768, 150, *PAIRS),
+    *two("translation", "multi30k-en-fr", 768, 150, *PAIRS),
 )
 
 
-def source(case: Case, folder: Path) -> list[str]:
-    """The data argument of `odeum train`, after writing generated files."""
-    home = Path(os.environ.get("ODEUM_DATA", ""))
-    if case.data == "multi30k-text":
-        path = folder / "multi30k.txt"
-        if not path.exists():
-            path.write_text((home / "multi30k" / "train.en").read_text(encoding="utf-8"), encoding="utf-8")
-        return [str(path), "--kind", "language"]
-    if case.data == "glyphs":
-        path = folder / "glyphs"
-        if not path.exists():
-            _glyphs(path)
-        return [str(path)]
-    return [case.data]
+def opened(case: Case, folder: Path) -> Task:
+    """The data of a case, after writing generated files."""
+    source = case.data
+    if case.kind == "language" and case.data == "multi30k":
+        text = Path(os.environ["ODEUM_DATA"], "multi30k", "train.en").read_text(encoding="utf-8")
+        source = str(folder / "multi30k.txt")
+        Path(source).write_text(text, encoding="utf-8")
+    elif case.data == "modules":
+        source = str(folder / "modules.csv")
+        _modules(Path(source))
+    elif case.data == "glyphs":
+        source = str(folder / "glyphs")
+        if not Path(source).exists():
+            _glyphs(Path(source))
+    return open_task(source, kind=case.kind, **case.options)
+
+
+def _modules(path: Path) -> None:
+    """Lines of eight modules of Python's library, each with the name of its module."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for module in ("argparse", "ast", "datetime", "decimal", "inspect", "tarfile", "turtle", "typing"):
+            source = Path(sysconfig.get_paths()["stdlib"], "_pydecimal.py" if module == "decimal" else f"{module}.py")
+            lines = {line.strip() for line in source.read_text(encoding="utf-8").splitlines()}
+            writer.writerows([line, module] for line in sorted(lines) if len(line) >= 40)
 
 
 def _glyphs(path: Path) -> None:
@@ -116,62 +151,101 @@ def _glyphs(path: Path) -> None:
             image.rotate(draw.uniform(-25, 25)).resize((16, 16)).save(path / letter / f"{number}.png")
 
 
-def train(case: Case, rate: float, folder: Path) -> dict[str, Any]:
-    """One run by the command line, so that the sweep measures what users get."""
-    out = folder / case.name / f"{rate:g}"
-    command = [sys.executable, "-m", "odeum", "train", *source(case, folder), "--architecture", "sequential"]
-    command += ["--model.width", str(case.width), *case.options, "--train.batch_size", str(case.batch)]
-    command += ["--train.steps", str(case.steps), "--train.learning_rate", f"{rate:g}", "--train.precision", "fp32"]
-    command += ["--seed", str(SEED), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if not (out / "result.json").exists():
-        raise SystemExit(f"{case.name} at {rate:g} failed:\n{done.stderr[-2000:]}")
-    result = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    keep = {key: result.get(key) for key in ("valid", "test", "failed") if key in result}
-    return {"case": asdict(case), "rate": rate, **keep, "versions": run["versions"], "git": run["git"]}
+def trained(case: Case, task: Task, rate: float) -> dict[str, float]:
+    """The scores of one run."""
+    model = replace(task.model(), width=case.width, **case.model)
+    recipe = replace(task.training(), batch_size=case.batch, steps=case.steps, learning_rate=rate)
+    split = "valid" if case.kind == "translation" else "test"  # where nothing is translated
+    return scores("sequential", task, model, recipe, SEED, LIMIT[case.kind], split)
 
 
-def stored() -> list[dict[str, Any]]:
+def stored() -> dict[str, Grid]:
+    """The scores of each case by rate."""
     lines = RESULT.read_text(encoding="utf-8").splitlines() if RESULT.exists() else []
-    return [json.loads(line) for line in lines]
+    out: dict[str, Grid] = {}
+    for line in map(json.loads, lines):
+        scores = {key: math.inf if value is None else value for key, value in line["test"].items()}
+        out.setdefault(line["case"], {})[line["rate"]] = scores
+    return out
 
 
-def sweeps(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[Case, dict[float, float]]]:
-    """Each case with its validation loss by rate; a run that diverged is infinite."""
+def missing(case: Case, grid: Grid) -> list[float]:
+    """The rates to try next: three, then one more beyond the end at which the best lies, then the default."""
+    start = START[case.kind]
+    if lacking := [rate for rate in (start / 2, start, start * 2) if rate not in grid]:
+        return lacking
+    swept = {rate: scores for rate, scores in grid.items() if rate != case.default}
+    best = best_rate(case.kind, swept)
+    if best in (min(swept), max(swept)):
+        return [best / 2 if best == min(swept) else best * 2]
+    return [] if case.fit or case.default in grid else [case.default]
+
+
+def best_rate(kind: str, grid: Grid) -> float:
+    """The rate with the lowest test loss, or the highest accuracy."""
+    sign = -1 if JUDGED[kind] == "accuracy" else 1
+    return min(grid, key=lambda rate: sign * grid[rate][JUDGED[kind]])
+
+
+def behind(case: Case, grid: Grid) -> float:
+    """How much worse the default rate is than the best of all rates."""
+    name = JUDGED[case.kind]
+    return abs(grid[case.default][name] - grid[best_rate(case.kind, grid)][name])
+
+
+def table(runs: Mapping[str, Grid]) -> str:
+    """A row per held-out case: the swept optimum, the default, and how far apart their scores are."""
+    lines = ["| kind | held-out set | width | best rate | default rate | behind the best |"]
+    lines.append("| --- | --- | --: | --: | --: | --: |")
     for case in CASES:
-        own = [line for line in lines if line["case"]["data"] == case.data and _same(line["case"], case)]
-        losses = {line["rate"]: (line.get("valid") or {}).get("loss", math.inf) for line in own}
-        if losses:
-            yield case, losses
+        if case.fit or missing(case, grid := runs.get(case.name, {})):
+            continue
+        far, best = behind(case, grid), best_rate(case.kind, grid)
+        unit = f"{100 * far:.1f} points" if JUDGED[case.kind] == "accuracy" else f"{far:.3f} nat"
+        far_off = "" if far <= NEAR[JUDGED[case.kind]] else " (too far)"
+        row = [case.kind, case.data, str(case.width), f"{best:g}", f"{case.default:g}", unit + far_off]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
 
 
-def _same(record: dict[str, Any], case: Case) -> bool:
-    return all(record[key] == getattr(case, key) for key in ("kind", "data", "width", "batch", "steps"))
+def show(runs: Mapping[str, Grid]) -> str:
+    """The judged score by rate of each case."""
+    lines = []
+    for name, grid in runs.items():
+        kind = name.partition("/")[0]
+        curve = "  ".join(f"{rate:g}: {score[JUDGED[kind]]:.3f}" for rate, score in sorted(grid.items()))
+        lines.append(f"{name:44} best {best_rate(kind, grid):g}   {curve}")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--show", action="store_true", help="print the sweeps")
-    parser.add_argument("--only", default="", help="comma-separated kinds")
+    parser.add_argument("--table", action="store_true", help="print the table of the docs")
+    parser.add_argument("--only", default="", help="comma-separated kinds, or beginnings of cases")
     given = parser.parse_args()
-    if given.show:
-        for case, losses in sweeps(stored()):
-            best = min(losses, key=lambda rate: losses[rate])
-            curve = "  ".join(f"{rate:g}: {loss:.3f}" for rate, loss in sorted(losses.items()))
-            print(f"{case.name:45} best {best:g}   {curve}")
+    if given.show or given.table:
+        print(show(stored()) if given.show else table(stored()), end="")
         return
-    kinds = given.only.split(",") if given.only else None
-    folder = Path(os.environ.get("RATES_RUNS", tempfile.gettempdir())) / "odeum-rates"
-    folder.mkdir(parents=True, exist_ok=True)
-    done = {(case.name, rate) for case, losses in sweeps(stored()) for rate in losses}
-    for case in CASES:
-        for rate in case.rates:
-            if (kinds is None or case.kind in kinds) and (case.name, rate) not in done:
-                line = train(case, rate, folder)
-                with RESULT.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-                print(case.name, f"{rate:g}", (line.get("valid") or {}).get("loss"), flush=True)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            if not case.name.startswith(tuple(given.only.split(","))):
+                continue
+            task = None
+            while rates := missing(case, stored().get(case.name, {})):
+                task = task or opened(case, Path(folder))
+                run(case, task, rates[0])
+
+
+def run(case: Case, task: Task, rate: float) -> None:
+    """Train once and add a line to the results."""
+    test = {key: value if math.isfinite(value) else None for key, value in trained(case, task, rate).items()}
+    about = {"case": case.name, "rate": rate, "test": test, "options": dict(case.options), "model": dict(case.model)}
+    origin = {"date": datetime.date.today().isoformat(), "git": git_revision(), "versions": versions()}
+    with RESULT.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(about | origin) + "\n")
+    print(case.name, f"{rate:g}", test, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import argparse
 import datetime
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--result", type=Path, default=RESULT)
     asked = parser.parse_args()
     if not asked.show:
-        settings = find_preset("language_small")
+        settings = replace(find_preset("language_small"), positions="sinusoidal")  # ty: ignore[unknown-argument]
         slopes: dict[str, dict[str, Any]] = {
             "sequential, standard": check_transfer(parse("sequential"), settings, "standard").slopes
         }

@@ -218,8 +218,12 @@ LANGUAGE = add_model_kind(
         Language,
         "odeum.models.language:LanguageModel",
         presets={
-            "language_small": Language(width=128, heads=2, depth=6, hidden=512, activation="relu", length=512),
-            "language_base": Language(width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512),
+            "language_small": Language(
+                width=128, heads=2, depth=6, hidden=512, activation="relu", length=512, positions="rotary"
+            ),
+            "language_base": Language(
+                width=512, heads=8, depth=6, hidden=2048, activation="relu", length=512, positions="rotary"
+            ),
         },
     )
 )

@@ -15,8 +15,10 @@ from odeum.lab.commands.request import (
     TRACK,
     command_line,
     folder_name,
+    gives_rate,
     open_request,
     print_config,
+    rate_origin,
     read_request,
     refuse_processes,
     tell_before,
@@ -158,7 +160,7 @@ def run(argv: list[str]) -> int:
     if given.get("tune_over") and given.get("tune") is None:
         raise OdeumError(f"--tune-over {given['tune_over']} needs a number of tuning runs, such as --tune 3")
     task, model, training = open_request(request)
-    tuning = _tuning(given, model, training)
+    _tuning(given, model, training)  # a setting that the kind lacks is refused before anything is measured
     if given.get("sizes") is not None:
         check_ladder(given.get("match"), baseline != NO_BASELINE, training)
         parse_sizes(str(given["sizes"]), model)
@@ -175,8 +177,11 @@ def run(argv: list[str]) -> int:
     factors = [Factor.architecture(list(architectures.values()))]
 
     def execution(model: Model, training: Training, directory: Path) -> Execution:
+        if not gives_rate(request):  # each size of a ladder has its own
+            training = task.with_default_rate(training, model)
         any_of_them = next(iter(architectures.values()))
-        base = Job.on(task, model, any_of_them, training, command=command_line(), plugins=named_plugins())
+        made = {"command": command_line(), "plugins": named_plugins(), "rate_from": rate_origin(request, task)}
+        base = Job.on(task, model, any_of_them, training, **made)
         rows = rows_of(cells(base, factors))
         reference = rows[0].label if first is None else spell(first)
         if reference not in (labels := [row.label for row in rows]):
@@ -192,7 +197,7 @@ def run(argv: list[str]) -> int:
             budget=training.budget,
             command=command_line(),
             vary=given.get("vary", "seed"),
-            tuning=tuning,
+            tuning=_tuning(given, model, training),
             pace=None if times is None else recorded_paces(times / directory.name if ladder_wanted else times),
         )
         return Execution(

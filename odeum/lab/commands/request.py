@@ -170,7 +170,21 @@ def open_request(request: Request, like: Path | None = None) -> tuple[Task, Mode
         if name in facts and facts[name] != value:
             raise OdeumError(f"--model.{name} {value} does not match the data, which has {facts[name]}")
     model = with_changes(task.fit(request.preset) if request.preset else task.model(), given)
-    return task, model, with_changes(task.training(), request.given.get("train", {}))
+    training = with_changes(task.training(), request.given.get("train", {}))
+    return task, model, training if gives_rate(request) else task.with_default_rate(training, model)
+
+
+def gives_rate(request: Request) -> bool:
+    """Whether the learning rate is given, by an option or a configuration."""
+    return "learning_rate" in request.given.get("train", {})
+
+
+def rate_origin(request: Request, task: Task) -> str:
+    """Where the learning rate comes from."""
+    if gives_rate(request):
+        return "given"
+    rule = request.kind.rates
+    return f"recipe of {task.name}" if rule is None else f"rule for {request.kind.name}: {rule}"
 
 
 def tell_before(task: Task, cost: Forecast) -> None:
@@ -203,6 +217,7 @@ def print_config(request: Request, task: Task, model: Model, training: Training,
         "train": asdict(training),
     }
     print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), end="")
+    print(f"# learning_rate {training.learning_rate:g}: {rate_origin(request, task)}")
 
 
 def folder_name(task: Task, model: Model, training: Training, *more: str) -> str:
@@ -210,7 +225,7 @@ def folder_name(task: Task, model: Model, training: Training, *more: str) -> str
     default: Any = task.model()
     pairs = {key: (value, getattr(default, key, None)) for key, value in asdict(model).items()}
     pairs |= {f"{key} ": (value, getattr(type(task.options)(), key)) for key, value in asdict(task.options).items()}
-    recipe = asdict(task.training())
+    recipe = asdict(task.with_default_rate(task.training(), model))
     pairs |= {key: (value, recipe[key]) for key, value in asdict(training).items() if key not in MAY_CHANGE}
     changes = [
         f"{key.strip()}={value}" for key, (value, usual) in pairs.items() if value != usual and value is not None

@@ -15,6 +15,7 @@ from odeum.lab.commands.request import (
     folder_name,
     open_request,
     print_config,
+    rate_origin,
     read_request,
     refuse_processes,
     tell_before,
@@ -98,6 +99,7 @@ def run(argv: list[str]) -> int:
         resume_from=state,
         begin_from=source,
         overwrite=overwrite,
+        rate_from=rate_origin(request, task),
     )
     if request.given.get("dry_run"):
         from odeum.lab.study.forecast import forecast, run_seconds

@@ -227,7 +227,8 @@ def with_settings(run: Job, changes: Mapping[str, float]) -> Job:
     names = {item.name for item in fields(run.training)}
     training = replace(run.training, **{name: value for name, value in changes.items() if name in names})
     model = replace(run.model, **{name: value for name, value in changes.items() if name not in names})
-    return replace(run, training=training, model=model)
+    tuned = {"rate_from": "tuning"} if "learning_rate" in changes else {}
+    return replace(run, training=training, model=model, **tuned)
 
 
 def first_tuning_runs(job: Execution, study: Study, sized: Mapping[str, Job]) -> dict[Key, Job]:

@@ -105,7 +105,15 @@ class Task(ABC):
 
     @abstractmethod
     def training(self) -> Training:
-        """Default training settings."""
+        """Default training settings for the default model."""
+
+    def with_default_rate(self, training: Training, model: Model) -> Training:
+        """The settings with the default learning rate for this model, if the kind of task has a rule for it."""
+        rule = kind_of_task(type(self)).rates
+        if rule is None:
+            return training
+        width = training.base_width if training.parametrization == "completep" else model.width
+        return dataclasses.replace(training, learning_rate=rule.at(width))
 
     def fit(self, model: Model) -> Model:
         """The model settings with those replaced that the data decides."""

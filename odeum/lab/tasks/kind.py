@@ -8,6 +8,7 @@ from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from odeum.errors import OdeumError, choose
+from odeum.lab.train.rates import RateRule
 from odeum.models.settings import MODEL_KINDS, Model, ModelKind, Reference, add_model_kind, resolve
 from odeum.registry.names import REGISTRIES, Registry, caller
 from odeum.registry.options import Range
@@ -82,6 +83,8 @@ class Kind:
     """names of data sets"""
     predict_options: tuple[PredictOption, ...] = ()
     """options of `odeum predict`"""
+    rates: RateRule | None = None
+    """the default learning rate for a width (none: the constant in the task's recipe)"""
     recognises: Callable[[Sniffed], bool] | str | None = None
     """function that recognises files of this kind; None: only by --kind or the name of a data set. The kind that was
     registered last is asked first"""

@@ -135,6 +135,7 @@ def plan_run(job: Job, world: World) -> dict[str, Any]:
     identity = job.identity(job.task.fingerprint())
     record = run_record(job.task, identity, job.architecture, job.model, facts, job.command)
     record |= {"row": job.row} if job.row else {}
+    record |= {"learning_rate_from": job.rate_from} if job.rate_from else {}
     return record | {"device": str(world.device), "processes": world.size, "threads": torch.get_num_threads()}
 
 

@@ -54,6 +54,8 @@ class RunSpec:
     """the run whose weights this one starts with"""
     row: str = ""
     """label of the study's row that the run belongs to, if that is not the architecture's spelling"""
+    rate_from: str = field(default="", compare=False)
+    """where the learning rate comes from, for run.json: given, a rule or tuning"""
     plugins: tuple[str, ...] = ()
     """files or modules that a process must load before it reads the spec"""
     facts: dict[str, Any] | None = field(default=None, compare=False)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from odeum.errors import OdeumError
 from odeum.lab.tasks.kind import BYTES, FOLD, OF_DATA, SHORTEST_WINDOW, Kind, PredictOption, check_vocabulary
+from odeum.lab.train.rates import RateRule
 from odeum.models.settings import LANGUAGE as LANGUAGE_MODEL
 from odeum.registry.options import COUNT, NOT_NEGATIVE, Range, check_options
 
@@ -56,5 +57,6 @@ LANGUAGE = Kind(
         PredictOption("stop", str, "text that ends a continuation; may be repeated", repeated=True),
         PredictOption("seed", int, "sampling seed (default: 0)"),
     ),
+    rates=RateRule(1.6e-2, 1.5),
     recognises="odeum.lab.data.sniffing:holds_text",
 )

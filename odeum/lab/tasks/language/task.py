@@ -30,9 +30,9 @@ from odeum.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
 RECIPES: dict[str, Training] = {
-    "wikitext2": Training(epochs=4, batch_size=8, learning_rate=2e-3, weight_decay=0.1),
-    "wikitext103": Training(epochs=1, batch_size=16, learning_rate=2e-3, weight_decay=0.05),
-    "other": Training(epochs=4, batch_size=8, learning_rate=2e-3, weight_decay=0.1),
+    "wikitext2": Training(epochs=4, batch_size=8, weight_decay=0.1),
+    "wikitext103": Training(epochs=1, batch_size=16, weight_decay=0.05),
+    "other": Training(epochs=4, batch_size=8, weight_decay=0.1),
 }
 ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
@@ -134,7 +134,7 @@ class LanguageTask(Task):
         return dataclasses.replace(base, embedding=embedding, **self.facts())
 
     def training(self) -> Training:
-        return RECIPES.get(self.name, RECIPES["other"])
+        return self.with_default_rate(RECIPES.get(self.name, RECIPES["other"]), self.model())
 
     def identity(self) -> Iterator[Tensor | str]:
         yield self.tokens.to_json()
