@@ -30,9 +30,8 @@ from typing import Any
 import torch
 from short_runs import scores
 
-from odeum.lab.tasks import Task, open_task
+from odeum.lab.tasks import KINDS, Task, open_task
 from odeum.lab.train.provenance import git_revision, versions
-from odeum.lab.train.rates import default_rate
 
 RESULT = Path(__file__).parent / "results" / "rates.jsonl"
 SEED = 1000
@@ -68,9 +67,10 @@ class Case:
         return f"{self.kind}/{self.data}/{self.width}w/{self.batch}b/{self.steps}s"
 
     @property
-    def default(self) -> float:
-        """The default rate of this case."""
-        return default_rate(self.kind, self.width)
+    def default(self) -> float | None:
+        """The default rate (none: the kind has no rule)."""
+        rule = KINDS[self.kind].rates
+        return None if rule is None else rule.at(self.width)
 
 
 def two(*arguments: Any) -> list[Case]:
@@ -178,7 +178,7 @@ def missing(case: Case, grid: Grid) -> list[float]:
     best = best_rate(case.kind, swept)
     if best in (min(swept), max(swept)):
         return [best / 2 if best == min(swept) else best * 2]
-    return [] if case.fit or case.default in grid else [case.default]
+    return [] if case.fit or case.default is None or case.default in grid else [case.default]
 
 
 def best_rate(kind: str, grid: Grid) -> float:
@@ -190,6 +190,7 @@ def best_rate(kind: str, grid: Grid) -> float:
 def behind(case: Case, grid: Grid) -> float:
     """How much worse the default rate is than the best of all rates."""
     name = JUDGED[case.kind]
+    assert case.default is not None
     return abs(grid[case.default][name] - grid[best_rate(case.kind, grid)][name])
 
 
@@ -198,7 +199,7 @@ def table(runs: Mapping[str, Grid]) -> str:
     lines = ["| kind | held-out set | width | best rate | default rate | behind the best |"]
     lines.append("| --- | --- | --: | --: | --: | --: |")
     for case in CASES:
-        if case.fit or missing(case, grid := runs.get(case.name, {})):
+        if case.fit or case.default is None or missing(case, grid := runs.get(case.name, {})):
             continue
         far, best = behind(case, grid), best_rate(case.kind, grid)
         unit = f"{100 * far:.1f} points" if JUDGED[case.kind] == "accuracy" else f"{far:.3f} nat"

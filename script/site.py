@@ -44,6 +44,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "Results": "results.md",
         "Statistics": "statistics.md",
         "Protocol": "protocol.md",
+        "Learning rates and positions": "rates.md",
         "Several processes": "distributed.md",
         "Guarantees": "guarantees.md",
         "Performance": "performance.md",

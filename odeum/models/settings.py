@@ -70,7 +70,10 @@ def check_settings(settings: Shape) -> None:
     if settings.width % settings.heads and details(settings).attention.head_width is None:
         raise OdeumError(f"heads={settings.heads} must divide width={settings.width}; {_divisors(settings)}")
     if getattr(settings, "positions", None) == "rotary" and settings.width // settings.heads < 2:
-        raise OdeumError(f"rotary positions turn pairs of features, but each of the {settings.heads} heads has one")
+        raise OdeumError(
+            f"rotary positions turn pairs of features, but each of the {settings.heads} heads has one; "
+            "use fewer heads or another kind of positions"
+        )
 
 
 def check_changes(settings: type[Shape], changes: Mapping[str, Any]) -> None:
@@ -205,7 +208,7 @@ class Language(Model):
     length: Annotated[int, COUNT] = 256
     """longest context"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """encoding of positions"""
+    """encoding of positions (the presets, and so the default models of `odeum train`, have rotary ones)"""
     embedding: Literal["tied", "adaptive"] = "tied"
     """one matrix for input and output, or adaptive input and softmax (Baevski & Auli 2019)"""
     cutoffs: tuple[int, ...] = ()

@@ -146,8 +146,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lines.de").write_text("\n".join(line[::-1] for line in LINES) + "\n")
     images = np.random.default_rng(0).integers(0, 255, (30, 8, 8), dtype=np.uint8)
     np.savez(folder / "set.npz", images=images, labels=np.arange(30) % 2)
-    rotary = {"positions": "rotary"}
-    untrained(folder / "language", "parallel", str(folder / "lines.txt"), kind="language", length=64, changes=rotary)
+    untrained(folder / "language", "parallel", str(folder / "lines.txt"), kind="language", length=64, changes={})
     token = {"pooling": "token"}
     untrained(folder / "texts", "sequential", str(folder / "rows.csv"), changes=token)
     untrained(

@@ -180,7 +180,11 @@ def run(argv: list[str]) -> int:
         if not gives_rate(request):  # each size of a ladder has its own
             training = task.with_default_rate(training, model)
         any_of_them = next(iter(architectures.values()))
-        made = {"command": command_line(), "plugins": named_plugins(), "rate_from": rate_origin(request, task)}
+        made: dict[str, Any] = {
+            "command": command_line(),
+            "plugins": named_plugins(),
+            "rate_from": rate_origin(request, task),
+        }
         base = Job.on(task, model, any_of_them, training, **made)
         rows = rows_of(cells(base, factors))
         reference = rows[0].label if first is None else spell(first)

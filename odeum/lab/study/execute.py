@@ -227,7 +227,7 @@ def with_settings(run: Job, changes: Mapping[str, float]) -> Job:
     names = {item.name for item in fields(run.training)}
     training = replace(run.training, **{name: value for name, value in changes.items() if name in names})
     model = replace(run.model, **{name: value for name, value in changes.items() if name not in names})
-    tuned = {"rate_from": "tuning"} if "learning_rate" in changes else {}
+    tuned: dict[str, Any] = {"rate_from": "tuning"} if "learning_rate" in changes else {}
     return replace(run, training=training, model=model, **tuned)
 
 

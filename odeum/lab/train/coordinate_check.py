@@ -51,9 +51,11 @@ class Check(NamedTuple):
 
     @property
     def slopes(self) -> dict[str, float]:
-        """Log–log slopes by name, such as `update over depth`."""
+        """Log–log slopes by name, such as `update over depth`; none over what was measured at one size alone."""
         out = {}
         for over, sizes in (("width", self.widths), ("depth", self.depths)):
+            if len({*sizes}) < 2:
+                continue
             for what in ("activation", "update"):
                 pairs = [(math.log(getattr(size, over)), math.log(getattr(size, what))) for size in sizes]
                 out[f"{what} over {over}"] = _slope(pairs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import platform
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
 from odeum.models.language import LanguageModel
 from odeum.models.settings import PRESETS, Language
+from odeum.storage import checksum
 from odeum.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
@@ -98,6 +101,11 @@ class LanguageTask(Task):
         sizes = {part: sum(len(text.encode()) for text in texts) for part, texts in held.items()} if spelled else {}
         task = cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)], sizes)
         task.origins = origins
+        if data == "python":
+            digest = checksum("".join(itertools.chain(*corpus.values())).encode())[:12]
+            task.note(
+                f"the text is that of Python {platform.python_version()} (checksum {digest}); others have other text"
+            )
         lines = [line for text in corpus["train"][:3] for line in text[:100_000].splitlines() if line.strip()]
         task.examples = tuple(shortened(line) for line in sample(lines))
         return task
