@@ -480,20 +480,16 @@ class Store:
             pace |= {label: measured[specs[label].key] for label in group if specs[label].key in measured}
         tuned = self.tuned(study, specs)
         runs = [run for label, spec in tuned.specs.items() for run in self.runs(label, spec, study.metric.name)]
-        sizes = {label: size for label, spec in specs.items() if (size := self._measured("parameters", spec))}
+        sessions = [content.get("parameters") or {} for _, content in self._read(PACES)]
+        sizes = {label: each[spec.key] for each in sessions for label, spec in specs.items() if spec.key in each}
         rows = tuple(replace(row, key=tuned.specs.get(row.label, specs[row.label]).key) for row in study.rows)
         study = replace(study, rows=rows, pace=pace, tuning=tuned.results)
         return Results(study, tuple(runs), self.directory, study.split or "test", parameters=sizes)
 
-    def _measured(self, what: str, spec: RunSpec) -> Any:
-        """An entry of the last session that measured this recipe's steps, such as its parameters."""
-        sessions = [content for _, content in self._read(PACES) if spec.key in (content.get(what) or {})]
-        return max(sessions, key=lambda content: str(content.get("date")))[what][spec.key] if sessions else None
-
     def step_seconds(self, spec: RunSpec) -> float | None:
-        """CPU seconds per training step as last measured (none: not measured)."""
-        pace = read_paces({"": self._measured("paces", spec)}).get("")
-        return pace.seconds if pace else None
+        """CPU seconds per training step: the least of all sessions, since other load only adds (none: not measured)."""
+        sessions = [read_paces(content.get("paces")) for _, content in self._read(PACES)]
+        return min((paces[spec.key].seconds for paces in sessions if spec.key in paces), default=None)
 
     def paces(self, specs: Iterable[RunSpec]) -> dict[str, Pace]:
         """The cost per step by key, from the last session in which all of these took turns."""
