@@ -218,7 +218,8 @@ def tuning_run(job: Execution, study: Study, sized: Mapping[str, Job], label: st
     run = with_settings(sized[label], dict(zip(settings, point, strict=True)))
     training = matched_training(study, {**sized, label: run})[label]
     directory = job.directory / TUNING / slug(label) / name / f"seed-{TUNING_SEED}"
-    run = replace(run, training=training, seed=TUNING_SEED, row=f"{label} {name}", directory=directory)
+    row = f"{label} {name}"
+    run = replace(run, training=training, seed=TUNING_SEED, row=row, directory=directory, test=False)
     return run if job.folds is None else run.moved_to(job.folds.of(TUNING_SEED))
 
 

@@ -139,7 +139,7 @@ def run_seconds(job: Job, step: float) -> float:
     if not sizes:
         return steps * step
     looks = steps / training.evaluate_every if training.evaluate_every else min(LOOKS, steps)
-    seen = int(looks) * min(task.quick, sizes["valid"]) + sizes["valid"] + sizes["test"]
+    seen = int(looks) * min(task.quick, sizes["valid"]) + sizes["valid"] + (sizes["test"] if job.test else 0)
     return steps * step + seen * step / 3 * per_epoch / max(1, sizes["train"])
 
 

@@ -332,13 +332,15 @@ class Trainer:
         peak = peak_memory(self.world.device)
         self.progress.say(f"trained for {clock_time(self.seconds)}; evaluating")  # which can take minutes
         model = self.world.unsharded(self.model)
-        final = {"valid": self._evaluate("valid")}
-        final["test"], predictions = self.job.task.examine(model, "test", self.world.device)
+        final, predictions = {"valid": self._evaluate("valid")}, None
+        if self.job.test:
+            final["test"], predictions = self.job.task.examine(model, "test", self.world.device)
         for split, values in final.items():
             if not math.isfinite(values["loss"]):
                 raise self._diverged(f"{split} loss", values["loss"])
         self._write({"split": "valid", **final["valid"]}, again=True)
-        self.metrics.track({"split": "test", "step": self.step, **final["test"]})
+        if self.job.test:
+            self.metrics.track({"split": "test", "step": self.step, **final["test"]})
         result = {
             **final,
             "notes": list(self.job.task.notes),

@@ -63,10 +63,10 @@ class RunDir:
         write_json(self.path / RUN, dict(content))
 
     def result(self) -> dict[str, Any]:
-        """The content of result.json; raises `Damaged` if it lacks the figures of a split."""
+        """The content of result.json; raises `Damaged` if it lacks the figures of a split (tuning has no test)."""
         path = self.path / RESULT
         content = read_json(path)
-        for split in ("valid", "test"):
+        for split in ("valid", "test") if "test" in content else ("valid",):
             values = content.get(split)
             if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
                 raise Damaged(f"'{path}' is damaged: it has no numbers of the {split} part; --overwrite begins again")

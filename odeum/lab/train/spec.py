@@ -56,6 +56,8 @@ class RunSpec:
     """label of the study's row that the run belongs to, if that is not the architecture's spelling"""
     rate_from: str = field(default="", compare=False)
     """where the learning rate comes from, for run.json: given, a rule or tuning"""
+    test: bool = True
+    """whether the test part is evaluated at the end; tuning runs read the validation part alone"""
     plugins: tuple[str, ...] = ()
     """files or modules that a process must load before it reads the spec"""
     facts: dict[str, Any] | None = field(default=None, compare=False)

@@ -110,7 +110,7 @@ def test_seeds_that_are_added_are_remembered(tmp_path: Path) -> None:
 
 def test_the_judge_brings_its_own_margin(tmp_path: Path) -> None:
     plan = planned(tmp_path, judge="loss")
-    assert plan.metric.name == "loss" and plan.margin == Margin(0.01, relative=True)
+    assert plan.metric.name == "loss" and plan.margin == Margin(0.01)
     assert not plan.criterion.higher_is_better
     with pytest.raises(OdeumError, match="unknown judge 'luck'"):
         planned(tmp_path, judge="luck")

@@ -46,6 +46,7 @@ def test_tuning_runs_choose_the_settings_of_the_evaluation_and_resume(tmp_path: 
         assert choice is not None and choice.value == max(tuning.values[row].values())
         for seed in (0, 1):
             assert rate(tmp_path / row / f"seed-{seed}" / "run.json") == choice.changes["learning_rate"]
+        assert all("test" not in json.loads(path.read_text()) for path in (tmp_path / TUNING).rglob("result.json"))
         lengths = {json.loads(path.read_text())["steps"] for path in (tmp_path / TUNING / row).rglob("result.json")}
         assert lengths == {json.loads((tmp_path / row / "seed-0" / "result.json").read_text())["steps"]}
     # What was lost is made again, what is there stays, and the table is the same.

@@ -26,6 +26,8 @@ class LanguageData:
     """overlap of evaluation windows, in tokens (default: half a window)"""
     megabytes: Annotated[float, COUNT] = 2.0
     """amount of text of the set `python`"""
+    held_out_megabytes: Annotated[float | None, COUNT] = None
+    """text per held-out part, to shorten evaluations (default: all)"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
     """number of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)

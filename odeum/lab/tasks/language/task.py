@@ -83,6 +83,9 @@ class LanguageTask(Task):
             corpus = corpora.named_corpus(str(data), options.megabytes)
         else:
             corpus = corpora.read_corpus(paths, options.fold, origins)
+        if options.held_out_megabytes is not None:
+            most = round(1e6 * options.held_out_megabytes)
+            corpus = {part: texts if part == "train" else _beginning(texts, most) for part, texts in corpus.items()}
         wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
         tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
@@ -385,6 +388,19 @@ def learn_corpus_tokens(options: LanguageData, texts: list[str], wiki: bool) -> 
         lines = (line for text in texts for line in text.split("\n"))
         return Bpe.learn(lines, options.vocabulary or min(8000, max(1000, size // 500)))
     return Listed.learn(kind, texts, options.vocabulary)
+
+
+def _beginning(texts: list[str], most: int) -> list[str]:
+    """Whole lines of the first `most` characters."""
+    out: list[str] = []
+    for text in texts:
+        if len(text) > most:
+            text = text[: text.rfind("\n", 0, most) + 1] or text[:most]
+        out.append(text)
+        most -= len(text)
+        if most <= 0:
+            break
+    return out
 
 
 def _without_blanks(texts: Iterable[str]) -> str:
