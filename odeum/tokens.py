@@ -96,6 +96,10 @@ class Tokens(ABC):
     def token(self, number: int) -> str:
         """Returns the text of one token."""
 
+    def unknown_share(self, text: str) -> float:
+        """Returns the fraction of tokens of a text that are not in the vocabulary."""
+        return 0.0
+
     @property
     def start(self) -> int | None:
         """The token before the first one of a text (an end of line), or None."""
@@ -156,7 +160,7 @@ class Listed(Tokens):
         self.kind, self.entries, self.size = kind, entries, len(entries)
         self.split, self.joiner = SPLITTERS[kind], JOINERS[kind]
         self.index = {entry: i for i, entry in enumerate(entries)}
-        self.unknown = self.index.get(UNKNOWN, 0)
+        self.unknown = next((self.index[name] for name in (UNKNOWN, "[UNK]") if name in self.index), 0)
 
     @classmethod
     def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
@@ -178,6 +182,10 @@ class Listed(Tokens):
     def encode(self, text: str) -> list[int]:
         get, unknown = self.index.get, self.unknown
         return [get(word, unknown) for word in self.split(text)]
+
+    def unknown_share(self, text: str) -> float:
+        words = self.split(text)
+        return sum(word not in self.index for word in words) / max(1, len(words))
 
     def decode(self, ids: Iterable[int]) -> str:
         words = [self.entries[i] for i in ids]
@@ -239,6 +247,12 @@ class Bpe(Tokens):
         with library_errors():
             return self.tokenizer.encode(text, add_special_tokens=False).ids
 
+    def unknown_share(self, text: str) -> float:
+        unknown = getattr(self.tokenizer.model, "unk_token", None)
+        number = None if unknown is None else self.tokenizer.token_to_id(unknown)
+        ids = [] if number is None else self.encode(text)
+        return sum(token == number for token in ids) / max(1, len(ids))
+
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         with library_errors():
             return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
@@ -295,6 +309,9 @@ class Framed(Tokens):
     def encode(self, text: str) -> list[int]:
         return [self.first, *self.inner.encode(text), self.last]
 
+    def unknown_share(self, text: str) -> float:
+        return self.inner.unknown_share(text)
+
     def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
         inner = self.inner.encode_all(texts, None if most is None else max(1, most - 2))
         return [[self.first, *row, self.last][:most] for row in inner]
@@ -337,6 +354,9 @@ class Delimited(Tokens):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         return self.inner.encode_batch(texts)
+
+    def unknown_share(self, text: str) -> float:
+        return self.inner.unknown_share(text)
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.inner.decode(ids)

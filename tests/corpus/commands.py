@@ -226,4 +226,40 @@ def _of_type(start: str, option: str, inner: Any, named: bool, later: bool) -> I
         yield words(f"{start} {option} 1.5", f"{option} is '1.5' but must be an integer")
 
 
-CASES = [*verbs(), *advice(), *spellings(), *settings()]
+TRAIN: list[tuple[str, str]] = [
+    ("--train.batch_size 0", "batch_size of the training must be a positive integer, got 0"),
+    ("--train.epochs -1", "epochs of the training must be a positive number, got -1.0"),
+    ("--train.steps 0", "steps of the training must be a positive integer, got 0"),
+    ("--train.warmup -1", "warmup of the training must be a non-negative number, got -1.0"),
+    ("--train.label_smoothing 1", "label_smoothing of the training must be a number from 0 to below 1, got 1.0"),
+    ("--train.budget 0s", "the budget '0s' must be a positive time such as 90s, 10m or 2h"),
+    ("--train.budget -5s", "--train.budget needs a value; write --train.budget=VALUE if it begins with -"),
+    ("--train.steps abc", "--train.steps is 'abc' but must be an integer, or null"),
+    ("--learning_rat 1", "unknown option --learning_rat; did you mean --train.learning_rate?"),
+    ("--train.learning 1", "unknown option --train.learning; did you mean --train.learning_rate?"),
+    ("--print_confi", "did you mean --print_config?"),
+    ("--seed -1", "the seed must be a number from 0 to 2⁶³ − 1, not -1"),
+    ("--model.width 0", "width must be a positive integer, got 0"),
+    ("--model.patch_size 0", "patch_size must be a positive integer, got 0"),
+]
+"""settings of `odeum train digits`, and the whole message"""
+COMPARE: list[tuple[str, str]] = [
+    ("--seeds 0", "at least one seed, not 0"),
+    ("--architectures ,", "at least one architecture"),
+    ("--tune 2", "--tune 2 is too few runs per architecture to see an optimum; use at least 3"),
+    ("--tune-over weight_decay", "--tune-over weight_decay needs a number of tuning runs, such as --tune 3"),
+    ("--match foo", "unknown match 'foo'; known: time, steps, macs, params"),
+    ("--architectures sequential,continuous --model.dropout 0.1", "an adaptive solver needs a field without"),
+]
+"""settings of `odeum compare digits`"""
+
+
+def refused_settings() -> Iterator[Case]:
+    for line, fragment in TRAIN:
+        yield words(f"train digits {line}", fragment)
+    for line, fragment in COMPARE:
+        yield words(f"compare digits {line}", fragment)
+    yield Case(("train", ""), "the name of the data is empty")
+
+
+CASES = [*verbs(), *advice(), *spellings(), *settings(), *refused_settings()]

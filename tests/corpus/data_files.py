@@ -22,6 +22,18 @@ def link(name: str, to: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).symlink_to(to)
 
 
+def circle(*names: str) -> Callable[[Path], object]:
+    """Two classes of images, with links (name, target, …) that lead back."""
+
+    def prepare(folder: Path) -> None:
+        root = folder / names[0].split("/")[0]
+        tree(**{f"{root.name}__{name}__x_dot_png": PNG for name in "ab"})(folder)
+        for name, to in zip(names[::2], names[1::2], strict=True):
+            (folder / name).symlink_to(to)
+
+    return prepare
+
+
 def tree(**files: bytes) -> Callable[[Path], object]:
     """Files by path, with `__` for the slash and `_dot_` for the dot."""
 
@@ -46,7 +58,7 @@ FILES: list[tuple[str, bytes, str]] = [
     ("nul.txt", PROSE + b"\0" + PROSE, "nul.txt' is a binary file"),
     ("wide.txt", PROSE.decode().encode("utf-16") + b"x", "UTF-16"),
     ("wide.dat", ROWS.decode().encode("utf-16"), "UTF-16"),
-    ("latin.txt", b"caf\x81 au lait\n" * 99, "latin.txt"),
+    ("latin.txt", b"caf\x81 au lait\n" * 99, "'latin.txt' is not UTF-8: byte 0x81 at offset 3"),
     ("latin.csv", ROWS + b"caf\x81,p\n", "latin.csv"),
     ("bytes.txt", bytes(range(256)) * 9, "bytes.txt"),
     ("bytes.csv", bytes(range(256)) * 9, "bytes.csv"),
@@ -59,15 +71,23 @@ FILES: list[tuple[str, bytes, str]] = [
     ("quote.csv", b'text,label\n"never closed,p\n' + b"film,p\n" * 60, "quote.csv"),
     ("same.csv", b"text,text\n" + b"film,p\n" * 60, "same.csv"),
     ("twice.csv", b"text,label,label\n" + b"film a,p,x\nfilm b,n,y\n" * 30, "twice.csv' has 2 columns named 'label'"),
-    ("strange.csv", b"alpha,beta\n" + b"1,2\n3,4\n" * 30, "strange.csv"),
-    ("ids.csv", b"text,label\n" + b"".join(b"t %d,label %d\n" % (i, i) for i in range(300)), "ids.csv"),
+    ("strange.csv", b"alpha,beta\n" + b"1,2\n3,4\n" * 30, "name them with --data.text_column and --data.label_column"),
+    (
+        "ids.csv",
+        b"text,label\n" + b"".join(b"t %d,label %d\n" % (i, i) for i in range(300)),
+        "it does not look like classes",
+    ),
     ("notext.csv", b"text,label\n" + b",p\n,n\n" * 30, "notext.csv"),
-    ("page.pdf", b"%PDF-1.7\n%\xe2\xe3\n", "is a PDF"),
-    ("a.gz", b"\x1f\x8b\x08\0" + bytes(40), "compressed by gzip"),
-    ("a.zip", b"PK\x03\x04" + bytes(40), "ZIP archive"),
-    ("a.npy", b"\x93NUMPY\x01\0" + bytes(40), "a NumPy array"),
-    ("a.parquet", b"PAR1" + bytes(40), "Parquet"),
-    ("a.db", b"SQLite format 3\0", "SQLite"),
+    ("page.pdf", b"%PDF-1.7\n%\xe2\xe3\n", "'page.pdf' is a PDF, not plain text; save its text as .txt"),
+    ("a.gz", b"\x1f\x8b\x08\0" + bytes(40), "'a.gz' is compressed by gzip, not plain text; unpack it first"),
+    ("a.zip", b"PK\x03\x04" + bytes(40), "'a.zip' is a ZIP archive, not plain text; unpack it first"),
+    (
+        "a.npy",
+        b"\x93NUMPY\x01\0" + bytes(40),
+        "'a.npy' is a NumPy array, not plain text; give a folder",
+    ),
+    ("a.parquet", b"PAR1" + bytes(40), "'a.parquet' is a truncated Parquet table"),
+    ("a.db", b"SQLite format 3\0", "'a.db' is an SQLite database"),
     ("a.bz2", b"BZh91AY&SY" + bytes(40), "a.bz2"),
     ("a.xz", b"\xfd7zXZ\0" + bytes(40), "a.xz"),
     ("a.pkl", b"\x80\x04\x95" + bytes(40), "a.pkl"),
@@ -78,12 +98,82 @@ FILES: list[tuple[str, bytes, str]] = [
     ("photo.png", PNG, "photo.png"),
     ("photo.jpg", b"\xff\xd8\xff\xe0" + bytes(90), "photo.jpg"),
     ("photo.txt", PNG + bytes(90), "photo.txt"),
+    ("photo.dat", PNG + bytes(90), "'photo.dat' is an image"),
+    ("late.txt", PROSE * 40 + b"\0", "'late.txt' is not plain text: it has a zero byte at offset 108000"),
+    ("a.npz", b"PK\x03\x04" + bytes(40), "'a.npz' is a file of NumPy arrays, not plain text; give images as files"),
+    ("a.xlsx", b"PK\x03\x04" + bytes(40), "'a.xlsx' is an Excel workbook, not plain text; save it as .csv"),
+    ("comma.csv", ROWS + b"good film, really,p\n", "row 62 of 'comma.csv' has 3 columns where 2 were expected"),
 ]
+
+PAIRS = b"".join(b"one %d and two\teins %d und zwei\n" % (i, i) for i in range(40))
+SEVERAL: dict[str, bytes] = {
+    "mid.txt": PROSE,
+    "rows.tsv": ROWS.replace(b",", b"\t"),
+    "rows.csv": ROWS,
+    "pairs.tsv": PAIRS,
+    "p.en": PROSE,
+    "p.de": PROSE,
+    "p.fr": PROSE,
+    "train.txt": PROSE,
+    "test.txt": PROSE[: len(PROSE) // 2],
+    "valid.txt": PROSE.replace(b"cat", b"cow"),
+    "train.csv": ROWS,
+    "test.csv": ROWS,
+}
+LINKS = {"link.en": "p.en", "gone.txt": "nowhere"}
+MEANT: list[tuple[str, str]] = [
+    ("rows.tsv mid.txt", "'rows.tsv' is a table and 'mid.txt' is not; give files of one kind"),
+    ("rows.csv p.en", "'rows.csv' is a table and 'p.en' is not"),
+    ("p.en p.de p.en", "'p.en' is given twice; give each file once, so that test data is not training data"),
+    ("p.en ./p.en", "'p.en' is given twice"),
+    ("p.en link.en", "'link.en' is the same file as 'p.en'"),
+    ("p.en p.de p.fr", "'p.en', 'p.de', 'p.fr' do not belong together"),
+    ("mid.txt p.de", "'mid.txt' and 'p.de' are of two kinds"),
+    ("train.txt test.txt", "all of 'test.txt' is in the training text too"),
+    ("valid.txt test.txt", "none of valid.txt, test.txt is named as the training part"),
+    ("train.csv test.csv", "has the same rows as its training part"),
+    ("--kind language p.en p.en", "'p.en' is given twice"),
+    ("gone.txt", "'gone.txt' is a broken link to 'nowhere'"),
+    ("mid.txt --data.length 3", "length of the data must be an integer of at least 8, got 3"),
+    ("mid.txt --data.context 300", "context=300 must be below length=256"),
+    ("mid.txt --data.tokens bpe --data.vocabulary 20", "vocabulary of bpe must be an integer of at least 256, got 20"),
+    ("pairs.tsv --data.vocabulary 20", "vocabulary of the data must be an integer of at least 260, got 20"),
+    ("rows.csv --data.vocabulary 2", "vocabulary of auto must be an integer of at least 4, got 2"),
+    ("rows.csv --model.classes 2", "--model.classes is decided by the data and cannot be set"),
+    ("mid.txt --model.length 32", "--model.length is decided by the data and cannot be set; --data.length may"),
+    ("mid.txt --model.width 10 --model.heads 3", "heads=3 must divide width=10; use 2 or 5"),
+    ("/dev/zero", "'/dev/zero' is a device, not a regular file"),
+    ("x" * 300 + ".csv", "there is no file or folder"),
+]
+
+
+def meant(folder: Path, names: list[str]) -> None:
+    """The files and links that a command names."""
+    for name in {name.removeprefix("./") for name in names} | ({"p.en"} if "link.en" in names else set()):
+        if name in SEVERAL:
+            (folder / name).write_bytes(SEVERAL[name])
+        elif name in LINKS:
+            (folder / name).symlink_to(LINKS[name])
+
+
+ROW_OBJECTS: list[tuple[str, str]] = [
+    ('{"text": {"title": "a film"}, "label": "a"}', "'text' in row 61 of 'rows.jsonl' is a list or an object"),
+    ('{"text": "a film", "label": ["a", "b"]}', "'label' in row 61 of 'rows.jsonl' is a list or an object"),
+    ('{"text": "a film", "label": "a", "label": "b"}', "line 61 of 'rows.jsonl' has the name 'label' twice"),
+    ('{"text": "half \\ud800", "label": "a"}', "line 61 of 'rows.jsonl' contains an unpaired surrogate"),
+]
+OBJECTS = "".join(f'{{"text": "film {i}", "label": "{"ab"[i % 2]}", "more": [{i}]}}\n' for i in range(60))
+"""rows of which a column that is not used holds lists, before each of `ROW_OBJECTS`"""
 
 
 def files() -> Iterator[Case]:
     for name, content, fragment in FILES:
         yield Case(("train", name), fragment, file(name, content))
+    for line, fragment in MEANT:
+        names = line.split()
+        yield Case(("train", *names), fragment, lambda folder, names=names: meant(folder, names), "several:")
+    for row, fragment in ROW_OBJECTS:
+        yield Case(("train", "rows.jsonl"), fragment, file("rows.jsonl", (OBJECTS + row).encode()), row)
     for kind in ("images", "translation", "listops", "regression"):
         yield Case(("train", "prose.txt", "--kind", kind), "prose.txt", file("prose.txt", PROSE))
     for kind in ("images", "listops"):
@@ -100,7 +190,7 @@ def files() -> Iterator[Case]:
     pictures = {f"p__{i}_dot_png": PNG for i in range(30)}
     yield Case(
         ("train", "p"),
-        "names 'gone.png', but there is no",
+        "names 'gone.png', which is not an image in",
         tree(p__labels_dot_csv=labels, **pictures),
         "after a notice:",
     )
@@ -117,7 +207,8 @@ def places() -> Iterator[Case]:
     yield Case(("train", "gone.txt"), "gone.txt", link("gone.txt", "nowhere"))
     yield Case(("train", "loop.txt"), "loop.txt", link("loop.txt", "loop.txt"))
     yield Case(("train", "loop"), "loop", link("loop", "loop"))
-    yield Case(("train", "pipe.txt"), "pipe.txt", lambda folder: os.mkfifo(folder / "pipe.txt"))
+    pipe = "'pipe.txt' is a pipe, not a regular file; save its output to a file first"
+    yield Case(("train", "pipe.txt"), pipe, lambda folder: os.mkfifo(folder / "pipe.txt"))
     yield Case(("train", "pipe.csv"), "pipe.csv", lambda folder: os.mkfifo(folder / "pipe.csv"))
     yield Case(("train", "pipe"), "pipe", lambda folder: os.mkfifo(folder / "pipe"))
     yield Case(("predict", "pipe"), "pipe", lambda folder: os.mkfifo(folder / "pipe"))
@@ -133,7 +224,16 @@ def places() -> Iterator[Case]:
     yield Case(("train", "x" * 5000 + ".txt"), "xxx")
     yield Case(("predict", "x" * 5000), "xxx")
     yield Case(("report", "x" * 5000), "xxx")
-    yield Case(("train", "empty"), "empty", lambda folder: (folder / "empty").mkdir())
+    empty = "'empty' has no recognised images, tables or texts (nothing)"
+    yield Case(("train", "empty"), empty, lambda folder: (folder / "empty").mkdir())
+    no_tables = "'empty' has no tables"
+    yield Case(("train", "--kind", "classification", "empty"), no_tables, lambda folder: (folder / "empty").mkdir())
+    both = tree(full__a_dot_txt=PROSE, rows_dot_csv=ROWS)
+    yield Case(("train", "full", "rows.csv"), "'full' is a folder; give one folder, or several files", both)
+    yield Case(("train", "circle"), "'circle/a/back' is a link to", circle("circle/a/back", ".."))
+    yield Case(
+        ("train", "round"), "which contains it; remove the link", circle("round/a/to", "../b", "round/b/to", "../a")
+    )
     yield Case(("train", "."), "'.'")
     yield Case(("train", "/"), "/")
     yield Case(("train", "one"), "one", tree(one__a__x_dot_png=PNG))

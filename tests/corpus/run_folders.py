@@ -182,6 +182,9 @@ def questions() -> Iterator[Case]:
         (folder / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
         (folder / "rows.csv").write_text("alpha,beta\n1,2\n")
         (folder / "latin.txt").write_bytes(b"caf\xe9\n")
+        (folder / "lines.txt").write_bytes(b"the\ncaf\xe9\n")
+        (folder / "begun").mkdir()
+        (folder / "begun" / "run.json").write_text('{"command": "odeum train x"}')
         (folder / "empty.txt").write_text("")
         (folder / "hollow").mkdir()
 
@@ -192,7 +195,7 @@ def questions() -> Iterator[Case]:
         ("predict images torn.png", "torn.png"),
         ("predict images latin.txt", "latin.txt"),
         ("predict images hollow", "hollow"),
-        ("predict images torn.png --beam 3", "--beam does nothing"),
+        ("predict images torn.png --beam 3", "--beam has no effect on a"),
         ("predict images torn.png --steps 0", "steps"),
         ("predict images torn.png --out a\0.csv", "is not a file name; give a path"),
         ("predict images torn.png --steps -1", "steps"),
@@ -213,12 +216,18 @@ def questions() -> Iterator[Case]:
         ("predict texts hollow", "hollow"),
         ("predict texts --text x rows.csv", "give either --text or files"),
         ("predict texts --text", "--text needs a value"),
-        ("predict texts --text x --temperature 1", "--temperature does nothing"),
-        ("predict texts --text x --top -1", "top"),
+        ("predict texts --text x --temperature 1", "--temperature has no effect on a"),
+        ("predict texts --text x --top -1", "top must be at least one class, not -1"),
+        ("predict texts --text a --top 0", "top must be at least one class, not 0"),
+        ("predict texts lines.txt", "line 2 of 'lines.txt' is not UTF-8: byte 0xe9 at offset 3"),
+        ("predict texts --solver rk4 --steps 0 --text a", "must be a positive integer, got 0"),
+        ("predict . --text a", "there are runs inside, such as"),
+        ("predict begun --text a", "the run 'begun' is not finished; `odeum train x --out begun` continues it"),
+        ("predict hollow --text a", "is no run of Odeum: it holds no model.safetensors"),
         ("train digits --out texts", "holds a run on other data"),
         ("train digits --resume_from images", "is not a checkpoint"),
         ("train digits --from images --model.width 16 --out new", "a model that starts from"),
-        ("refine images --variant 99 --save new", "--variant 99 is none of the"),
+        ("refine images --variant 99 --save new", "--variant 99 must be from 1 to"),
         ("refine images --out torn.png", "'torn.png' is a file"),
         ("compare digits --out images --architectures sequential --train.steps x", "--train.steps is 'x'"),
         ("report images", "'images' holds no runs"),

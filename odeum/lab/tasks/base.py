@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from odeum.decode.common import Evaluation
-from odeum.errors import OdeumError, choose
+from odeum.errors import OdeumError, choose, notice
 from odeum.lab.data.table_files import Columns
-from odeum.lab.data.understanding import Origins, parts_line
+from odeum.lab.data.understanding import Origins, parts_line, shortened
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, Data, kind_of_task
 from odeum.lab.train.settings import Training
@@ -26,6 +26,7 @@ from odeum.storage import checksum, make_directory, write_bytes, write_json
 
 Batch = dict[str, Tensor]
 HELD_OUT = ("valid", "test")
+UNKNOWN_SAMPLE = 2000  # characters of a text that are checked for unknown tokens
 
 
 class Task(ABC):
@@ -50,6 +51,7 @@ class Task(ABC):
         self.notes: tuple[str, ...] = ()  # remarks for the report
         self.origins: Origins = {}  # the files of each part; empty for named sets
         self.examples: tuple[str, ...] = ()  # some examples of the training part, as people read them
+        self._unchecked = 256  # number of further texts that are checked for unknown tokens
 
     @classmethod
     @abstractmethod
@@ -211,6 +213,18 @@ class Task(ABC):
         if not batches:
             raise OdeumError("there is no input; give at least one")
         return joined(batches)
+
+    def warn_unknown(self, texts: Sequence[str]) -> None:
+        """Print a notice, once per task, if most tokens of one of its first texts are not in the vocabulary."""
+        tokens: Any = getattr(self, "tokens", None)
+        texts = texts[: self._unchecked] if tokens is not None else ()
+        self._unchecked -= len(texts)
+        for text in texts:
+            if (share := tokens.unknown_share(text[:UNKNOWN_SAMPLE])) > 0.5:
+                self._unchecked = 0
+                remedy = "; separate symbols by blanks" if getattr(tokens, "kind", None) == "symbols" else ""
+                notice(f"{share:.0%} of the tokens of '{shortened(text)}' are unknown to the tokenizer{remedy}")
+                return
 
     def token_names(self, ids: Iterable[int]) -> list[str]:
         """Each token as people read it; white space is ␣."""

@@ -84,14 +84,18 @@ class TextTask(Task):
         return {key: value for key, value in batch.items() if key != "labels"}
 
     def input_batches(self, inputs: Iterable[str]) -> Iterator[Batch]:
-        ids = encode_texts(inputs, self.tokens, self.length)
+        texts = list(inputs)
+        self.warn_unknown(texts)
+        ids = encode_texts(texts, self.tokens, self.length)
         for rows in torch.arange(len(ids)).split(32):
             x, mask = ids.padded(rows)
             yield {"input_ids": x, "attention_mask": mask}
 
     def apply_head(self, model: nn.Module, inputs: Iterable[str]) -> Iterator[Tensor]:
         """Outputs in the order of the texts, computed in batches of similar length."""
-        ids = encode_texts(inputs, self.tokens, self.length)
+        texts = list(inputs)
+        self.warn_unknown(texts)
+        ids = encode_texts(texts, self.tokens, self.length)
         batches = cut_by_tokens(ids.lengths, ids.lengths.argsort(stable=True), TOKENS_AT_ONCE) if len(ids) else ()
         outputs, places = [], []
         with evaluating(model) as place:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import commands, data_files, run_folders
+from corpus import bridges, commands, data_files, run_folders
 from corpus.case import Case
 
 from odeum.lab.cli import main
@@ -18,17 +18,18 @@ from odeum.lab.cli import main
 LIMIT = 60
 """seconds for one case on a machine that does other things too; each takes a fraction of one"""
 
-CASES = [*commands.CASES, *data_files.CASES, *run_folders.CASES]
+CASES = [*commands.CASES, *data_files.CASES, *run_folders.CASES, *bridges.CASES]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def finished(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Two runs that are done, to be copied and spoiled."""
+    """Two finished runs and an imported one, to be copied and damaged."""
     root = tmp_path_factory.mktemp("runs")
     (root / "rows.csv").write_bytes(data_files.ROWS)
     for source, out in (("digits", "images"), (str(root / "rows.csv"), "texts")):
         assert main(["train", source, *run_folders.TINY, "--out", str(root / out)]) == 0
     run_folders.made_in[:] = [root]
+    bridges.make(root)
 
 
 @contextmanager

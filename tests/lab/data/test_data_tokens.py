@@ -9,7 +9,9 @@ import torch
 
 from odeum.errors import OdeumError
 from odeum.lab.data.ragged import Ragged, by_count, by_tokens
-from odeum.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Listed, load_tokens, text_pieces
+from odeum.lab.tasks.classification import ClassificationData
+from odeum.lab.tasks.classification.task import ClassificationTask
+from odeum.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Framed, Listed, Tokens, load_tokens, text_pieces
 
 TEXT = "the cat sat on the mat .\n\nthe dog , too : Größe 戦場 \x85 end\n" * 3
 
@@ -135,3 +137,39 @@ def test_a_line_without_blanks_is_cut_too():
     assert [len(piece) for piece in text_pieces(text)] == [LONGEST_PIECE] * 3 + [5]
     bpe = Bpe.learn([text[:5000]], 260)
     assert bpe.decode(bpe.stream([text]).tolist()) == text
+
+
+def word_pieces(*words: str) -> Bpe:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]
+    tokenizer = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return Bpe(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "known", "strange", "remedy"),
+    [
+        (Listed("symbols", ["[PAD]", "[UNK]", "C", "=", "O"]), "C = O", "C=O", "; separate symbols by blanks"),
+        (Listed.learn("words", ["the cat sat"], None), "the cat", "ein Hund hier", ""),
+        (Framed(word_pieces("the", "cat"), 2, 3), "the cat the cat", "ein Hund", ""),
+    ],
+    ids=["symbols", "words", "word pieces"],
+)
+def test_unknown_tokens_are_counted_and_reported_once(
+    tokens: Tokens, known: str, strange: str, remedy: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    task = ClassificationTask("x", ClassificationData(), tokens, ["a", "b"], 16)
+    assert tokens.unknown_share(known) < 0.5 < tokens.unknown_share(strange)
+    list(task.input_batches([known]))
+    assert not recwarn
+    for _ in range(2):
+        list(task.input_batches([known, strange]))
+    (warning,) = recwarn
+    assert str(warning.message).endswith(f"% of the tokens of '{strange}' are unknown to the tokenizer{remedy}")
+
+
+def test_bytes_know_every_text() -> None:
+    learned = Bpe.learn(["the cat sat on the mat"] * 9, 270)
+    assert Bytes().unknown_share("日本") == learned.unknown_share("日本") == 0

@@ -20,7 +20,18 @@ from odeum.interop.ctranslate2 import CTranslate2
 from odeum.lab.data import corpora
 from odeum.lab.data.splits import refuse_fold
 from odeum.lab.data.understanding import Origins, sample, shortened
-from odeum.lab.tasks.base import HELD_OUT, Batch, Task, evaluating, even_batches, generator, joined, move, perplexity
+from odeum.lab.tasks.base import (
+    HELD_OUT,
+    UNKNOWN_SAMPLE,
+    Batch,
+    Task,
+    evaluating,
+    even_batches,
+    generator,
+    joined,
+    move,
+    perplexity,
+)
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, SHORTEST_WINDOW, Data
 from odeum.lab.tasks.language import LanguageData
@@ -329,6 +340,7 @@ class LanguageTask(Task):
             yield token
 
     def _prompt(self, text: str) -> list[int]:
+        self.warn_unknown([text[-UNKNOWN_SAMPLE:]])
         encoded = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
         ids = [*self.tokens.prefix, *encoded][-self.length :]
         if not ids and self.tokens.start is None:

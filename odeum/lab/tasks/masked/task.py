@@ -85,6 +85,7 @@ class MaskedTask(Task):
         length = options.length if like is None else like.length
         special = DEFAULT_SPECIAL if like is None else like.special
         task = cls(paths[0].resolve().name, options, tokens, length, special, None, [str(p) for p in (data, *more)])
+        task.warn_unknown(lines["train"][:100])
         task.parts = {
             part: Ragged(map(task.with_special_tokens, tokens.encode_all(rows, length - 2)))
             for part, rows in lines.items()
@@ -204,6 +205,7 @@ class MaskedTask(Task):
     def _encoded(self, line: str) -> list[int]:
         """Token ids of a line with its mask tokens, between the tokens of both ends."""
         pieces = line.split(self.mask_name) if self.mask_name else [line]
+        self.warn_unknown([" ".join(pieces)])
         ids = self.tokens.encode(pieces[0])
         for piece in pieces[1:]:
             ids += [self.special.mask, *self.tokens.encode(piece)]
