@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,6 +49,13 @@ def tree(**files: bytes) -> Callable[[Path], object]:
     return prepare
 
 
+def zipped() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("data.bin", PROSE)
+    return buffer.getvalue()
+
+
 FILES: list[tuple[str, bytes, str]] = [
     ("empty.txt", b"", "empty"),
     ("empty.csv", b"", "empty"),
@@ -80,7 +89,7 @@ FILES: list[tuple[str, bytes, str]] = [
     ("notext.csv", b"text,label\n" + b",p\n,n\n" * 30, "notext.csv"),
     ("page.pdf", b"%PDF-1.7\n%\xe2\xe3\n", "'page.pdf' is a PDF, not plain text; save its text as .txt"),
     ("a.gz", b"\x1f\x8b\x08\0" + bytes(40), "'a.gz' is compressed by gzip, not plain text; unpack it first"),
-    ("a.zip", b"PK\x03\x04" + bytes(40), "'a.zip' is a ZIP archive, not plain text; unpack it first"),
+    ("a.zip", zipped(), "'a.zip' is a ZIP archive, not plain text; unpack it first"),
     (
         "a.npy",
         b"\x93NUMPY\x01\0" + bytes(40),
@@ -100,8 +109,8 @@ FILES: list[tuple[str, bytes, str]] = [
     ("photo.txt", PNG + bytes(90), "photo.txt"),
     ("photo.dat", PNG + bytes(90), "'photo.dat' is an image"),
     ("late.txt", PROSE * 40 + b"\0", "'late.txt' is not plain text: it has a zero byte at offset 108000"),
-    ("a.npz", b"PK\x03\x04" + bytes(40), "'a.npz' is a file of NumPy arrays, not plain text; give images as files"),
-    ("a.xlsx", b"PK\x03\x04" + bytes(40), "'a.xlsx' is an Excel workbook, not plain text; save it as .csv"),
+    ("a.npz", zipped(), "'a.npz' is a file of NumPy arrays, not plain text; give images as files"),
+    ("a.xlsx", zipped(), "'a.xlsx' is an Excel workbook, not plain text; save it as .csv"),
     ("comma.csv", ROWS + b"good film, really,p\n", "row 62 of 'comma.csv' has 3 columns where 2 were expected"),
 ]
 
