@@ -171,7 +171,7 @@ def plan_text(store: Store) -> str:
     """For docs/protocol.md: planned and used core-hours per table and per row."""
     rows = plan(store)
     return (
-        f"Budget: {BUDGET:g} core-hours. Minutes are CPU minutes of training steps on one core.\n\n"
+        f"Budget: {BUDGET:g} core-hours of one idle core.\n\n"
         f"{plan_grid(rows).markdown()}\nRow by row:\n\n{plan_grid(rows, by_row=True).markdown()}"
     )
 

@@ -1,7 +1,8 @@
-"""The plan of the papers' runs: planned and used core-hours per table, from measured step times and kept runs.
+"""The plan of the papers' runs: planned and used core-hours per table.
 
-A row that carries a claim is planned with its tuning runs and `PLANNED` seeds. A run that two tables share counts in
-the first. Core-hours are training steps × CPU seconds per step (`odeum table NAME --pace`); evaluations are left out.
+A row that carries a claim is planned with its tuning runs and `PLANNED` seeds, each at its MACs over `IDLE_SPEED`. What
+was used is the number of kept runs × the measured CPU time of a step (`odeum table NAME --pace`), or × the planned time
+where no step was measured. A run that two tables share counts in the first. Evaluations are left out.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from typing import NamedTuple
 
 from odeum.lab.papers import TABLES
 from odeum.lab.papers.base import LAPTOP, PaperTable
+from odeum.lab.study.forecast import run_cost
 from odeum.lab.study.grid import Column, Grid
 from odeum.lab.study.prose import NONE
 from odeum.lab.study.runs import Store, at_rate
+from odeum.lab.study.tuning import SEED as TUNING_SEED
 
 BUDGET = 30.0
 """core-hours in all"""
 PLANNED = 6
 """seeds per row of a claim: the second of three looks"""
+IDLE_SPEED = 44e9
+"""training MACs per second of one idle core with AVX512: 5,624 steps of the ladder's `sequential-large` in 256 s"""
 RATES_TO_TRY = 8
 """factors of 2 on either side of the setting's rate at which a tuned row may have runs"""
 
@@ -31,19 +36,24 @@ class PlannedRow(NamedTuple):
     row: str
     runs: int
     """planned: tuning and evaluation"""
-    done: int
-    minutes: float | None
+    tuned: int
+    """tuning runs that are kept"""
+    seeds: int
+    """evaluation runs that are kept"""
+    minutes: float
+    """planned per run"""
+    measured: float | None
     """CPU minutes per run (none: its step time is not measured)"""
 
     @property
-    def planned(self) -> float | None:
+    def planned(self) -> float:
         """Core-hours."""
-        return None if self.minutes is None else self.runs * self.minutes / 60
+        return self.runs * self.minutes / 60
 
     @property
-    def used(self) -> float | None:
+    def used(self) -> float:
         """Core-hours."""
-        return None if self.minutes is None else self.done * self.minutes / 60
+        return (self.tuned + self.seeds) * (self.measured or self.minutes) / 60
 
 
 def plan(store: Store, tables: Sequence[PaperTable] = tuple(TABLES.values())) -> list[PlannedRow]:
@@ -55,11 +65,21 @@ def plan(store: Store, tables: Sequence[PaperTable] = tuple(TABLES.values())) ->
             if name not in table.claimed or spec.key in known:
                 continue
             known.add(spec.key)
-            seconds, steps = store.step_seconds(spec), spec.training.steps
-            minutes = None if seconds is None or steps is None else seconds * steps / 60
+            cost, seconds = run_cost(spec), store.step_seconds(spec)
             recipes = [at_rate(spec, (rate,)) for rate in rates_around(spec.training.learning_rate)]
-            done = sum(len(store.lines(each)) for each in (recipes if table.tune else [spec]))
-            rows.append(PlannedRow(table.name, name, table.tune + PLANNED, done, minutes))
+            kept = [seed for each in (recipes if table.tune else [spec]) for seed in store.lines(each)]
+            tuned = kept.count(TUNING_SEED)
+            rows.append(
+                PlannedRow(
+                    table.name,
+                    name,
+                    table.tune + PLANNED,
+                    tuned,
+                    len(kept) - tuned,
+                    cost.training_macs / IDLE_SPEED / 60,
+                    None if seconds is None else seconds * cost.steps / 60,
+                )
+            )
     return rows
 
 
@@ -74,21 +94,12 @@ def plan_grid(rows: Sequence[PlannedRow], by_row: bool = False) -> Grid:
     groups: dict[tuple[str, ...], list[PlannedRow]] = {}
     for row in rows:
         groups.setdefault((row.table, row.row) if by_row else (row.table,), []).append(row)
-    lines = [(key, group) for key, group in groups.items()]
-    total = (("in all", "") if by_row else ("in all",), list(rows))
-    body = [*lines, total]
+    body = [*groups.items(), (("in all", "") if by_row else ("in all",), list(rows))]
 
-    def hours(values: list[float | None]) -> str:
-        known = [value for value in values if value is not None]
-        if not known:
+    def minutes(values: list[float]) -> str:
+        if not values:
             return NONE
-        return f"{math.fsum(known):.1f}{'' if len(known) == len(values) else ' + not measured'}"
-
-    def minutes(group: list[PlannedRow]) -> str:
-        known = [row.minutes for row in group if row.minutes is not None]
-        if not known:
-            return NONE
-        low, high = f"{min(known):.1f}", f"{max(known):.1f}"
+        low, high = f"{min(values):.1f}", f"{max(values):.1f}"
         return low if low == high else f"{low} to {high}"
 
     return Grid(
@@ -96,10 +107,12 @@ def plan_grid(rows: Sequence[PlannedRow], by_row: bool = False) -> Grid:
             Column("table", [key[0] for key, _ in body], words=True),
             *([Column("row", [key[1] for key, _ in body], words=True)] if by_row else []),
             *([] if by_row else [Column("rows", [str(len(group)) for _, group in body])]),
-            Column("minutes per run", [minutes(group) for _, group in body]),
+            Column("minutes per run", [minutes([row.minutes for row in group]) for _, group in body]),
+            Column("measured", [minutes([x for row in group if (x := row.measured)]) for _, group in body]),
             Column("planned runs", [str(sum(row.runs for row in group)) for _, group in body]),
-            Column("runs so far", [str(sum(row.done for row in group)) for _, group in body]),
-            Column("planned core-hours", [hours([row.planned for row in group]) for _, group in body]),
-            Column("used core-hours", [hours([row.used for row in group]) for _, group in body]),
+            Column("tuning runs kept", [str(sum(row.tuned for row in group)) for _, group in body]),
+            Column("seeds kept", [str(sum(row.seeds for row in group)) for _, group in body]),
+            Column("planned core-hours", [f"{math.fsum(row.planned for row in group):.1f}" for _, group in body]),
+            Column("used", [f"{math.fsum(row.used for row in group):.1f}" for _, group in body]),
         ]
     )

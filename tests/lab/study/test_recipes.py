@@ -16,7 +16,7 @@ from odeum.lab.launch.inline import Inline
 from odeum.lab.papers import TABLES, table_named
 from odeum.lab.papers.base import PaperTable, Setting, TableRow
 from odeum.lab.papers.document import answers, documents, with_results
-from odeum.lab.papers.plan import plan, plan_grid, rates_around
+from odeum.lab.papers.plan import BUDGET, plan, plan_grid, rates_around
 from odeum.lab.study.drawings import claims_picture, marks_of
 from odeum.lab.study.execute import TableExecution, beside_kept
 from odeum.lab.study.forecast import run_cost
@@ -242,8 +242,9 @@ def test_a_row_of_a_claim_tries_rates_with_a_seed_of_its_own(tmp_path: Path) -> 
         assert choice.value == store.lines(tried)[TUNING_SEED]["valid"]["accuracy"]
     assert "tuned so far: 2 of 2 rows" in paper_table(findings)
     planned = plan(store, [table])
-    assert [(row.runs, row.done) for row in planned] == [(9, 1 + len(findings.study.tuning.values[row.row]))
-                                                         for row in planned]  # fmt: skip
+    assert [(row.runs, row.tuned, row.seeds) for row in planned] == [
+        (9, len(findings.study.tuning.values[row.row]), 1) for row in planned
+    ]
     assert "in all" in plan_grid(planned).text()
 
 
@@ -301,6 +302,10 @@ def test_answers_are_read_off_the_claims(tmp_path: Path) -> None:
     keep(store, untuned, "sequential", [0.25, 0.262, 0.251])
     tables[0] = untuned.findings("laptop", store)
     assert "Images: yes, +" in answers(tables)[0] and "after 3 seeds; translation" in answers(tables)[0]
+
+
+def test_the_plan_fits_its_budget() -> None:
+    assert sum(row.planned for row in plan(kept_results())) <= BUDGET
 
 
 def test_every_kept_run_stands_in_a_table() -> None:
