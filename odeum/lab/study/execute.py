@@ -497,13 +497,16 @@ class TableExecution:
         return self._missing_tuning(tuned) or self._missing_seeds(tuned)
 
     def _missing_tuning(self, tuned: Tuned) -> dict[Key, RunSpec]:
-        settings = {label: self.study.tunings[label].settings for label in tuned.missing}
-        runs = {
-            (f"{label} {spell_point(settings[label], point)}", TUNING_SEED): at_rate(self.specs[label], point)
-            for label in self.labels
-            for point in tuned.missing.get(label, ())
-        }
-        return dict({spec.key: (key, spec) for key, spec in runs.items()}.values())
+        def distance(wanted: tuple[str, Point]) -> float:
+            label, (rate,) = wanted
+            return abs(math.log(rate / self.specs[label].training.learning_rate))
+
+        wanted = ((label, point) for label in self.labels for point in tuned.missing.get(label, ()))
+        runs: dict[str, tuple[Key, RunSpec]] = {}
+        for label, point in sorted(wanted, key=distance):  # the setting's own rate first, for all rows
+            spec, settings = at_rate(self.specs[label], point), self.study.tunings[label].settings
+            runs.setdefault(spec.key, ((f"{label} {spell_point(settings, point)}", TUNING_SEED), spec))
+        return dict(runs.values())
 
     def _missing_seeds(self, tuned: Tuned) -> dict[Key, RunSpec]:
         limits = [look.seeds for look in self.seeds.looks] if self.seeds.auto else [self.seeds.limit]

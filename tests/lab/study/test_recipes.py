@@ -225,7 +225,7 @@ def test_a_row_of_a_claim_tries_rates_with_a_seed_of_its_own(tmp_path: Path) -> 
     table, store = small_table(tune=3), Store(tmp_path / "results")
     job = execution(table, store, tmp_path / "runs", Seeds(1), "claims")
     first = job.missing()
-    assert [spec.training.learning_rate for spec in first.values()] == [5e-4, 1e-3, 2e-3] * 2
+    assert [spec.training.learning_rate for spec in first.values()] == [1e-3, 1e-3, 5e-4, 2e-3, 5e-4, 2e-3]
     assert {seed for _, seed in first} == {TUNING_SEED}
     assert table.findings("laptop", store).claims[0].opinion == "not run"
     assert job.train(Inline(), Nobody()) == []
