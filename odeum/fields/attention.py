@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,11 +47,22 @@ def turning(rotary: Rotary, half: int, x: Tensor) -> tuple[Tensor, Tensor]:
         rates = torch.exp(steps * (-math.log(rotary.base) / half))
     else:  # pretrained: rounded as by the library that trained it, since thousands of positions multiply the rounding
         rates = 1.0 / rotary.base ** (2.0 * steps / rotary.width)
+        rates = rates if rotary.scaling is None else scaled_rates(rates, rotary.scaling)
     angles = rotary.positions.to(exact).unsqueeze(-1) * rates
     table = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     if rotary.tables is not None:
         rotary.tables[half, x.dtype] = table
     return table
+
+
+def scaled_rates(rates: Tensor, scaling: Any) -> Tensor:
+    """Angles per position, slower by `models.pretrained.RotaryScaling`."""
+    slow = rates / scaling.factor
+    if not scaling.original:
+        return slow
+    turns = scaling.original * rates / (2 * math.pi)  # within the length of the first training
+    share = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0.0, 1.0)
+    return (1 - share) * slow + share * rates
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:

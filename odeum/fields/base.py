@@ -18,6 +18,7 @@ class Rotary(NamedTuple):
     base: float = 10_000.0
     width: int | None = None  # features of a head that turn, from the first on (default: all)
     tables: dict[Any, tuple[Tensor, Tensor]] | None = None  # cosines and sines by width and precision, made once a pass
+    scaling: Any = None  # `models.pretrained.RotaryScaling` of an imported model
 
 
 class Past:

@@ -1,8 +1,11 @@
-"""Language models of others: GPT-2, GPT-NeoX and Pythia, GPT-J, and those in the manner of Llama."""
+"""Language models of others as data: what their parts are called, and what is done to their tensors before."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,241 +16,370 @@ from odeum.interop.reading import (
     Config,
     Converted,
     NamedWeights,
+    Names,
     activation,
     check_rotary_width,
     dropout_of,
     heads_of,
-    linear,
     norm,
     rotary_of,
-    stacked,
+    take_layer,
 )
 from odeum.models.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
 from odeum.models.settings import Language
 
+SIZES = {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_key_value_heads", "ffn_dim"}
+SIZES |= {"n_embd", "n_layer", "n_positions", "n_inner", "attention_bias", "mlp_bias", "rotary", "enable_bias"}
+"""what the weights show, whatever a configuration says"""
 
-def _ends(config: Config, weights: NamedWeights, table: str, *heads: str, tied: bool) -> tuple[dict[str, Tensor], Any]:
-    """The embedding and the output matrix, if it is another one: the numbers say so, as in transformers.
 
-    `tied` is whether the family's embedding serves at both ends where its configuration does not say it.
-    """
-    out = {"embedding.weight": weights.take(table)}
-    head = next((name for name in heads if f"{name}.weight" in weights or f"{name}.bias" in weights), None)
+SEQUENTIAL = Layered()
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of causal language models."""
+
+    layers: str
+    """the list of layers"""
+    names: Names
+    """of the parts of a layer, by our roles; several maps of the same input are stacked"""
+    norm: str
+    """the last norm"""
+    table: str = "embed_tokens"
+    positions: str | None = None
+    """a learned table of positions (None: rotary)"""
+    output: tuple[str, ...] = ("lm_head",)
+    """output matrices, the first that is there counts"""
+    tied: bool = False
+    """whether the embedding is the output matrix where the configuration does not say it"""
+    scaled: bool = False
+    """whether embedded tokens are multiplied by √width"""
+    architecture: Layered | Callable[[Config], Layered] = SEQUENTIAL
+    norm_kind: Literal["layer", "rms"] = "layer"
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    activation: tuple[str, ...] = ("hidden_act",)
+    default_activation: str = "silu"
+    gated: bool = False
+    eps: tuple[str, float] = ("layer_norm_eps", 1e-5)
+    length: tuple[str, int] = ("max_position_embeddings", 2048)
+    dropout: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("attention_dropout",))
+    """names of the dropout on branches, and of that on attention weights"""
+    rotary: float = 1.0
+    """share of a head's features that turn, where the configuration does not say it"""
+    own_rotary: Callable[[Config, int], AttentionSettings] | None = None
+    """how a configuration with other words says it; the last argument is the features of a head"""
+    partly: bool = False
+    """whether the family can turn a part of the features only"""
+    prepare: Callable[[Config, NamedWeights, int], None] | None = None
+    """checks of the configuration, and changes of tensors under their own names; the last argument is the heads"""
+
+
+def _attention_width(family: Family, config: Config, layer: Mapping[str, Tensor], width: int, heads: int) -> Any:
+    """Features and key-value heads of an attention, as its weights show them."""
+    size = int(config.number("head_dim", default=width // heads))
+    rows, queries = (layer[f"attention.{name}.weight"].shape[i] for i, name in enumerate(("qkv", "out")))
+    groups = (rows // size - heads) // 2
+    if heads * size != queries or groups < 1 or (heads + 2 * groups) * size != rows:
+        raise OdeumError(f"{heads} heads of {size} features do not fit the weights of this {config.family}")
+    return size, groups
+
+
+def _refuse_windows(config: Config, length: int) -> None:
+    window = config.number("sliding_window", default=0)
+    used = config.values.get("use_sliding_window", True)
+    if window and window < length and used:
+        raise OdeumError(
+            f"sliding_window={window} of this {config.family} cannot be imported: its attention looks at fewer tokens "
+            f"than the {length} of a text"
+        )
+    named = config.values.get("layer_types") or []
+    kinds = set(named if isinstance(named, list) else [str(named)]) - {"full_attention"}
+    if kinds and used:
+        raise OdeumError(f"layers of the kind {min(kinds)} cannot be imported: only full attention is known")
+
+
+def _ends(config: Config, weights: NamedWeights, family: Family) -> tuple[dict[str, Tensor], EmbeddingSettings]:
+    """The embedding and the output matrix, if it is another one: the numbers say so, as in transformers."""
+    out, scaled = {"embedding.weight": weights.take(f"{family.table}.weight")}, family.scaled
+    head = next((name for name in family.output if f"{name}.weight" in weights or f"{name}.bias" in weights), None)
     if head is None:
-        if not config.get("tie_word_embeddings", default=tied):
+        if not config.get("tie_word_embeddings", default=family.tied):
             config.notes.append("the source has no output matrix: that of the embedding stands in its place")
-        return out, EmbeddingSettings(tied=True)
+        return out, EmbeddingSettings(tied=True, scaled=scaled)
     config.read.add("tie_word_embeddings")
     matrix = weights.take(f"{head}.weight") if f"{head}.weight" in weights else out["embedding.weight"]
     if bias := f"{head}.bias" in weights:
         out["output.bias"] = weights.take(f"{head}.bias")
     elif torch.equal(matrix, out["embedding.weight"]):
-        return out, EmbeddingSettings(tied=True)
+        return out, EmbeddingSettings(tied=True, scaled=scaled)
     out["output.weight"] = matrix
-    return out, EmbeddingSettings(tied=False, bias=bias)
+    return out, EmbeddingSettings(tied=False, bias=bias, scaled=scaled)
 
 
-def gpt2(config: Config, weights: NamedWeights) -> Converted:
-    """Pre-norm, sequential, learned positions; maps are stored the other way round."""
-    table, places = weights.take("wte.weight"), weights.take("wpe.weight")
-    width, depth = table.shape[1], weights.count(r"h\.(\d+)\.")
-    heads = heads_of(config, width, "n_head", "num_attention_heads")
+def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
+    width = weights.take(f"{family.table}.weight").shape[1]
+    depth = weights.count(rf"{family.layers}\.(\d+)\.")
+    heads = heads_of(config, width, *family.heads)
+    if family.prepare is not None:
+        family.prepare(config, weights, heads)
+    out, embedding = _ends(config, weights, family)
+    layers = [take_layer(weights, f"{family.layers}.{i}", family.names, family.norm_kind) for i in range(depth)]
+    biased = any(name.endswith(".bias") and "norm" not in name for name in weights.tensors if family.layers in name)
+    for i, layer in enumerate(layers):
+        keep = (name for name in layer if biased or "norm" in name or name.endswith("weight"))
+        out |= {f"stack.layers.{i}.{name}": layer[name] for name in keep}
+    size, groups = _attention_width(family, config, layers[0], width, heads)
+    out |= norm(weights, "stack.norm", family.norm, family.norm_kind)
+    length = int(config.number(family.length[0], default=family.length[1]))
+    if family.positions is not None:
+        out["positions.table.weight"] = weights.take(f"{family.positions}.weight")
+        length, attention = out["positions.table.weight"].shape[0], AttentionSettings()
+    elif family.own_rotary is not None:
+        attention = family.own_rotary(config, size)
+    else:
+        base, turning, scaling = rotary_of(config, size, family.rotary)
+        if turning != size and not family.partly:
+            raise OdeumError(
+                f"partial_rotary_factor={turning / size:g} of this {config.family} cannot be imported: transformers "
+                "turns all features of a head, and others do not"
+            )
+        attention = AttentionSettings(
+            key_value_heads=None if groups == heads else groups,
+            head_width=None if size * heads == width else size,
+            qk_norm="attention.q_norm.weight" in layers[0],
+            rotary_base=base,
+            rotary_width=turning,
+            rotary_scaling=scaling,
+        )
+    _refuse_windows(config, length)
+    plain, special = activation(config, *family.activation, default=family.default_activation, gated=family.gated)
+    settings = Language(
+        width=width,
+        heads=heads,
+        depth=depth,
+        hidden=layers[0]["feedforward.down.weight"].shape[1],
+        activation=plain,  # ty: ignore[invalid-argument-type]
+        norm_kind=family.norm_kind,
+        norm_eps=float(config.number(family.eps[0], default=family.eps[1])),
+        bias=biased,
+        dropout=dropout_of(config, *family.dropout),
+        vocabulary=out["embedding.weight"].shape[0],
+        length=length,
+        positions="rotary" if family.positions is None else "learned",
+        pretrained=Pretrained(config.family, special, attention, embedding),
+    )
+    config.read |= SIZES
+    architecture = family.architecture
+    return Converted(settings, architecture(config) if callable(architecture) else architecture, out, config.notes)
+
+
+# what is done to the tensors of single families
+
+
+def _prepare_gpt2(config: Config, weights: NamedWeights, heads: int) -> None:
+    """Maps are stored the other way round; the factor of the scores is put into the queries."""
     config.must("add_cross_attention", False, why="it has attention to an encoder")
     scaled = config.get("scale_attn_weights", default=True)
     by_layer = config.get("scale_attn_by_inverse_layer_idx", default=False)
-    plain, special = activation(config, "activation_function", default="gelu_new")
-    ends, embedding = _ends(config, weights, "wte.weight", "lm_head", tied=True)
-    out = {**ends, "positions.table.weight": places}
-    for i in range(depth):
-        ours, theirs = f"stack.layers.{i}", f"h.{i}"
-        out |= norm(weights, f"{ours}.attention.norm", f"{theirs}.ln_1")
-        out |= norm(weights, f"{ours}.feedforward.norm", f"{theirs}.ln_2")
-        for map_, name in (
-            ("attention.qkv", "attn.c_attn"),
-            ("attention.out", "attn.c_proj"),
-            ("feedforward.up", "mlp.c_fc"),
-            ("feedforward.down", "mlp.c_proj"),
-        ):
-            out[f"{ours}.{map_}.weight"] = weights.take(f"{theirs}.{name}.weight").T.contiguous()
-            out[f"{ours}.{map_}.bias"] = weights.take(f"{theirs}.{name}.bias")
-        # the factor of the scores stands in the queries
+    weights.change(r".*\.c_(attn|proj|fc)\.weight", lambda w: w.T)
+    width = weights.take("wte.weight").shape[1]
+    for i in range(weights.count(r"h\.(\d+)\.")):
         factor = (1.0 if scaled else (width // heads) ** 0.5) / (i + 1 if by_layer else 1)
         if factor != 1.0:
-            for part in ("weight", "bias"):
-                qkv = out[f"{ours}.attention.qkv.{part}"].clone()
-                qkv[:width] *= factor
-                out[f"{ours}.attention.qkv.{part}"] = qkv
-    out |= norm(weights, "stack.norm", "ln_f")
-    settings = Language(
-        width=width,
-        heads=heads,
-        depth=depth,
-        hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
-        activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.number("layer_norm_epsilon", default=1e-5)),
-        dropout=dropout_of(config, ("resid_pdrop",), ("attn_pdrop",)),
-        vocabulary=table.shape[0],
-        length=places.shape[0],
-        positions="learned",
-        pretrained=Pretrained("gpt2", special, embedding=embedding),
-    )
-    config.read |= {"n_embd", "n_layer", "n_positions", "n_inner", "vocab_size"}
-    return Converted(settings, Layered(), out, config.notes)
+            weights.change(
+                rf"h\.{i}\.attn\.c_attn\..*", lambda x, factor=factor: torch.cat((x[:width] * factor, x[width:]))
+            )
 
 
-def gpt_neox(config: Config, weights: NamedWeights) -> Converted:
-    """Parallel or sequential, partly rotary; queries, keys and values are stored head by head."""
-    table = weights.take("embed_in.weight")
-    width, depth = table.shape[1], weights.count(r"layers\.(\d+)\.")
-    heads = heads_of(config, width, "num_attention_heads")
-    size = width // heads
-    base, turning = rotary_of(config, size, 0.25)
-    plain, special = activation(config, "hidden_act", default="gelu")
-    ends, embedding = _ends(config, weights, "embed_in.weight", "embed_out", "lm_head", tied=False)
-    out = ends
-    for i in range(depth):
-        ours, theirs = f"stack.layers.{i}", f"layers.{i}"
-        out |= norm(weights, f"{ours}.attention.norm", f"{theirs}.input_layernorm")
-        out |= norm(weights, f"{ours}.feedforward.norm", f"{theirs}.post_attention_layernorm")
-        out |= {
-            name: part.unflatten(0, (heads, 3, size)).transpose(0, 1).flatten(0, 2)
-            for name, part in linear(weights, f"{ours}.attention.qkv", f"{theirs}.attention.query_key_value").items()
-        }
-        out |= linear(weights, f"{ours}.attention.out", f"{theirs}.attention.dense")
-        out |= linear(weights, f"{ours}.feedforward.up", f"{theirs}.mlp.dense_h_to_4h")
-        out |= linear(weights, f"{ours}.feedforward.down", f"{theirs}.mlp.dense_4h_to_h")
-    out |= norm(weights, "stack.norm", "final_layer_norm")
-    settings = Language(
-        width=width,
-        heads=heads,
-        depth=depth,
-        hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
-        activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.number("layer_norm_eps", default=1e-5)),
-        dropout=dropout_of(config, ("hidden_dropout",), ("attention_dropout",)),
-        vocabulary=table.shape[0],
-        length=int(config.number("max_position_embeddings", default=2048)),
-        positions="rotary",
-        pretrained=Pretrained(
-            "gpt_neox", special, AttentionSettings(rotary_base=base, rotary_width=turning), embedding
-        ),
-    )
-    config.read |= {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "attention_bias"}
-    parallel = config.get("use_parallel_residual", default=True)
-    return Converted(settings, Layered(method="euler") if parallel else Layered(), out, config.notes)
+def _prepare_neox(config: Config, weights: NamedWeights, heads: int) -> None:
+    """Queries, keys and values are stored head by head."""
+    weights.change(r".*\.query_key_value\..*", lambda x: x.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2))
 
 
-def gptj(config: Config, weights: NamedWeights) -> Converted:
-    """Parallel under one norm; neighbouring features turn, which is another order of the same features."""
-    table = weights.take("wte.weight")
-    width, depth = table.shape[1], weights.count(r"h\.(\d+)\.")
-    heads = heads_of(config, width, "n_head", "num_attention_heads")
-    size = width // heads
+def _neox_architecture(config: Config) -> Layered:
+    return Layered(method="euler") if config.get("use_parallel_residual", default=True) else Layered()
+
+
+def _gptj_rotary(config: Config, size: int) -> AttentionSettings:
     turning = int(config.number("rotary_dim", default=min(64, size)))
-    turning = check_rotary_width("rotary_dim", turning, size, turning)
-    plain, special = activation(config, "activation_function", default="gelu_new")
-    ends, embedding = _ends(config, weights, "wte.weight", "lm_head", tied=False)
+    return AttentionSettings(rotary_width=check_rotary_width("rotary_dim", turning, size, turning))
+
+
+def _prepare_gptj(config: Config, weights: NamedWeights, heads: int) -> None:
+    """Neighbouring features turn, which is another order of the same features."""
+    size = weights.take("wte.weight").shape[1] // heads
+    turning = _gptj_rotary(config, size).rotary_width
+    assert turning is not None
     order = torch.cat((torch.arange(0, turning, 2), torch.arange(1, turning, 2), torch.arange(turning, size)))
-    out = ends
-    for i in range(depth):
-        ours, theirs = f"stack.layers.{i}", f"h.{i}"
-        out |= norm(weights, f"{ours}.norm", f"{theirs}.ln_1")
-        parts = stacked(weights, f"{ours}.attention.qkv", (f"{theirs}.attn.{name}_proj" for name in "qkv"))
-        for name, part in parts.items():
-            q, k, v = part.unflatten(0, (3, heads, size))
-            out[name] = torch.cat((q[:, order].flatten(0, 1), k[:, order].flatten(0, 1), v.flatten(0, 1)))
-        out |= linear(weights, f"{ours}.attention.out", f"{theirs}.attn.out_proj")
-        out |= linear(weights, f"{ours}.feedforward.up", f"{theirs}.mlp.fc_in")
-        out |= linear(weights, f"{ours}.feedforward.down", f"{theirs}.mlp.fc_out")
-    out |= norm(weights, "stack.norm", "ln_f")
-    settings = Language(
-        width=width,
-        heads=heads,
-        depth=depth,
-        hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
-        activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.number("layer_norm_epsilon", default=1e-5)),
-        dropout=dropout_of(config, ("resid_pdrop",), ("attn_pdrop",)),
-        vocabulary=table.shape[0],
-        length=int(config.number("n_positions", default=2048)),
-        positions="rotary",
-        pretrained=Pretrained("gptj", special, AttentionSettings(rotary_width=turning), embedding),
-    )
-    config.read |= {"n_embd", "n_layer", "n_inner", "vocab_size", "rotary"}
-    return Converted(settings, Layered(method="euler", norm="shared"), out, config.notes)
+    weights.change(r".*\.attn\.[qk]_proj\..*", lambda x: x.unflatten(0, (heads, size))[:, order].flatten(0, 1))
 
 
-def llama(config: Config, weights: NamedWeights) -> Converted:
-    """RMS norms, a gated feed-forward, rotary positions, and keys and values that several heads share."""
-    table = weights.take("embed_tokens.weight")
-    width, depth = table.shape[1], weights.count(r"layers\.(\d+)\.")
-    heads = heads_of(config, width, "num_attention_heads")
-    size = int(config.number("head_dim", default=width // heads))
-    queries, keys = (weights.take(f"layers.0.self_attn.{name}_proj.weight").shape[0] for name in "qk")
-    groups = keys // size
-    if heads * size != queries or groups < 1:
-        raise OdeumError(f"{heads} heads of {size} features do not fit the weights of this {config.family}")
-    length = int(config.number("max_position_embeddings", default=2048))
-    window = config.number("sliding_window", default=0)
-    if window and window < length and config.values.get("use_sliding_window", True):
-        raise OdeumError(
-            f"sliding_window={window} of this {config.family} cannot be imported: its attention looks at fewer tokens "
-            f"than the {length} of a text"
-        )
+def _prepare_llama(config: Config, weights: NamedWeights, heads: int) -> None:
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"):
         config.must(name, why="scores or logits would be bounded or scaled")
-    named = config.values.get("layer_types") or []
-    kinds = set(named if isinstance(named, list) else [str(named)])
-    if kinds - {"full_attention"} and config.values.get("use_sliding_window", True):
+
+
+def _prepare_gemma(config: Config, weights: NamedWeights, heads: int) -> None:
+    """A norm multiplies by 1 + its weight."""
+    _prepare_llama(config, weights, heads)
+    config.must("use_bidirectional_attention", False, why="it looks at later tokens")
+    config.must("hidden_activation", "gelu_pytorch_tanh", why="versions of transformers read it differently")
+    if config.values.get("hidden_act") == "gelu":  # what the first releases say and do not mean
+        config.values = {**config.values, "hidden_act": "gelu_pytorch_tanh"}
+    weights.change(r".*norm\.weight", lambda w: 1.0 + w)
+
+
+def _prepare_phi(config: Config, weights: NamedWeights, heads: int) -> None:
+    config.must("qk_layernorm", False, why="queries and keys are normed with biases")
+
+
+def _prepare_opt(config: Config, weights: NamedWeights, heads: int) -> None:
+    """The first two rows of the table of positions stand for padding."""
+    config.must("do_layer_norm_before", True, why="it norms after each branch (OPT-350m)")
+    config.must("layer_norm_elementwise_affine", True, why="its norms have no weights")
+    if "decoder.project_in.weight" in weights:
         raise OdeumError(
-            f"layers of the kind {min(kinds - {'full_attention'})} cannot be imported: only full attention is known"
+            "word_embed_proj_dim of this opt cannot be imported: its embedding is narrower than its layers"
         )
-    base, turning = rotary_of(config, size, 1.0)
-    if turning != size:
-        raise OdeumError(
-            f"partial_rotary_factor={turning / size:g} of this {config.family} cannot be imported: transformers turns "
-            "all features of a head, and others do not"
-        )
-    plain, special = activation(config, "hidden_act", default="silu", gated=True)
-    ends, embedding = _ends(config, weights, "embed_tokens.weight", "lm_head", tied=False)
-    normed = "layers.0.self_attn.q_norm.weight" in weights
-    biased = any(name.endswith("_proj.bias") for name in weights.tensors)
-    out = ends
-    for i in range(depth):
-        ours, theirs = f"stack.layers.{i}", f"layers.{i}"
-        out[f"{ours}.attention.norm.weight"] = weights.take(f"{theirs}.input_layernorm.weight")
-        out[f"{ours}.feedforward.norm.weight"] = weights.take(f"{theirs}.post_attention_layernorm.weight")
-        maps = stacked(weights, f"{ours}.attention.qkv", (f"{theirs}.self_attn.{name}_proj" for name in "qkv"))
-        maps |= linear(weights, f"{ours}.attention.out", f"{theirs}.self_attn.o_proj")
-        maps |= stacked(weights, f"{ours}.feedforward.up", (f"{theirs}.mlp.{name}_proj" for name in ("gate", "up")))
-        maps |= linear(weights, f"{ours}.feedforward.down", f"{theirs}.mlp.down_proj")
-        out |= {name: part for name, part in maps.items() if biased or name.endswith("weight")}
-        if normed:
-            for name in "qk":
-                out[f"{ours}.attention.{name}_norm.weight"] = weights.take(f"{theirs}.self_attn.{name}_norm.weight")
-    out["stack.norm.weight"] = weights.take("norm.weight")
-    attention = AttentionSettings(
-        key_value_heads=None if groups == heads else groups,
-        head_width=None if size * heads == width else size,
-        qk_norm=normed,
-        rotary_base=base,
-        rotary_width=turning,
-    )
-    settings = Language(
-        width=width,
-        heads=heads,
-        depth=depth,
-        hidden=out["stack.layers.0.feedforward.down.weight"].shape[1],
-        activation=plain,  # ty: ignore[invalid-argument-type]
+    weights.change(r"decoder\.embed_positions\.weight", lambda w: w[2:])
+
+
+def _prepare_olmo(config: Config, weights: NamedWeights, heads: int) -> None:
+    """Its norms have neither weights nor biases."""
+    config.must("clip_qkv", why="queries, keys and values would be bounded")
+    width = weights.take("embed_tokens.weight").shape[1]
+    depth = weights.count(r"layers\.(\d+)\.")
+    for name in ("norm", *(f"layers.{i}.{part}" for i in range(depth) for part in OLMO_NORMS)):
+        weights.tensors |= {f"{name}.weight": torch.ones(width), f"{name}.bias": torch.zeros(width)}
+
+
+OLMO_NORMS = ("input_layernorm", "post_attention_layernorm")
+LLAMA_LAYER: Names = {
+    "attention.norm": "input_layernorm",
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": "self_attn.o_proj",
+    "attention.q_norm?": "self_attn.q_norm",
+    "attention.k_norm?": "self_attn.k_norm",
+    "feedforward.norm": "post_attention_layernorm",
+    "feedforward.up": ("mlp.gate_proj", "mlp.up_proj"),
+    "feedforward.down": "mlp.down_proj",
+}
+GPT2_NAMES: dict[str, Any] = {
+    "heads": ("n_head", "num_attention_heads"),
+    "activation": ("activation_function",),
+    "default_activation": "gelu_new",
+    "eps": ("layer_norm_epsilon", 1e-5),
+    "length": ("n_positions", 2048),
+    "dropout": (("resid_pdrop",), ("attn_pdrop",)),
+}
+LLAMA = Family(
+    "layers", LLAMA_LAYER, "norm", norm_kind="rms", gated=True, eps=("rms_norm_eps", 1e-6), prepare=_prepare_llama
+)
+FAMILIES: dict[str, Family] = {
+    "gpt2": Family(
+        "h",
+        {
+            "attention.norm": "ln_1",
+            "attention.qkv": "attn.c_attn",
+            "attention.out": "attn.c_proj",
+            "feedforward.norm": "ln_2",
+            "feedforward.up": "mlp.c_fc",
+            "feedforward.down": "mlp.c_proj",
+        },
+        "ln_f",
+        table="wte",
+        positions="wpe",
+        tied=True,
+        prepare=_prepare_gpt2,
+        **GPT2_NAMES,
+    ),
+    "gpt_neox": Family(
+        "layers",
+        {
+            "attention.norm": "input_layernorm",
+            "attention.qkv": "attention.query_key_value",
+            "attention.out": "attention.dense",
+            "feedforward.norm": "post_attention_layernorm",
+            "feedforward.up": "mlp.dense_h_to_4h",
+            "feedforward.down": "mlp.dense_4h_to_h",
+        },
+        "final_layer_norm",
+        table="embed_in",
+        output=("embed_out", "lm_head"),
+        architecture=_neox_architecture,
+        default_activation="gelu",
+        dropout=(("hidden_dropout",), ("attention_dropout",)),
+        rotary=0.25,
+        partly=True,
+        prepare=_prepare_neox,
+    ),
+    "gptj": Family(
+        "h",
+        {
+            "norm": "ln_1",
+            "attention.qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+            "attention.out": "attn.out_proj",
+            "feedforward.up": "mlp.fc_in",
+            "feedforward.down": "mlp.fc_out",
+        },
+        "ln_f",
+        table="wte",
+        architecture=Layered(method="euler", norm="shared"),
+        own_rotary=_gptj_rotary,
+        prepare=_prepare_gptj,
+        **GPT2_NAMES,
+    ),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), LLAMA),
+    "gemma": Family(
+        "layers",
+        LLAMA_LAYER,
+        "norm",
+        tied=True,
+        scaled=True,
         norm_kind="rms",
-        norm_eps=float(config.number("rms_norm_eps", default=1e-6)),
-        bias=biased,
-        dropout=dropout_of(config, (), ("attention_dropout",)),
-        vocabulary=table.shape[0],
-        length=length,
-        positions="rotary",
-        pretrained=Pretrained(config.family, special, attention, embedding),
-    )
-    config.read |= {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_key_value_heads"}
-    config.read |= {"attention_bias", "mlp_bias"}
-    return Converted(settings, Layered(), out, config.notes)
+        gated=True,
+        default_activation="gelu_pytorch_tanh",
+        eps=("rms_norm_eps", 1e-6),
+        prepare=_prepare_gemma,
+    ),
+    "olmo": Family("layers", LLAMA_LAYER, "norm", gated=True, eps=("", 1e-5), prepare=_prepare_olmo),
+    "phi": Family(
+        "layers",
+        {
+            "norm": "input_layernorm",
+            "attention.qkv": LLAMA_LAYER["attention.qkv"],
+            "attention.out": "self_attn.dense",
+            "feedforward.up": "mlp.fc1",
+            "feedforward.down": "mlp.fc2",
+        },
+        "final_layernorm",
+        architecture=Layered(method="euler", norm="shared"),
+        default_activation="gelu_new",
+        dropout=(("resid_pdrop",), ("attention_dropout",)),
+        rotary=0.5,
+        partly=True,
+        prepare=_prepare_phi,
+    ),
+    "opt": Family(
+        "decoder.layers",
+        {
+            "attention.norm": "self_attn_layer_norm",
+            "attention.qkv": LLAMA_LAYER["attention.qkv"],
+            "attention.out": "self_attn.out_proj",
+            "feedforward.norm": "final_layer_norm",
+            "feedforward.up": "fc1",
+            "feedforward.down": "fc2",
+        },
+        "decoder.final_layer_norm",
+        table="decoder.embed_tokens",
+        positions="decoder.embed_positions",
+        tied=True,
+        activation=("activation_function",),
+        default_activation="relu",
+        eps=("", 1e-5),
+        dropout=(("dropout",), ("attention_dropout",)),
+        prepare=_prepare_opt,
+    ),
+}
+READERS = {name: partial(_read, family) for name, family in FAMILIES.items()}

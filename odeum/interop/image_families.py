@@ -1,6 +1,10 @@
-"""Vision transformers of others: ViT and DeiT of transformers, and those of timm."""
+"""Vision transformers of others: ViT, DeiT, DINOv2 and CLIP's of transformers, as data, and those of timm."""
 
 from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,21 +15,28 @@ from odeum.interop.reading import (
     Config,
     Converted,
     NamedWeights,
+    Names,
     activation,
     dropout_of,
     heads_of,
     linear,
     norm,
-    stacked,
+    take_layer,
 )
-from odeum.models.pretrained import Pretrained
+from odeum.models.pretrained import EmbeddingSettings, Pretrained
 from odeum.models.settings import Vision
 
 NO_HEAD = "the source has no classifier: the head is new, and not trained"
 
 
 def _settings(
-    config: Config, out: dict[str, Tensor], depth: int, family: str, heads: int, pooling: str, pooled_norm: bool = False
+    config: Config,
+    out: dict[str, Tensor],
+    depth: int,
+    family: str,
+    heads: int,
+    pooling: str,
+    form: Family | None = None,
 ) -> Vision:
     patch = out["patch.weight"]
     width, channels, height, wide = patch.shape
@@ -40,7 +51,11 @@ def _settings(
             f"image_size={size} of this {family} cannot be imported, with patches of {height} × {wide}: images are "
             "square here, and a whole number of patches, which are square too"
         )
-    plain, special = activation(config, "hidden_act", default="gelu")
+    maps = (out[f"stack.layers.0.feedforward.{name}.weight"].shape for name in ("up", "down"))
+    rows, hidden = (shape[i] for i, shape in enumerate(maps))
+    plain, special = activation(config, "hidden_act", default="gelu" if form is None else form.activation)
+    if rows != hidden:  # gated, whatever the configuration says
+        plain, special = "swiglu", None
     config.read |= {"hidden_size", "num_hidden_layers", "intermediate_size", "patch_size", "image_size", "num_channels"}
     classes = out["head.weight"].shape[0] if "head.weight" in out else 2
     if "head.weight" not in out:
@@ -49,53 +64,174 @@ def _settings(
         width=width,
         heads=heads,
         depth=depth,
-        hidden=out["stack.layers.0.feedforward.up.weight"].shape[0],
+        hidden=hidden,
         activation=plain,  # ty: ignore[invalid-argument-type]
-        norm_eps=float(config.number("layer_norm_eps", default=1e-6 if family == "timm_vit" else 1e-12)),
+        norm_eps=float(config.number("layer_norm_eps", default=1e-6 if form is None else form.eps)),
         dropout=dropout_of(config, ("hidden_dropout_prob",), ("attention_probs_dropout_prob",)),
         image_size=side * height,
         patch_size=height,
         channels=channels,
         pooling=pooling,  # ty: ignore[invalid-argument-type]
         classes=classes,
-        pretrained=Pretrained(family, special, tokens=tokens, pooled_norm=pooled_norm),
+        pretrained=Pretrained(
+            family,
+            special,
+            embedding=EmbeddingSettings(norm="embedding_norm.weight" in out),
+            tokens=tokens,
+            pooled_norm="norm.weight" in out,
+        ),
     )
 
 
-def vit(config: Config, weights: NamedWeights) -> Converted:
-    """ViT and DeiT of transformers, under the names of their files or of the modules; the class token is read."""
+@dataclass(frozen=True)
+class Family:
+    """One family of vision transformers; pre-norm, sequential, and the class token is read."""
+
+    layers: str
+    """the list of layers"""
+    names: Names
+    """of the parts of a layer, by our roles"""
+    norm: str
+    """the last norm"""
+    patch: str
+    positions: str
+    tokens: tuple[str, ...]
+    """before the patches: the class token, which has a position, and others, which have one in these families or not"""
+    unplaced: str | None = None
+    """tokens after the class token that have no position"""
+    first_norm: str | None = None
+    """a norm of the patches before the first layer"""
+    head: str = "classifier"
+    pooled_norm: bool = False
+    """whether the last norm is applied to the class token alone"""
+    activation: str = "gelu"
+    eps: float = 1e-12
+    renamed: tuple[tuple[str, str], ...] = ()
+    """patterns of the names that modules have, and what files call them"""
+    scaled: tuple[tuple[str, str], ...] = ()
+    """maps of a layer, and the factor of their output (LayerScale)"""
+
+
+VIT_QKV = tuple(f"attention.attention.{name}" for name in ("query", "key", "value"))
+RENAMED = (
+    *((rf"attention\.{short}_proj\.", f"{long}.") for short, long in zip("qkv", VIT_QKV, strict=True)),
+    (r"attention\.o_proj\.", "attention.output.dense."),
+)
+VIT = Family(
+    "encoder.layer",
+    {
+        "attention.norm": "layernorm_before",
+        "attention.qkv": VIT_QKV,
+        "attention.out": "attention.output.dense",
+        "feedforward.norm": "layernorm_after",
+        "feedforward.up": "intermediate.dense",
+        "feedforward.down": "output.dense",
+    },
+    "layernorm",
+    "embeddings.patch_embeddings.projection",
+    "embeddings.position_embeddings",
+    ("embeddings.cls_token", "embeddings.distillation_token"),
+    renamed=(
+        (r"^layers\.", "encoder.layer."),
+        (r"mlp\.fc1\.", "intermediate.dense."),
+        (r"mlp\.fc2\.", "output.dense."),
+        *RENAMED,
+    ),
+)
+DINO = Family(
+    "encoder.layer",
+    {
+        "attention.norm": "norm1",
+        "attention.qkv": VIT_QKV,
+        "attention.out": "attention.output.dense",
+        "feedforward.norm": "norm2",
+        "feedforward.up": "mlp.fc1",
+        "feedforward.down": "mlp.fc2",
+    },
+    "layernorm",
+    "embeddings.patch_embeddings.projection",
+    "embeddings.position_embeddings",
+    ("embeddings.cls_token",),
+    unplaced="embeddings.register_tokens",
+    eps=1e-6,
+    renamed=(*RENAMED, (r"mlp\.weights_in\.", "mlp.fc1."), (r"mlp\.(weights_out|down_proj)\.", "mlp.fc2.")),
+    scaled=(("attention.output.dense", "layer_scale1.lambda1"), ("mlp.fc2", "layer_scale2.lambda1")),
+)
+FAMILIES: dict[str, Family] = {
+    "vit": VIT,
+    "deit": VIT,
+    "dinov2": DINO,
+    "dinov2_with_registers": DINO,
+    "clip_vision_model": Family(
+        "encoder.layers",
+        {
+            "attention.norm": "layer_norm1",
+            "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            "attention.out": "self_attn.out_proj",
+            "feedforward.norm": "layer_norm2",
+            "feedforward.up": "mlp.fc1",
+            "feedforward.down": "mlp.fc2",
+        },
+        "post_layernorm",
+        "embeddings.patch_embedding",
+        "embeddings.position_embedding.weight",
+        ("embeddings.class_embedding",),
+        first_norm="pre_layrnorm",
+        head="visual_projection",
+        pooled_norm=True,
+        activation="quick_gelu",
+        eps=1e-5,
+    ),
+}
+
+
+def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
+    """Under the names of files or of modules."""
     if "distillation_classifier.weight" in weights:
         raise OdeumError(
             "a DeiT with two classifiers cannot be imported: their mean is read off two tokens; take "
             "DeiTForImageClassification, which has one"
         )
-    new = "layers.0.attention.q_proj.weight" in weights
-    depth = weights.count(r"layers\.(\d+)\." if new else r"encoder\.layer\.(\d+)\.")
-    token = weights.take("embeddings.cls_token")
-    if "embeddings.distillation_token" in weights:
-        token = torch.cat((token, weights.take("embeddings.distillation_token")), dim=1)
-    out = {"token": token, "position": weights.take("embeddings.position_embeddings")}
-    out |= linear(weights, "patch", "embeddings.patch_embeddings.projection")
+    for pattern, name in family.renamed:
+        weights.tensors = {re.sub(pattern, name, key): tensor for key, tensor in weights.tensors.items()}
+    depth = weights.count(rf"{re.escape(family.layers)}\.(\d+)\.")
     for i in range(depth):
-        ours, theirs = f"stack.layers.{i}", f"layers.{i}" if new else f"encoder.layer.{i}"
-        three = (
-            [f"{theirs}.attention.{name}_proj" for name in "qkv"]
-            if new
-            else [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
-        )
-        out |= norm(weights, f"{ours}.attention.norm", f"{theirs}.layernorm_before")
-        out |= norm(weights, f"{ours}.feedforward.norm", f"{theirs}.layernorm_after")
-        out |= stacked(weights, f"{ours}.attention.qkv", three)
-        out |= linear(weights, f"{ours}.attention.out", f"{theirs}.attention.{'o_proj' if new else 'output.dense'}")
-        out |= linear(weights, f"{ours}.feedforward.up", f"{theirs}.{'mlp.fc1' if new else 'intermediate.dense'}")
-        out |= linear(weights, f"{ours}.feedforward.down", f"{theirs}.{'mlp.fc2' if new else 'output.dense'}")
-    out |= norm(weights, "stack.norm", "layernorm")
-    if "classifier.weight" in weights:
-        out |= linear(weights, "head", "classifier")
+        for map_, factor in family.scaled:
+            lengths = weights.take(f"{family.layers}.{i}.{factor}")
+            weights.change(rf"{re.escape(f'{family.layers}.{i}.{map_}')}\..*", lambda x, by=lengths: (x.T * by).T)
+    width = weights.take(f"{family.patch}.weight").shape[0]
+    tokens = [weights.take(name).view(1, -1, width) for name in family.tokens if name in weights]
+    position = weights.take(family.positions).view(1, -1, width)
+    if family.unplaced is not None and family.unplaced in weights:
+        tokens.append(weights.take(family.unplaced))
+        position = torch.cat((position[:, :1], torch.zeros_like(tokens[-1]), position[:, 1:]), dim=1)
+    out = {"token": torch.cat(tokens, dim=1), "position": position, **linear(weights, "patch", family.patch)}
+    names = dict(family.names)
+    if f"{family.layers}.0.mlp.gate_proj.weight" in weights:
+        names["feedforward.up"] = ("mlp.gate_proj", "mlp.up_proj")
+    for i in range(depth):
+        layer = take_layer(weights, f"{family.layers}.{i}", names)
+        out |= {f"stack.layers.{i}.{name}": tensor for name, tensor in layer.items()}
+    out |= norm(weights, "norm" if family.pooled_norm else "stack.norm", family.norm)
+    if family.first_norm is not None:
+        out |= norm(weights, "embedding_norm", family.first_norm)
+    if f"{family.head}.weight" in weights:
+        out |= linear(weights, "head", family.head)
+        if out["head.weight"].shape[1] != width:
+            raise OdeumError(
+                f"the classifier of this {config.family} cannot be imported: it reads the class token and the mean of "
+                "the patches; take the model without it"
+            )
     weights.taken |= {"pooler.dense.weight", "pooler.dense.bias", "embeddings.mask_token"}
-    heads = heads_of(config, token.shape[-1], "num_attention_heads")
-    config.read |= {"qkv_bias"}
-    return Converted(_settings(config, out, depth, config.family, heads, "token"), Layered(), out, config.notes)
+    heads = heads_of(config, width, "num_attention_heads")
+    config.read |= {"qkv_bias", "mlp_ratio", "layerscale_value", "drop_path_rate", "use_swiglu_ffn", "use_mask_token"}
+    config.read |= {"num_register_tokens", "projection_dim", "apply_layernorm", "reshape_hidden_states"}
+    config.read |= {"out_features", "out_indices", "stage_names"}
+    settings = _settings(config, out, depth, config.family, heads, "token", family)
+    return Converted(settings, Layered(), out, config.notes)
+
+
+READERS = {name: partial(_read, family) for name, family in FAMILIES.items()}
 
 
 TIMM_REFUSED = {
@@ -172,7 +308,7 @@ def timm_vit(config: Config, weights: NamedWeights) -> Converted:
     heads = heads_of(config, out["patch.weight"].shape[0], "num_attention_heads")
     pooling = "mean" if pool == "avg" else "token"
     config.read |= {"architecture", "num_classes", "num_features", "pretrained_cfg", "model_args"}
-    return Converted(_settings(config, out, depth, "timm_vit", heads, pooling, pooled), Layered(), out, config.notes)
+    return Converted(_settings(config, out, depth, "timm_vit", heads, pooling), Layered(), out, config.notes)
 
 
 def _scaled(weights: NamedWeights, ours: str, theirs: str, gamma: str) -> dict[str, Tensor]:

@@ -19,28 +19,34 @@ from odeum.models import assemble
 from odeum.models.base import OdeumModel
 from odeum.models.tensors import not_finite
 
-LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
-PREFIXES = ("transformer.", "gpt_neox.", "model.", "bert.", "albert.", "vit.", "deit.")
+PREFIXES = (
+    *("transformer.", "gpt_neox.", "model.", "bert.", "roberta.", "distilbert.", "albert."),
+    *("vit.", "deit.", "dinov2.", "dinov2_with_registers.", "vision_model."),
+)
 IMPORTS: dict[str, Callable[[Config, NamedWeights], Converted]] = {
-    "gpt2": causal_families.gpt2,
-    "gpt_neox": causal_families.gpt_neox,
-    "gptj": causal_families.gptj,
-    **dict.fromkeys(LLAMAS, causal_families.llama),
-    "bert": text_families.bert,
-    "albert": text_families.albert,
-    "vit": image_families.vit,
-    "deit": image_families.vit,
+    **causal_families.READERS,
+    **text_families.READERS,
+    **image_families.READERS,
     "timm_vit": image_families.timm_vit,
 }
 FAMILY_PREFIXES: tuple[tuple[str, str], ...] = (
     ("encoder.albert_layer_groups.0.", "albert"),
+    ("transformer.layer.0.attention.q_lin.", "distilbert"),
+    ("roberta.", "roberta"),
+    ("lm_head.layer_norm.", "roberta"),
+    ("classifier.out_proj.", "roberta"),
     ("encoder.layer.0.attention.self.", "bert"),
+    ("embeddings.register_tokens", "dinov2_with_registers"),
+    ("encoder.layer.0.layer_scale1.", "dinov2"),
+    ("embeddings.class_embedding", "clip_vision_model"),
     ("embeddings.distillation_token", "deit"),
     ("embeddings.patch_embeddings.", "vit"),
     ("blocks.0.attn.qkv.", "timm_vit"),
     ("h.0.attn.c_attn.", "gpt2"),
     ("h.0.attn.q_proj.", "gptj"),
     ("embed_in.", "gpt_neox"),
+    ("decoder.layers.0.fc1.", "opt"),
+    ("layers.0.self_attn.dense.", "phi"),
     ("layers.0.self_attn.q_norm.", "qwen3"),
     ("layers.0.mlp.gate_proj.", "llama"),
 )
@@ -67,7 +73,8 @@ def load(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | No
         source: a directory with config.json and weights, a .safetensors or .bin file, a name of the hub, a module of
             transformers or timm, or tensors by name.
         family: which it is, where neither the configuration nor the names of the weights say so: gpt2, gpt_neox, gptj,
-            llama, mistral, qwen2, qwen3, bert, albert, vit, deit, timm_vit.
+            llama, mistral, qwen2, qwen3, gemma, olmo, phi, opt, bert, roberta, distilbert, albert, vit, deit,
+            dinov2, clip_vision_model, timm_vit.
 
     What must be known (a head that is new, dropout that is left out) is a notice.
     """
@@ -114,8 +121,8 @@ def _family(opened: Pretrain, weights: NamedWeights, given: str | None) -> str:
             "them for weights that have its names)"
         )
     for sign, family in FAMILY_PREFIXES:
-        if any(name.startswith(sign) for name in weights.tensors):
-            return family
+        if any(name.startswith(sign) for name in (*weights.tensors, *opened.tensors)):
+            return "olmo" if family == "llama" and "layers.0.input_layernorm.weight" not in weights else family
     raise OdeumError(
         f"'{opened.name}' has no config.json, and the names of its weights are of no known family; name it with "
         f"--family: {', '.join(IMPORTS)}"

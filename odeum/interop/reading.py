@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from odeum.errors import OdeumError
+from odeum.models.pretrained import RotaryScaling
 from odeum.models.settings import Model
 from odeum.registry.names import Architecture
 
@@ -124,6 +125,14 @@ class NamedWeights:
         tensor = self.tensors[name]
         return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) if tensor.is_floating_point() else tensor
 
+    def change(self, pattern: str, function: Callable[[Tensor], Tensor]) -> None:
+        """Replace tensors with these names, in single precision at least."""
+        for name in [name for name in self.tensors if re.fullmatch(pattern, name)]:
+            taken = name in self.taken
+            self.tensors[name] = function(self.take(name)).contiguous()
+            if not taken:
+                self.taken.remove(name)
+
     def bias(self, name: str, like: Tensor) -> Tensor:
         """The bias of a map; zeros where the source has none."""
         return self.take(name) if name in self.tensors else torch.zeros(like.shape[0])
@@ -156,9 +165,11 @@ def linear(weights: NamedWeights, ours: str, theirs: str) -> dict[str, Tensor]:
     return {f"{ours}.weight": weight, f"{ours}.bias": weights.bias(f"{theirs}.bias", weight)}
 
 
-def norm(weights: NamedWeights, ours: str, theirs: str) -> dict[str, Tensor]:
-    """A LayerNorm under our name; one without a bias would be another norm."""
+def norm(weights: NamedWeights, ours: str, theirs: str, kind: str = "layer") -> dict[str, Tensor]:
+    """A LayerNorm under our name, or an RMSNorm (kind `rms`), which has no bias."""
     weight = weights.take(f"{theirs}.weight")
+    if kind == "rms":
+        return {f"{ours}.weight": weight}
     if f"{theirs}.bias" not in weights:
         raise OdeumError(f"the norm '{theirs}' has no bias, so it is no LayerNorm; this model cannot be imported")
     return {f"{ours}.weight": weight, f"{ours}.bias": weights.take(f"{theirs}.bias")}
@@ -171,6 +182,24 @@ def stacked(weights: NamedWeights, ours: str, names: Iterable[str]) -> dict[str,
         f"{ours}.weight": torch.cat([part[".weight"] for part in parts]),
         f"{ours}.bias": torch.cat([part[".bias"] for part in parts]),
     }
+
+
+Names = Mapping[str, str | tuple[str, ...]]
+"""of the parts of a layer by our roles; several names are maps of the same input, and ? marks what may be missing"""
+
+
+def take_layer(weights: NamedWeights, theirs: str, names: Names, kind: str = "layer") -> dict[str, Tensor]:
+    """The tensors of one layer by our roles; norms are of this kind."""
+    out: dict[str, Tensor] = {}
+    for role, name in names.items():
+        ours, parts = role.removesuffix("?"), (name,) if isinstance(name, str) else name
+        if role.endswith("?") and f"{theirs}.{parts[0]}.weight" not in weights:
+            continue
+        if ours.endswith("norm"):
+            out |= norm(weights, ours, f"{theirs}.{parts[0]}", kind)
+        else:
+            out |= stacked(weights, ours, [f"{theirs}.{part}" for part in parts])
+    return out
 
 
 ACTIVATION_NAMES: dict[str, tuple[str, str | None]] = {
@@ -226,25 +255,33 @@ def check_rotary_width(name: str, value: Any, head_width: int, turning: int) -> 
     return turning
 
 
-def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int]:
-    """Base and number of turning features; a scaling of the positions is refused."""
+def rotary_of(config: Config, head_width: int, share: float) -> tuple[float, int, RotaryScaling | None]:
+    """Base, number of turning features, and a scaling by a fixed factor per wavelength; others are refused."""
     rope = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise OdeumError(f"rope_parameters={rope!r} of this {config.family} must be a group of settings")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if any(isinstance(value, dict) for value in rope.values()):
         raise OdeumError(f"rope_parameters by the kind of layer cannot be imported: {', '.join(rope)} would differ")
-    if kind != "default":
+    inner, scaling = Config(rope, config.family), None
+    if kind == "linear":
+        scaling = RotaryScaling(float(inner.number("factor", default=1.0)))
+    elif kind == "llama3":
+        names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        if missing := [name for name in names if rope.get(name) is None]:
+            raise OdeumError(f"rope_scaling of the kind 'llama3' lacks {missing[0]} in this {config.family}")
+        scaling = RotaryScaling(*(float(inner.number(name, default=1.0)) for name in names))
+    elif kind != "default":
         raise OdeumError(
-            f"rope_scaling of the kind '{kind}' cannot be imported: positions would turn otherwise; only plain rotary "
-            "positions are known"
+            f"rope_scaling of the kind '{kind}' cannot be imported: positions would turn otherwise; default, linear "
+            "and llama3 are known"
         )
-    inner = Config(rope, config.family)
     base = inner.number("rope_theta", default=config.number("rope_theta", "rotary_emb_base", default=10_000.0))
     part = inner.number(
         "partial_rotary_factor", default=config.number("partial_rotary_factor", "rotary_pct", default=share)
     )
-    return float(base), check_rotary_width("partial_rotary_factor", part, head_width, int(head_width * part))
+    turning = check_rotary_width("partial_rotary_factor", part, head_width, int(head_width * part))
+    return float(base), turning, scaling
 
 
 def dropout_of(config: Config, hidden: tuple[str, ...], inner: tuple[str, ...]) -> float:

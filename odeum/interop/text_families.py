@@ -1,7 +1,13 @@
-"""Text models of others that read from both sides: BERT, and ALBERT, whose one layer acts at every depth."""
+"""Text models of others that read from both sides, as data: BERT, RoBERTa, DistilBERT, and ALBERT.
+
+They are post-norm and sequential. ALBERT's one layer (or each of a few) acts at several depths.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -12,91 +18,203 @@ from odeum.interop.reading import (
     Config,
     Converted,
     NamedWeights,
+    Names,
     activation,
     dropout_of,
     heads_of,
     linear,
     norm,
-    stacked,
+    take_layer,
 )
 from odeum.models.pretrained import EmbeddingSettings, Pretrained
 from odeum.models.settings import Classification, MaskedLanguage
 
 HEADLESS = "the source has no head: the one that tells hidden tokens is new, and not trained"
-Names = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of bidirectional text models."""
+
+    layers: str
+    """the list of layers"""
+    names: Names
+    """of the parts of a layer, by our roles"""
+    head: dict[str, str]
+    """of the head that tells hidden tokens: dense, norm, decoder, bias"""
+    pooler: str
+    """the map between the first position and the classifier"""
+    classifier: str = "classifier"
+    activation: tuple[str, str] = ("hidden_act", "gelu")
+    pooler_activation: str = "tanh"
+    heads: str = "num_attention_heads"
+    dropout: tuple[str, str] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    skips_padding: bool = False
+    """whether positions count the tokens that are not padding, and begin after the number of the padding token"""
+    always_gelu: bool = False
+    """whether the head has GELU whatever the layers have"""
+
 
 BERT_LAYER: Names = {
+    "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.out": "attention.output.dense",
     "attention.norm": "attention.output.LayerNorm",
     "feedforward.up": "intermediate.dense",
     "feedforward.down": "output.dense",
     "feedforward.norm": "output.LayerNorm",
 }
-ALBERT_LAYER: Names = {
-    "attention.out": "attention.dense",
-    "attention.norm": "attention.LayerNorm",
-    "feedforward.up": "ffn",
-    "feedforward.down": "ffn_output",
-    "feedforward.norm": "full_layer_layer_norm",
+FAMILIES: dict[str, Family] = {
+    "bert": Family(
+        "encoder.layer",
+        BERT_LAYER,
+        {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "decoder": "cls.predictions.decoder",
+            "bias": "cls.predictions.bias",
+        },
+        "pooler.dense",
+    ),
+    "roberta": Family(
+        "encoder.layer",
+        BERT_LAYER,
+        {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "decoder": "lm_head.decoder", "bias": "lm_head.bias"},
+        "classifier.dense",
+        "classifier.out_proj",
+        skips_padding=True,
+        always_gelu=True,
+    ),
+    "distilbert": Family(
+        "transformer.layer",
+        {
+            "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+            "attention.out": "attention.out_lin",
+            "attention.norm": "sa_layer_norm",
+            "feedforward.up": "ffn.lin1",
+            "feedforward.down": "ffn.lin2",
+            "feedforward.norm": "output_layer_norm",
+        },
+        {
+            "dense": "vocab_transform",
+            "norm": "vocab_layer_norm",
+            "decoder": "vocab_projector",
+            "bias": "vocab_projector.bias",
+        },
+        "pre_classifier",
+        activation=("activation", "gelu"),
+        pooler_activation="relu",
+        heads="n_heads",
+        dropout=("dropout", "attention_dropout"),
+    ),
+    "albert": Family(
+        "encoder.albert_layer_groups",
+        {
+            "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+            "attention.out": "attention.dense",
+            "attention.norm": "attention.LayerNorm",
+            "feedforward.up": "ffn",
+            "feedforward.down": "ffn_output",
+            "feedforward.norm": "full_layer_layer_norm",
+        },
+        {
+            "dense": "predictions.dense",
+            "norm": "predictions.LayerNorm",
+            "decoder": "predictions.decoder",
+            "bias": "predictions.bias",
+        },
+        "pooler",
+        activation=("hidden_act", "gelu_new"),
+    ),
 }
 
 
-def _embedding(weights: NamedWeights) -> dict[str, Tensor]:
-    out = {
-        "embedding.weight": weights.take("embeddings.word_embeddings.weight"),
-        "positions.table.weight": weights.take("embeddings.position_embeddings.weight"),
-    }
-    if "embeddings.token_type_embeddings.weight" in weights:
-        out["types.weight"] = weights.take("embeddings.token_type_embeddings.weight")
-    return out | norm(weights, "embedding_norm", "embeddings.LayerNorm")
-
-
-def _layers(weights: NamedWeights, theirs: list[str], names: Names, attention: str) -> dict[str, Tensor]:
-    out: dict[str, Tensor] = {}
-    for i, layer in enumerate(theirs):
-        ours = f"stack.layers.{i}"
-        three = (f"{layer}.{attention}.{name}" for name in ("query", "key", "value"))
-        out |= stacked(weights, f"{ours}.attention.qkv", three)
-        for mine, name in names.items():
-            out |= (norm if mine.endswith("norm") else linear)(weights, f"{ours}.{mine}", f"{layer}.{name}")
-    return out
-
-
-def _refuse(config: Config) -> None:
+def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
     config.must("position_embedding_type", "absolute", why="positions are told between pairs of tokens")
     config.must("is_decoder", False, why="it looks at the past alone")
     config.must("add_cross_attention", False, why="it has attention to an encoder")
+    count = weights.count(rf"{re.escape(family.layers)}\.(\d+)\.")
+    layers, depth, groups = [f"{family.layers}.{i}" for i in range(count)], count, None
+    out = {
+        "embedding.weight": weights.take("embeddings.word_embeddings.weight"),
+        "positions.table.weight": weights.take("embeddings.position_embeddings.weight"),
+        **norm(weights, "embedding_norm", "embeddings.LayerNorm"),
+    }
+    if "embeddings.token_type_embeddings.weight" in weights:
+        out["types.weight"] = weights.take("embeddings.token_type_embeddings.weight")
+    if config.family == "albert":
+        depth, groups = int(config.number("num_hidden_layers", default=12)), count
+        config.must("inner_group_num", 1, why="a group has several layers, which act one after the other")
+        if depth % groups:
+            raise OdeumError(
+                f"num_hidden_groups={groups} of this albert cannot be imported: it does not divide its {depth} layers"
+            )
+        layers = [f"{layer}.albert_layers.0" for layer in layers]
+        out |= linear(weights, "projection", "encoder.embedding_hidden_mapping_in")
+    for i, layer in enumerate(layers):
+        out |= {f"stack.layers.{i}.{name}": x for name, x in take_layer(weights, layer, family.names).items()}
+    architecture = Layered(norm="post", independent=groups)
+    if f"{family.classifier}.weight" in weights:
+        if any("MultipleChoice" in name for name in config.values.get("architectures") or ()):
+            raise OdeumError(
+                f"a {config.family} that chooses among several texts cannot be imported: it has no classes"
+            )
+        if f"{family.pooler}.weight" not in weights:
+            raise OdeumError(
+                f"the classifier of this {config.family} reads every token, since there is no pooler; only classifiers "
+                "of whole texts can be imported"
+            )
+        out |= linear(weights, "head", family.classifier) | linear(weights, "pooler", family.pooler)
+        classes = out["head.weight"].shape[0]
+        made: Any = Classification(classes=classes, **_settings(config, family, out, depth))
+        return Converted(made, architecture, out, config.notes)
+    if not _masked_head(config, weights, family, out):
+        config.notes.append(HEADLESS)
+    weights.taken |= {f"{name}.{part}" for name in (family.pooler, "pooler.dense") for part in ("weight", "bias")}
+    return Converted(MaskedLanguage(**_settings(config, family, out, depth)), architecture, out, config.notes)
 
 
-def _settings(config: Config, out: dict[str, Tensor], depth: int, family: str, width: int | None) -> dict[str, Any]:
-    """What all of them have; `width` is that of the tokens where they are projected."""
-    plain, special = activation(config, "hidden_act", default="gelu_new" if family == "albert" else "gelu")
-    types = out["types.weight"].shape[0] if "types.weight" in out else 0
-    tied = "output.weight" not in out
+def _settings(config: Config, family: Family, out: dict[str, Tensor], depth: int) -> dict[str, Any]:
+    plain, special = activation(config, family.activation[0], default=family.activation[1])
+    padding = int(config.number("pad_token_id", default=1)) if family.skips_padding else None
+    rows = out["positions.table.weight"].shape[0]
+    if padding is not None and not 0 <= padding < rows - 1:
+        raise OdeumError(
+            f"pad_token_id={padding} of this {config.family} leaves none of its {rows} positions to tokens"
+        )
     config.read |= {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "type_vocab_size"}
-    config.read |= {"max_position_embeddings", "tie_word_embeddings"}
+    config.read |= {"max_position_embeddings", "tie_word_embeddings", "embedding_size", "num_hidden_groups"}
+    config.read |= {"dim", "hidden_dim", "n_layers", "sinusoidal_pos_embds", "seq_classif_dropout", "qa_dropout"}
     size = out["stack.layers.0.attention.out.weight"].shape[0]
+    embedding = EmbeddingSettings(
+        tied="output.weight" not in out,
+        width=out["embedding.weight"].shape[1] if config.family == "albert" else None,
+        types=out["types.weight"].shape[0] if "types.weight" in out else 0,
+        norm=True,
+        padding=padding,
+    )
+    pooler: Any = family.pooler_activation
     return {
         "width": size,
-        "heads": heads_of(config, size, "num_attention_heads"),
+        "heads": heads_of(config, size, family.heads),
         "depth": depth,
         "hidden": out["stack.layers.0.feedforward.up.weight"].shape[0],
         "activation": plain,
         "norm_eps": float(config.number("layer_norm_eps", default=1e-12)),
-        "dropout": dropout_of(config, ("hidden_dropout_prob",), ("attention_probs_dropout_prob",)),
+        "dropout": dropout_of(config, family.dropout[:1], family.dropout[1:]),
         "vocabulary": out["embedding.weight"].shape[0],
-        "length": out["positions.table.weight"].shape[0],
+        "length": rows if padding is None else rows - padding - 1,
         "positions": "learned",
-        "pretrained": Pretrained(
-            family, special, embedding=EmbeddingSettings(tied=tied, width=width, types=types, norm=True)
-        ),
+        "pretrained": Pretrained(config.family, special, embedding=embedding, pooler=pooler),
     }
 
 
-def _masked_head(config: Config, weights: NamedWeights, names: Names, out: dict[str, Tensor]) -> bool:
+def _masked_head(config: Config, weights: NamedWeights, family: Family, out: dict[str, Tensor]) -> bool:
     """The head that tells hidden tokens, if there is one."""
+    names = family.head
     if f"{names['dense']}.weight" not in weights:
         return False
+    if family.always_gelu:
+        config.must(family.activation[0], "gelu", "gelu_python", why="its head has GELU and its layers have not")
     out |= linear(weights, "transform", names["dense"]) | norm(weights, "transform_norm", names["norm"])
     own = f"{names['decoder']}.bias"
     out["bias"] = weights.take(own if own in weights else names["bias"])
@@ -105,80 +223,8 @@ def _masked_head(config: Config, weights: NamedWeights, names: Names, out: dict[
         matrix = weights.take(decoder)
         if not config.get("tie_word_embeddings", default=True) or not matrix.equal(out["embedding.weight"]):
             out["output.weight"] = matrix
-    weights.taken |= {f"{names['decoder']}.bias", names["bias"]}
+    weights.taken |= {own, names["bias"]}
     return True
 
 
-def _with_head(
-    config: Config,
-    weights: NamedWeights,
-    out: dict[str, Tensor],
-    names: Names,
-    make: Any,
-    architecture: Layered,
-    pooler: str,
-) -> Converted:
-    """A classifier, a masked model, or an encoder with a head that is new."""
-    if "classifier.weight" in weights:
-        if any("MultipleChoice" in name for name in config.values.get("architectures") or ()):
-            raise OdeumError(
-                f"a {config.family} that chooses among several texts cannot be imported: it has no classes"
-            )
-        if f"{pooler}.weight" not in weights:
-            raise OdeumError(
-                f"the classifier of this {config.family} reads every token, since there is no pooler; only classifiers "
-                "of whole texts can be imported"
-            )
-        out |= linear(weights, "head", "classifier") | linear(weights, "pooler", pooler)
-        classes = out["head.weight"].shape[0]
-        return Converted(Classification(classes=classes, **make(out)), architecture, out, config.notes)
-    if not _masked_head(config, weights, names, out):
-        config.notes.append(HEADLESS)
-    weights.taken |= {f"{pooler}.weight", f"{pooler}.bias"}
-    return Converted(MaskedLanguage(**make(out)), architecture, out, config.notes)
-
-
-def bert(config: Config, weights: NamedWeights) -> Converted:
-    """Post-norm, sequential."""
-    _refuse(config)
-    depth = weights.count(r"encoder\.layer\.(\d+)\.")
-    out = _embedding(weights)
-    out |= _layers(weights, [f"encoder.layer.{i}" for i in range(depth)], BERT_LAYER, "attention.self")
-    names = {
-        "dense": "cls.predictions.transform.dense",
-        "norm": "cls.predictions.transform.LayerNorm",
-        "bias": "cls.predictions.bias",
-        "decoder": "cls.predictions.decoder",
-    }
-
-    def make(found: dict[str, Tensor]) -> dict[str, Any]:
-        return _settings(config, found, depth, "bert", None)
-
-    return _with_head(config, weights, out, names, make, Layered(norm="post"), "pooler.dense")
-
-
-def albert(config: Config, weights: NamedWeights) -> Converted:
-    """One post-norm layer (or a few groups) that acts at every depth: a flow over as many units of time."""
-    _refuse(config)
-    depth = int(config.number("num_hidden_layers", default=12))
-    groups = weights.count(r"encoder\.albert_layer_groups\.(\d+)\.")
-    config.must("inner_group_num", 1, why="a group has several layers, which act one after the other")
-    if depth % groups:
-        raise OdeumError(
-            f"num_hidden_groups={groups} of this albert cannot be imported: it does not divide its {depth} layers"
-        )
-    out = _embedding(weights) | linear(weights, "projection", "encoder.embedding_hidden_mapping_in")
-    layers = [f"encoder.albert_layer_groups.{i}.albert_layers.0" for i in range(groups)]
-    out |= _layers(weights, layers, ALBERT_LAYER, "attention")
-    names = {
-        "dense": "predictions.dense",
-        "norm": "predictions.LayerNorm",
-        "bias": "predictions.bias",
-        "decoder": "predictions.decoder",
-    }
-    config.read |= {"embedding_size", "num_hidden_groups"}
-
-    def make(found: dict[str, Tensor]) -> dict[str, Any]:
-        return _settings(config, found, depth, "albert", found["embedding.weight"].shape[1])
-
-    return _with_head(config, weights, out, names, make, Layered(norm="post", independent=groups), "pooler")
+READERS = {name: partial(_read, family) for name, family in FAMILIES.items()}

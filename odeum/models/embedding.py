@@ -16,17 +16,24 @@ from odeum.fields.constants import cached_constant
 from odeum.kernels.autograd import plain_autograd
 from odeum.kernels.cross_entropy import cross_entropy
 from odeum.models.base import IGNORE, check_labels, exact
-from odeum.models.pretrained import details
+from odeum.models.pretrained import RotaryScaling, details
 
 
 class Positions(nn.Module):
     """Where a token stands: added to it (sinusoidal, learned) or told to attention (rotary)."""
 
     def __init__(
-        self, kind: str, width: int, length: int, *, rotary_base: float = 10_000.0, rotary_width: int | None = None
+        self,
+        kind: str,
+        width: int,
+        length: int,
+        *,
+        rotary_base: float = 10_000.0,
+        rotary_width: int | None = None,
+        rotary_scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
-        self.rotary_base, self.rotary_width = rotary_base, rotary_width
+        self.rotary_base, self.rotary_width, self.rotary_scaling = rotary_base, rotary_width, rotary_scaling
         self.kind = choose(kind, ("sinusoidal", "learned", "rotary"), "kind of positions")
         self.length = length
         self.table = nn.Embedding(length, width) if kind == "learned" else None
@@ -57,13 +64,13 @@ class Positions(nn.Module):
         """For the Source of self-attention."""
         if self.kind != "rotary":
             return None
-        return Rotary(positions.unsqueeze(-2), self.rotary_base, self.rotary_width, tables={})
+        return Rotary(positions.unsqueeze(-2), self.rotary_base, self.rotary_width, {}, self.rotary_scaling)
 
 
 def make_positions(settings: Any, width: int) -> Positions:
     """The positions of a text model, in tables of that width."""
     extra = details(settings).attention
-    rotary = {"rotary_base": extra.rotary_base, "rotary_width": extra.rotary_width}
+    rotary = {name: getattr(extra, name) for name in ("rotary_base", "rotary_width", "rotary_scaling")}
     return Positions(settings.positions, width, settings.length, **rotary)
 
 

@@ -26,7 +26,7 @@ from odeum.registry.names import Architecture
 class BidirectionalModel(OdeumModel):
     """Tokens, positions and types, normed and brought to the model's width; then the stack.
 
-    Positions count from the first column, padding included, as the models that are imported do.
+    Positions count from the first column, padding included, as the models that are imported do (RoBERTa: without it).
     """
 
     settings: MaskedLanguage | Classification
@@ -38,7 +38,10 @@ class BidirectionalModel(OdeumModel):
         self.embedding = nn.Embedding(settings.vocabulary, width)
         with drawing("embedding"):
             nn.init.normal_(self.embedding.weight, std=0.02)
-        self.positions = make_positions(settings, width)
+        self.padding = extra.padding
+        rows = settings.length if extra.padding is None else settings.length + extra.padding + 1
+        self.positions = make_positions(replace(settings, length=rows), width)
+        self.positions.length = settings.length
         with drawing("types"):
             self.types = nn.Embedding(extra.types, width) if extra.types else None
         self.embedding_norm = make_norm(replace(settings, width=width)) if extra.norm else None
@@ -58,7 +61,11 @@ class BidirectionalModel(OdeumModel):
     ) -> tuple[Tensor, Context]:
         """The input of the first layer, and the context with its mask."""
         check_ids(input_ids)
-        where = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
+        if self.padding is None:
+            where = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
+        else:
+            keep = input_ids != self.padding
+            where = keep.cumsum(1) * keep + self.padding
         x = lookup(input_ids, self.embedding.weight)
         # Types before positions: rounded as in the models that are imported. A layer that acts twelve times makes a
         # last bit that differs here large.
@@ -131,6 +138,7 @@ class PretrainedClassifier(BidirectionalModel):
     def __init__(self, settings: Classification, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
         self.pooler = nn.Linear(settings.width, settings.width)
+        self.pooler_activation = torch.tanh if details(settings).pooler == "tanh" else torch.relu
         self.head = nn.Linear(settings.width, settings.classes)
         with drawing("pooler"):
             reset(self.pooler)
@@ -139,7 +147,7 @@ class PretrainedClassifier(BidirectionalModel):
 
     def apply_head(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""
-        pooled = torch.tanh(self.pooler(x[:, 0]))
+        pooled = self.pooler_activation(self.pooler(x[:, 0]))
         return self.head(nn.functional.dropout(pooled, self.settings.dropout, self.training))
 
     def forward(

@@ -8,6 +8,21 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
+class RotaryScaling:
+    """Slower rotary angles for contexts that are longer than the first training's.
+
+    Linear: every angle is divided by `factor`. With `original` set (Llama 3.1 on): angles of wavelengths above
+    original / low are divided, those below original / high are not, and between both the divisor changes smoothly.
+    """
+
+    factor: float
+    low: float = 0.0
+    high: float = 0.0
+    original: float = 0.0
+    """context length of the first training, in tokens (0: linear)"""
+
+
+@dataclass(frozen=True)
 class AttentionSettings:
     """Self-attention of an imported model."""
 
@@ -21,6 +36,8 @@ class AttentionSettings:
     """the longest wavelength of rotary positions is about 2π times this"""
     rotary_width: int | None = None
     """features per head that are rotated (default: all)"""
+    rotary_scaling: RotaryScaling | None = None
+    """slower angles for long contexts (default: not scaled)"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,9 @@ class EmbeddingSettings:
     types: int = 0
     """number of token types (BERT's segments)"""
     norm: bool = False
-    """whether embedded tokens are normed"""
+    """whether embedded tokens, or patches, are normed"""
+    padding: int | None = None
+    """positions count the tokens that are not this one, and begin after its number (RoBERTa; default: all tokens)"""
 
 
 @dataclass(frozen=True)
@@ -50,20 +69,26 @@ class Pretrained:
     """activation of the feed-forward (default: that of the shape)"""
     attention: AttentionSettings = field(default_factory=AttentionSettings)
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
+    pooler: Literal["tanh", "relu"] = "tanh"
+    """activation between the pooler and the classifier of a text"""
     tokens: int = 1
     """learned tokens before the patches of an image; the first is the class token"""
     pooled_norm: bool = False
-    """whether the last norm follows the mean over the patches"""
+    """whether the last norm follows the pooling over the patches"""
 
 
 def pretrained_from(record: Mapping[str, Any] | Pretrained | None) -> Pretrained | None:
     """The inverse of `dataclasses.asdict`; raises TypeError for an unknown name."""
     if record is None or isinstance(record, Pretrained):
         return record
-    groups = {"attention": AttentionSettings, "embedding": EmbeddingSettings}
-    values: dict[str, Any] = {
-        name: groups[name](**value) if name in groups else value for name, value in record.items()
-    }
+    values = dict(record)
+    if "attention" in values:
+        attention = dict(values["attention"])
+        scaling = attention.pop("rotary_scaling", None)
+        scaling = None if scaling is None else RotaryScaling(**scaling)
+        values["attention"] = AttentionSettings(**attention, rotary_scaling=scaling)
+    if "embedding" in values:
+        values["embedding"] = EmbeddingSettings(**values["embedding"])
     return Pretrained(**values)
 
 

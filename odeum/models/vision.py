@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from odeum.architectures import make_stack
+from odeum.architectures.parts import make_norm
 from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.models.base import OdeumModel, Output
+from odeum.models.pretrained import details
 from odeum.models.settings import ImageInput, Vision
 from odeum.registry.names import Architecture
 
@@ -33,6 +35,7 @@ class ImageModel(OdeumModel):
             self.patch = make_stem(settings)
         self.token = nn.Parameter(torch.zeros(1, self.tokens, settings.width)) if self.tokens else None
         self.position = nn.Parameter(torch.zeros(1, patches + self.tokens, settings.width))
+        self.embedding_norm = make_norm(settings) if details(settings).embedding.norm else None
         self.stack: Any = make_stack(architecture, settings)
         self.norm: nn.Module | None = None
         if extra is not None and extra.pooled_norm:
@@ -70,7 +73,9 @@ class ImageModel(OdeumModel):
         x = x.transpose(1, 2)
         if self.token is not None:
             x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)
-        return nn.functional.dropout(x + self.position, s.dropout, self.training)
+        x = x + self.position
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        return nn.functional.dropout(x, s.dropout, self.training)
 
     def pool(self, x: Tensor) -> Tensor:
         """The pooled last states that the head reads: [batch, width]."""

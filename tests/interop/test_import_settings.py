@@ -33,6 +33,17 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "mistral": (T.MistralForCausalLM, T.MistralConfig, {**TEXT, "num_key_value_heads": 1, "sliding_window": None}),
     "qwen2": (T.Qwen2ForCausalLM, T.Qwen2Config, {**TEXT, "num_key_value_heads": 1}),
     "qwen3": (T.Qwen3ForCausalLM, T.Qwen3Config, {**TEXT, "num_key_value_heads": 3, "head_dim": 6}),
+    "gemma": (T.GemmaForCausalLM, T.GemmaConfig, {**TEXT, "num_key_value_heads": 1, "head_dim": 8}),
+    "olmo": (T.OlmoForCausalLM, T.OlmoConfig, TEXT),
+    "phi": (T.PhiForCausalLM, T.PhiConfig, TEXT),
+    "opt": (T.OPTForCausalLM, T.OPTConfig, {**TEXT, "ffn_dim": 20, "word_embed_proj_dim": 24}),
+    "roberta": (T.RobertaForMaskedLM, T.RobertaConfig, {**TEXT, "max_position_embeddings": 16, "pad_token_id": 1}),
+    "distilbert": (
+        T.DistilBertForMaskedLM,
+        T.DistilBertConfig,
+        {"vocab_size": 29, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 20},
+    ),
+    "clip": (T.CLIPVisionModelWithProjection, T.CLIPVisionConfig, {**SIZES, "image_size": 12, "patch_size": 4}),
     "bert": (T.BertForMaskedLM, T.BertConfig, {**TEXT, "max_position_embeddings": 16}),
     "bert-classes": (T.BertForSequenceClassification, T.BertConfig, TEXT),
     "bert-tokens": (T.BertForTokenClassification, T.BertConfig, TEXT),
@@ -48,6 +59,7 @@ def rope(**settings: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, **settings}}
 
 
+LLAMA3 = {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh")
 DRAWN: dict[str, dict[str, tuple[Any, ...]]] = {
     "gpt2": {
@@ -82,11 +94,43 @@ DRAWN: dict[str, dict[str, tuple[Any, ...]]] = {
         "head_dim": (None, 4, 8, 10),
         "hidden_act": ACTIVATIONS,
         "rms_norm_eps": (1e-6, 1e-2),
-        "rope_parameters": (rope()["rope_parameters"], {"rope_type": "default", "rope_theta": 1e6}),
+        "rope_parameters": (
+            {"rope_type": "default", "rope_theta": 1e6},
+            {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+            {"rope_type": "llama3", "rope_theta": 500.0, **LLAMA3},
+        ),
     },
     "mistral": {"head_dim": (None, 12), "num_key_value_heads": (1, 3), "tie_word_embeddings": (True, False)},
     "qwen2": {"num_key_value_heads": (1, 3), "tie_word_embeddings": (True, False), "sliding_window": (None, 4)},
     "qwen3": {"num_key_value_heads": (1, 3), "head_dim": (6, 8), "attention_bias": (True, False)},
+    "gemma": {
+        "num_key_value_heads": (1, 3),
+        "head_dim": (8, 10),
+        "hidden_act": ACTIVATIONS,
+        "attention_bias": (True, False),
+        "rms_norm_eps": (1e-6, 1e-2),
+    },
+    "olmo": {
+        "num_key_value_heads": (1, 3),
+        "tie_word_embeddings": (True, False),
+        "attention_bias": (True, False),
+        "hidden_act": ACTIVATIONS,
+    },
+    "phi": {
+        "rope_parameters": tuple(rope(partial_rotary_factor=p)["rope_parameters"] for p in (0.25, 0.5, 1.0)),
+        "hidden_act": ACTIVATIONS,
+        "tie_word_embeddings": (True, False),
+        "layer_norm_eps": (1e-5, 1e-2),
+    },
+    "opt": {
+        "activation_function": ACTIVATIONS,
+        "enable_bias": (True, False),
+        "tie_word_embeddings": (True, False),
+        "max_position_embeddings": (9, 32),
+    },
+    "roberta": {"pad_token_id": (0, 1, 3), "tie_word_embeddings": (True, False), "layer_norm_eps": (1e-12, 1e-2)},
+    "distilbert": {"activation": ACTIVATIONS, "sinusoidal_pos_embds": (True, False)},
+    "clip": {"hidden_act": (*ACTIVATIONS, "quick_gelu"), "projection_dim": (5, 24), "image_size": (4, 12)},
     "bert": {
         "hidden_act": ACTIVATIONS,
         "type_vocab_size": (1, 2, 5),
@@ -137,23 +181,23 @@ def test_settings_drawn_at_random(name: str, seed: int) -> None:
     else:
         inputs = torch.randint(29, (2, 9))
     with torch.no_grad():
-        torch.testing.assert_close(load(theirs)(inputs).logits, theirs(inputs).logits, rtol=1e-4, atol=1e-4)
+        right = theirs(inputs)
+        right = right.image_embeds if name == "clip" else right.logits
+        torch.testing.assert_close(load(theirs)(inputs).logits, right, rtol=1e-4, atol=1e-4)
 
 
-LLAMA3 = {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "gpt2-activation": ("gpt2", {"activation_function": "gelu_10"}, "activation 'gelu_10'"),
     "gpt2-cross": ("gpt2", {"add_cross_attention": True}, "add_cross_attention=True"),
     "neox-none": ("neox", rope(partial_rotary_factor=0.0), "partial_rotary_factor=0.0"),
     "neox-odd": ("neox", rope(partial_rotary_factor=0.4), "partial_rotary_factor=0.4"),
-    "neox-linear": ("neox", rope(rope_type="linear", factor=2.0), "kind 'linear'"),
+    "neox-yarn": ("neox", rope(rope_type="yarn", factor=2.0), "kind 'yarn'"),
     "gptj-odd": ("gptj", {"rotary_dim": 3}, "rotary_dim=3"),
     "gptj-none": ("gptj", {"rotary_dim": 0}, "rotary_dim=0"),
     "gptj-wide": ("gptj", {"rotary_dim": 12}, "rotary_dim=12"),
     "llama-partial": ("llama", rope(partial_rotary_factor=0.5), "partial_rotary_factor=0.5"),
     "llama-dynamic": ("llama", rope(rope_type="dynamic", factor=2.0), "kind 'dynamic'"),
     "llama-yarn": ("llama", rope(rope_type="yarn", factor=2.0), "kind 'yarn'"),
-    "llama-llama3": ("llama", rope(rope_type="llama3", **LLAMA3), "kind 'llama3'"),
     "llama-activation": ("llama", {"hidden_act": "tanh"}, "activation 'tanh'"),
     "mistral-window": ("mistral", {"sliding_window": 4}, "sliding_window=4"),
     "qwen2-window": ("qwen2", {"use_sliding_window": True, "sliding_window": 4}, "sliding_window=4"),

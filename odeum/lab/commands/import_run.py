@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def run(argv: list[str]) -> int:
     parser = Parser(
         "import",
-        "Read a pretrained model (GPT-2, GPT-NeoX, GPT-J, Llama and variants, BERT, ALBERT, ViT, DeiT) and write it "
-        "as a run. If transformers is installed, its logits are compared with those of transformers first.",
+        "Read a pretrained model (GPT-2, GPT-NeoX, GPT-J, Llama and variants, Gemma, Phi, OLMo, OPT, BERT, RoBERTa, "
+        "DistilBERT, ALBERT, ViT, DeiT, DINOv2, CLIP's vision model) and write it as a run. "
+        "If transformers is installed, its logits are compared with those of transformers first.",
     )
     parser.add_argument("source", type=str, help="a directory, a .safetensors or .bin file, or a name on the hub")
     parser.add_argument("--out", type=str, default=None, help="run directory (default: runs/NAME)")
