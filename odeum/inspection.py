@@ -296,7 +296,7 @@ class _Watch:
 
     def _seen(self, x: Tensor, context: Context) -> Tensor:
         """[batch, length]: positions that are measured."""
-        return _seen(x, context) if self.seen is None else self.seen.to(x.device)
+        return seen_positions(x, context) if self.seen is None else self.seen.to(x.device)
 
     def result(self, output: Any) -> Inspection:
         """After the pass; `output` is what the model returned."""
@@ -420,7 +420,7 @@ def attention_entropy(module: SelfAttention, x: Tensor, context: Context, querie
     return total / max(count, 1)
 
 
-def _seen(x: Tensor, context: Context) -> Tensor:
+def seen_positions(x: Tensor, context: Context) -> Tensor:
     """[batch, length]: positions that are not padding."""
     mask = context.own.mask
     if mask is not None and mask.dim() == 4 and mask.shape[1:3] == (1, 1) and mask.dtype == torch.bool:
@@ -559,7 +559,7 @@ def local_error(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> np.ndarr
             end = start + flow.duration
             once = solver(flow.field, start, end, before, context)
             twice = fine(flow.field, start, end, before, context)
-            seen = _seen(before, context)
+            seen = seen_positions(before, context)
             error = (once - twice)[seen].norm(dim=-1) / once[seen].norm(dim=-1).clamp_min(1e-12)
             out.append(float(error.mean()) * 2**order / (2**order - 1))
     return np.array(out)

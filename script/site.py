@@ -43,6 +43,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
     "Experiments": {
         "Results": "results.md",
         "Statistics": "statistics.md",
+        "Surgery": "surgery.md",
         "Protocol": "protocol.md",
         "Learning rates and positions": "rates.md",
         "Several processes": "distributed.md",
@@ -61,6 +62,7 @@ API = {
     "odeum.models": "Whole models, and drop-in encoders and decoders.",
     "odeum.models.settings": "Sizes and options of models.",
     "odeum.inspection": "What tokens do on their way through the layers.",
+    "odeum.surgery": "Edits of the depth of a trained model.",
     "odeum.decode": "Generation and beam search.",
     "odeum.hf": "The models under the interface of transformers.",
     "odeum.errors": "Errors that users see.",

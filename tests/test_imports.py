@@ -25,7 +25,7 @@ LAYERS = """
     flow looping schedules
     architectures
     models
-    decode interop inspection
+    decode interop inspection surgery
     hf
     lab
     testing

@@ -32,9 +32,9 @@ VERBS = {
     ),
     "import": ("odeum.lab.commands.import_run", "read a pretrained model of another library as a run"),
     "convert": ("odeum.lab.commands.convert", "load the weights of a run into another architecture"),
-    "refine": (
-        "odeum.lab.commands.refine",
-        "evaluate a model with other solvers, steps and intervals",
+    "surgery": (
+        "odeum.lab.commands.surgery",
+        "edit the layers of a model, confirmed on held-out examples",
     ),
     "export": ("odeum.lab.commands.export", "write a run for ONNX, torch.export, transformers or CTranslate2"),
     "report": ("odeum.lab.commands.report", "write tables and page of a comparison from its runs"),
@@ -42,7 +42,7 @@ VERBS = {
     "list": ("odeum.lab.commands.list", "list architectures, models and data sets"),
 }
 
-CONTINUED = ("train", "compare", "table")
+CONTINUED = ("train", "compare", "table", "surgery")
 """verbs that resume when they are repeated"""
 
 VERSIONED = (

@@ -1,4 +1,4 @@
-"""Bad command lines of import, convert, refine and export."""
+"""Bad command lines of import, convert, surgery and export."""
 
 from __future__ import annotations
 
@@ -129,13 +129,13 @@ CASES = [
     words("convert run --architecture parallel --out=", "names no directory", run),
     words("convert run --architecture parallel:interval=1e308 --out a/b", "logits contain NaN or infinity", run),
     words("convert run --architecture transevolve:time_width=1000000 --out a/b", "takes about", run),
-    words("refine", "missing: "),
-    words("refine nowhere", "nowhere"),
-    words("refine run", "run", run),
-    words("refine run nowhere", "nowhere", run),
-    words("refine run --variant 3", "add --save DIRECTORY", run),
-    words("refine run --variant x --save new", "--variant is 'x' but must be", run),
-    words("refine run nowhere --save run", "'run' is there already", run),
+    words("surgery", "missing: "),
+    words("surgery nowhere", "nowhere"),
+    words("surgery run", "run", run),
+    words("surgery run nowhere", "nowhere", run),
+    words("surgery run --row 3", "add --save DIRECTORY", run),
+    words("surgery run --row x --save new", "--row is 'x' but must be", run),
+    words("surgery run nowhere --save run", "'run' is there already", run),
     words("export nowhere new", "nowhere"),
     words("export nowhere new --to hf", "nowhere"),
     words("export run run", "'run' is there already", run),

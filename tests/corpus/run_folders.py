@@ -227,8 +227,8 @@ def questions() -> Iterator[Case]:
         ("train digits --out texts", "holds a run on other data"),
         ("train digits --resume_from images", "is not a checkpoint"),
         ("train digits --from images --model.width 16 --out new", "a model that starts from"),
-        ("refine images --variant 99 --save new", "--variant 99 must be from 1 to"),
-        ("refine images --out torn.png", "'torn.png' is a file"),
+        ("surgery images --layers 7-9", "--layers 7-9 is out of range"),
+        ("surgery images --out torn.png", "'torn.png' is a file"),
         ("compare digits --out images --architectures sequential --train.steps x", "--train.steps is 'x'"),
         ("report images", "'images' holds no runs"),
     ):

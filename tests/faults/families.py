@@ -507,7 +507,7 @@ def signalled_outputs(trial: Trial) -> Iterator[Outcome]:
     run = str(trial.whole)
     verbs: dict[str, Callable[[Path], tuple[str, ...]]] = {
         "convert": lambda out: ("convert", run, "--architecture", "parallel", "--out", str(out / "new")),
-        "refine --save": lambda out: ("refine", run, "--variant", "1", "--save", str(out / "new")),
+        "surgery --save": lambda out: (*("surgery", run, "--edits", "skip", "--row", "1", "--save", str(out / "new")),),
         "export --to hf": lambda out: ("export", run, str(out / "new"), "--to", "hf"),
         "predict --out .csv": lambda out: ("predict", run, *[picture] * 3, "--out", str(out / "new.csv")),
         "predict --out .jsonl": lambda out: ("predict", run, *[picture] * 3, "--out", str(out / "new.jsonl")),
@@ -614,6 +614,6 @@ FAMILIES: dict[str, Callable[[Trial], Iterator[Outcome]]] = {
     "hostile folders": hostile_folders,
     "folders moved, removed or replaced during `train`": moved_folders,
     "files of two runs, or of two states, mixed": mixed_files,
-    "signals in `convert`, `refine`, `export`, `predict --out`": signalled_outputs,
+    "signals in `convert`, `surgery`, `export`, `predict --out`": signalled_outputs,
     "hostile tokenizers and pictures": hostile_inputs,
 }

@@ -511,8 +511,9 @@ def test_without_a_tokenizer_tokens_are_numbers(tmp_path: Path, complaint: Any, 
     assert capsys.readouterr().out.split() == [str(int(token)) for token in right]
     assert main(["predict", run, "--text", "", "--temperature", "0"]) == 2
     assert "no token that begins a text" in complaint()
-    (tmp_path / "numbers.txt").write_text("\n".join("5 6 7 8 9 10 11 12 13 14" for _ in range(40)))
-    assert main(["refine", run, str(tmp_path / "numbers.txt")]) == 0
+    numbers = torch.randint(5, 30, (40, 10), generator=torch.Generator().manual_seed(0)).tolist()
+    (tmp_path / "numbers.txt").write_text("\n".join(" ".join(map(str, row)) for row in numbers))
+    assert main(["surgery", run, str(tmp_path / "numbers.txt"), "--edits", "skip"]) == 0
 
 
 def test_an_imported_classifier_is_exported_with_its_frame(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def run(argv: list[str]) -> int:
     )
     given = parser.read(argv)
     form = choose(given.get("format") or "text", FORMATS, "format")
-    layers = _layers(given.get("layers"))
+    layers = read_layers(given.get("layers"))
     examples = EXAMPLES if given.get("examples") is None else given["examples"]
     if examples < 1:
         raise OdeumError(f"--examples {examples} must be at least 1")
@@ -70,7 +70,7 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _layers(text: str | None) -> tuple[int, int] | None:
+def read_layers(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
@@ -164,5 +164,5 @@ def _shown(looks: list[Look], sample: str, form: str) -> str:
         if look.exponents is not None:
             lines += [f"Lyapunov exponents: {', '.join(f'{x:.3g}' for x in look.exponents)}", LYAPUNOV, ""]
         lines += [f"note: {note}" for note in look.inspection.notes]
-    lines.append("A row of 'to try' is a candidate from these examples: odeum refine and odeum evaluate measure it.")
+    lines.append("A row of 'to try' is a candidate from these examples: odeum surgery measures it.")
     return "\n".join(lines)

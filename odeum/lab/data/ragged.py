@@ -21,6 +21,11 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def select(self, rows: Tensor) -> Ragged:
+        """These rows alone, in this order."""
+        every = self.flat.split(self.lengths.tolist())
+        return Ragged(every[i].tolist() for i in rows.tolist())
+
     def padded(self, rows: Tensor, pad: int = 0) -> tuple[Tensor, Tensor]:
         """Rows padded to ids [rows, longest], and a mask that is 1 for tokens and 0 for padding."""
         lengths = self.lengths[rows]

@@ -222,7 +222,7 @@ def advice_grid(here: Look) -> Grid:
             [
                 f"layer {worst.layer}",
                 f"local error {_number(here.value(worst, 'local_error'))}",
-                "largest error of a step: candidate for more steps (odeum refine measures it)",
+                "largest error of a step: candidate for more steps (odeum surgery measures it)",
             ]
         )
     named = [b for b in here.inspection.branches if b.term in ("attention", "feedforward")]

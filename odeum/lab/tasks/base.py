@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import math
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from odeum.decode.common import Evaluation
 from odeum.errors import OdeumError, choose, notice
+from odeum.lab.data.ragged import Ragged
 from odeum.lab.data.table_files import Columns
 from odeum.lab.data.understanding import Origins, parts_line, shortened
 from odeum.lab.tasks.evidence import Evidence
@@ -185,6 +187,37 @@ class Task(ABC):
 
     def test_on_everything(self) -> None:  # noqa: B027 (optional)
         """Put all examples into the test part, for a model that was trained on none of them."""
+
+    def example_keys(self, split: str) -> list[str]:
+        """A hash of the content of each example of a part, in the order that `select` counts in."""
+        part = self._part(split)
+        columns = [
+            (row.contiguous().numpy().tobytes() for row in (column.flat.split(column.lengths.tolist())))
+            if isinstance(column, Ragged)
+            else (row.contiguous().numpy().tobytes() for row in column)
+            for column in part
+        ]
+        return [checksum(b"|".join(cells)) for cells in zip(*columns, strict=True)]
+
+    def select(self, split: str, rows: Tensor) -> Task:
+        """A copy of this task whose held-out parts hold only these examples of a part."""
+        chosen = tuple(c.select(rows) if isinstance(c, Ragged) else c[rows] for c in self._part(split))
+        new = copy.copy(self)
+        parts: Any = getattr(self, "parts", {})
+        only = chosen if isinstance(parts[split], tuple) else chosen[0]
+        new.parts = {**parts, **dict.fromkeys(HELD_OUT, only)}  # ty: ignore[missing-attribute]
+        return new
+
+    def _part(self, split: str) -> tuple[Any, ...]:
+        """The columns of a part: ids and labels, sources and targets, or lines alone."""
+        self.require_data(split if split in HELD_OUT else None)
+        part = getattr(self, "parts", {}).get(split)
+        columns = part if isinstance(part, tuple) else (part,)
+        if not all(isinstance(column, Ragged | Tensor) for column in columns):
+            raise OdeumError(
+                f"a {self.kind} task does not say what its single examples are; it needs `example_keys` and `select`"
+            )
+        return columns
 
     def require_data(self, split: str | None = None) -> None:
         """Raise OdeumError if the data is not loaded, or `split` is no held-out part."""

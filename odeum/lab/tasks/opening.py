@@ -136,7 +136,7 @@ def reopen_task(directory: str | Path) -> Task:
             raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
     if not source:
         raise OdeumError(
-            f"'{directory}' was imported, and has no data of its own; `odeum refine {directory} DATA` gives it some"
+            f"'{directory}' was imported, and has no data of its own; `odeum surgery {directory} DATA` gives it some"
         )
     like = load_task(directory) if record.get("taken_over") else None
     return open_task(*source, kind=kind.name, like=like, **dataclasses.asdict(options))

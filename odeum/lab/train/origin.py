@@ -1,4 +1,4 @@
-"""Run folders of imported, converted or refined models; initial weights taken from another run."""
+"""Run folders of imported, converted or edited models; initial weights taken from another run."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -12,11 +13,8 @@ import transformers as T
 from odeum import build, load
 from odeum.fields.roles import by_role
 from odeum.lab.cli import main
-from odeum.lab.study.refining import Sweep, count_evaluations
 from odeum.lab.testing import perturbed
 from odeum.lab.train.conversion import convert, deviation
-from odeum.lab.train.origin import copy_weights
-from odeum.models import assemble
 from odeum.models.saved import load_model
 from odeum.registry.spelling import parse
 
@@ -102,38 +100,25 @@ def albert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = T.AlbertConfig(vocab_size=12, embedding_size=8, max_position_embeddings=16, **sizes)
     T.AlbertForMaskedLM(config).save_pretrained(folder / "theirs")
     (folder / "theirs" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n")
-    (folder / "lines.txt").write_text("\n".join(["a b c d a b", "b c d a", "a a b b c c d"] * 8))
+    lines = [" ".join(letters) for letters in itertools.product("abcd", repeat=3)]
+    (folder / "lines.txt").write_text("\n".join(lines))
     assert main(["import", str(folder / "theirs"), "--out", str(folder / "run")]) == 0
     return folder
 
 
 @pytest.mark.slow
-def test_import_refine_convert_and_train(albert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_surgery_convert_and_train(albert: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = albert / "run"
     ((best, *_),) = load(run).predict(["a [MASK] c"], top=2)[0]
     assert best[0] in "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d" or best[0].startswith("<unused")
-    assert (
-        main(
-            [
-                "refine",
-                str(run),
-                str(albert / "lines.txt"),
-                "--out",
-                str(albert / "out"),
-                "--save",
-                str(albert / "fine"),
-            ]
-        )
-        == 0
-    )
+    out, fine = str(albert / "out"), str(albert / "fine")
+    assert main(["surgery", str(run), str(albert / "lines.txt"), "--out", out, "--save", fine, "--row", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "has no small-step limit" in shown and "refused: rk4" in shown and "cheapest" in shown
-    rows = json.loads((albert / "out" / "refine.json").read_text())["rows"]
-    by_name = {row["variant"]: row for row in rows}
-    assert by_name["lie-trotter, 3 steps over [0, 6]"]["evaluations"] == 3
-    assert by_name["lie-trotter, 12 steps over [0, 12]"]["evaluations"] == 12
-    assert (albert / "out" / "refine.svg").read_text().startswith("<?xml")
-    assert load_model(albert / "fine") is not None
+    assert "has no small-step limit" in shown and "refused: rk4" in shown
+    about = json.loads((albert / "out" / "surgery.json").read_text())
+    evaluations = {row["edit"]: row["evaluations"] for row in about["screened"]}
+    assert evaluations["4 steps over the interval of 6 layers"] == 4 and evaluations["12 instead of 6 layers"] == 12
+    assert len(load_model(albert / "fine").stack.schedule) == about["rows"][1]["evaluations"]  # ty: ignore
     assert main(["convert", str(run), "--architecture", "post-norm:independent=2", "--out", str(albert / "two")]) == 0
     assert "relative change of logits: 0\n" in capsys.readouterr().out  # the same layer twice
     words = ["train", str(albert / "lines.txt"), "--from", str(albert / "two"), "--train.steps", "2"]
@@ -172,34 +157,3 @@ def test_what_a_network_of_the_time_adds_is_no_knot() -> None:
     first, other = source.stack.flows[0].field.fields["attention"], found.model.stack.flows[0].field  # ty: ignore
     for time, knot in zip((0.0, 2.0, 4.0), other.fields["attention"].knots, strict=True):
         torch.testing.assert_close(knot.field.qkv.weight, first.weights(time)["field.qkv.weight"])
-
-
-def test_unit_steps_are_the_model_itself() -> None:
-    """One interval of as many unit steps is the row of layers that share their weights."""
-    model = build("sequential:independent=1", "language_small", **SIZES).eval()
-    sweep = Sweep(model, task=None)  # ty: ignore[invalid-argument-type]
-    first, *others = sweep.variants()
-    ids = torch.randint(19, (2, 7))
-    torch.testing.assert_close(sweep.built(first)(ids).logits, model(ids).logits)
-    counts = {v.label: count_evaluations(sweep.built(v)) for v in others}
-    assert counts["rk4, 8 steps over [0, 4]"] == 32 and counts["lie-trotter, 2 steps over [0, 4]"] == 2
-    finer = sweep.built(next(v for v in others if v.label == "rk4, 8 steps over [0, 4]"))
-    coarse = sweep.built(next(v for v in others if v.label == "rk4, 4 steps over [0, 4]"))
-    same = (finer(ids).logits - coarse(ids).logits).norm() / coarse(ids).logits.norm()
-    assert same < 0.1  # a pre-norm flow has a limit
-
-
-@pytest.mark.parametrize("architecture", ["sequential:independent=1", "parallel:independent=1,interval=0.5,steps=2"])
-def test_every_variant_of_a_shared_layer_can_be_a_run(architecture: str) -> None:
-    """Four steps over six layers are four layers that are half as long again: what is saved is what was measured."""
-    model = build(architecture, "language_small", **{**SIZES, "depth": 6}).eval()
-    sweep = Sweep(model, task=None)  # ty: ignore[invalid-argument-type]
-    variants = sweep.variants()
-    ids = torch.randint(19, (2, 7))
-    torch.testing.assert_close(sweep.built(variants[0])(ids).logits, model(ids).logits)
-    assert any(variant.steps % 6 and variant.end == 6 for variant in variants)
-    for variant in variants:
-        assert variant.saved is not None
-        saved = assemble(*variant.saved).eval()
-        copy_weights(saved, by_role(model))
-        torch.testing.assert_close(saved(ids).logits, sweep.built(variant)(ids).logits, msg=variant.label)

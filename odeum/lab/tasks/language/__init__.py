@@ -28,6 +28,8 @@ class LanguageData:
     """amount of text of the set `python`"""
     held_out_megabytes: Annotated[float | None, COUNT] = None
     """text per held-out part, to shorten evaluations (default: all)"""
+    lines: bool = field(default=False, repr=False)
+    """evaluate each line alone, instead of windows over the running text"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
     """number of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import math
 import platform
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,8 @@ from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
 from odeum.interop.ctranslate2 import CTranslate2
 from odeum.lab.data import corpora
-from odeum.lab.data.splits import refuse_fold
+from odeum.lab.data.ragged import Ragged
+from odeum.lab.data.splits import mixed, refuse_fold
 from odeum.lab.data.understanding import Origins, sample, shortened
 from odeum.lab.tasks.base import (
     HELD_OUT,
@@ -80,6 +82,10 @@ class LanguageTask(Task):
         self.streams, self.words = streams or {}, words or {}
         self.bytes_of = bytes_of or {}
         """bytes of each held-out part; empty if the tokens do not spell its text"""
+        self.chosen: frozenset[int] | None = None
+        """windows of the held-out parts to evaluate, in the order of `windows` (none: all)"""
+        self.lines: dict[str, Tensor] = {}
+        """lengths of the lines of each part, where an evaluation reads each line alone"""
         self.context = length // 2 if options.context is None else options.context
         if not self.context < length:
             raise OdeumError(f"context must be below length {length}, not {self.context}")
@@ -120,13 +126,28 @@ class LanguageTask(Task):
             task.note(
                 f"the text is that of Python {platform.python_version()} (checksum {digest}); others have other text"
             )
+        if options.lines:
+            task._cut_into_lines(corpus)
         lines = [line for text in corpus["train"][:3] for line in text[:100_000].splitlines() if line.strip()]
         task.examples = tuple(shortened(line) for line in sample(lines))
         return task
 
+    def _cut_into_lines(self, corpus: Mapping[str, Iterable[str]]) -> None:
+        """Line up the streams by line; lines of less than two tokens have nothing to predict."""
+        most = self.length + (self.tokens.start is None)
+        for part, texts in corpus.items():
+            encoded = self.tokens.encode_all((line for text in texts for line in text.splitlines()), most)
+            rows = Ragged(row for row in encoded if len(row) > 1)
+            if not len(rows):
+                raise OdeumError(f"the {part} part has no line of two tokens; leave out --data.lines")
+            self.streams[part], self.lines[part] = rows.flat, rows.lengths
+        self.bytes_of = {}
+
     def test_on_everything(self) -> None:
         """Put all text into the test part, for a model that was trained on none of it."""
         self.streams["test"] = torch.cat(list(self.streams.values()))
+        if self.lines:
+            self.lines["test"] = torch.cat(list(self.lines.values()))
         text = self.tokens.decode(self.streams["test"].tolist())
         self.words["test"] = _words(text)
         if self.bytes_of:
@@ -140,6 +161,7 @@ class LanguageTask(Task):
         """Number of windows; those of the held-out parts overlap."""
         stride = self.length - self.context
         held = {part: -(-max(1, len(s) - self.context) // stride) for part, s in self.streams.items()}
+        held |= {part: len(lengths) for part, lengths in self.lines.items()}
         return held | {"train": len(self.streams["train"]) // self.length}
 
     def about(self) -> list[str]:
@@ -176,6 +198,9 @@ class LanguageTask(Task):
 
     def windows(self, split: str, limit: int | None = None) -> Iterator[Batch]:
         """Each token of a part once as a label, with at least `context` tokens before it (Baevski & Auli 2019)."""
+        if self.lines:
+            yield from self._single_lines(split, limit)
+            return
         labels = self.streams[split].long()
         if (start := self.tokens.start) is None:  # the first token follows nothing
             inputs, labels = labels[:-1], labels[1:]
@@ -183,6 +208,8 @@ class LanguageTask(Task):
             inputs = torch.cat([torch.tensor([start]), labels[:-1]])
         stride = self.length - self.context
         begins = list(range(0, max(1, len(labels) - self.context), stride))[:limit]
+        if self.chosen is not None:
+            begins = [begin for number, begin in enumerate(begins) if number in self.chosen]
         whole = [b for b in begins if b + self.length <= len(labels)]
         groups = [whole[i : i + WINDOWS_AT_ONCE] for i in range(0, len(whole), WINDOWS_AT_ONCE)] + [
             [b] for b in begins[len(whole) :]
@@ -192,6 +219,35 @@ class LanguageTask(Task):
             target = labels[places].clone()
             target[torch.tensor(group) > 0, : self.context] = IGNORE
             yield {"input_ids": inputs[places], "labels": target}
+
+    def _single_lines(self, split: str, limit: int | None) -> Iterator[Batch]:
+        """The lines of a part, those of one length together."""
+        rows = self.streams[split].long().split(self.lines[split].tolist())
+        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))[:limit]
+        chosen = [row for number, row in enumerate(order) if self.chosen is None or number in self.chosen]
+        for _, group in itertools.groupby(chosen, key=lambda row: len(rows[row])):
+            for labels in torch.stack([rows[row] for row in group]).split(WINDOWS_AT_ONCE):
+                if (start := self.tokens.start) is None:  # the first token follows nothing
+                    yield {"input_ids": labels[:, :-1], "labels": labels[:, 1:].contiguous()}
+                else:
+                    first = torch.full((len(labels), 1), start)
+                    yield {"input_ids": torch.cat([first, labels[:, :-1]], 1), "labels": labels.clone()}
+
+    def example_keys(self, split: str) -> list[str]:
+        """A hash of each window."""
+        self.require_data(split if split in HELD_OUT else None)
+        rows = (row for batch in self.windows(split) for row in batch["input_ids"])
+        return [checksum(row.contiguous().numpy().tobytes()) for row in rows]
+
+    def select(self, split: str, rows: Tensor) -> LanguageTask:
+        """A copy whose held-out parts are these windows of a part."""
+        new = copy.copy(self)
+        new.chosen, new.bytes_of = frozenset(rows.tolist()), {}
+        new.streams = {**self.streams, **dict.fromkeys(HELD_OUT, self.streams[split])}
+        if self.lines:
+            new.lines = {**self.lines, **dict.fromkeys(HELD_OUT, self.lines[split])}
+        new.words = {**self.words, **dict.fromkeys(HELD_OUT, self.words.get(split, 0))}
+        return new
 
     def examine(
         self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
@@ -227,6 +283,11 @@ class LanguageTask(Task):
     def sample(self, count: int, split: str = "test") -> Batch:
         """Windows of at most 128 tokens, spread evenly over a part."""
         self.require_data(split)
+        if self.chosen is not None or self.lines:
+            windows = [batch["input_ids"][:, :SAMPLE_LENGTH] for batch in self.windows(split)]
+            longest = max(window.shape[1] for window in windows)
+            ids = torch.cat([window for window in windows if window.shape[1] == longest])
+            return {"input_ids": ids[mixed(len(ids), count)]}
         stream = self.streams[split].long()
         length = min(self.length, SAMPLE_LENGTH, len(stream))
         begins = torch.linspace(0, len(stream) - length, min(count, max(1, len(stream) // length))).long()

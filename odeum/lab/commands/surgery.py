@@ -1,0 +1,237 @@
+"""`odeum surgery RUN [DATA …]`: edits of the depth of a trained or imported model, with verdicts on other examples."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odeum.errors import OdeumError, choose
+from odeum.lab.commands.inspect import read_layers
+from odeum.lab.commands.options import Parser
+from odeum.lab.commands.request import command_line
+from odeum.lab.study.grid import FORMATS, to_csv
+from odeum.lab.study.metric import metric_named
+from odeum.lab.terminal import to_json
+from odeum.storage import make_directory, new_directory, read_json, write_bytes
+
+if TYPE_CHECKING:
+    from odeum.lab.study.operating import Result, Row
+    from odeum.lab.tasks import Task
+    from odeum.lab.tasks.run import Run
+
+PARTS = ("valid", "test")
+
+
+def run(argv: list[str]) -> int:
+    parser = Parser(
+        "surgery",
+        "Edit the depth of a trained or imported model: skip or repeat layers, share or average neighbours' weights, "
+        "run neighbours in parallel, use another solver or other steps. One half of the examples screens the "
+        "candidates, the other half confirms the best of each cost with simultaneous intervals. The same command "
+        "continues after an interruption; measurements are kept in RUN/surgery.",
+    )
+    parser.add_argument("run", type=str, help="run directory, trained or imported")
+    parser.add_argument("data", nargs="*", type=str, help="data read as that of the run (none: the run's own)")
+    parser.add_argument("--split", type=str, default="test", help="part of the run's own data: valid or test")
+    parser.add_argument("--edits", type=str, default=None, help="comma-separated kinds of edits (none: all)")
+    parser.add_argument("--lines", action="store_true", help="each line of DATA is an example (language models)")
+    parser.add_argument("--layers", type=str, default=None, help="layers to edit, such as 3-8 (none: all)")
+    parser.add_argument("--screen", type=int, default=None, help="candidates to measure per kind and length (6)")
+    parser.add_argument("--margin", type=str, default=None, help="loss that does not matter: 0.01 or 2%% (none: 1%%)")
+    parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
+    parser.add_argument("--out", type=str, default=None, help="directory for page.html, surgery.json, table.csv, …")
+    parser.add_argument("--save", type=str, default=None, help="write an edited model as a run to this directory")
+    parser.add_argument("--row", type=int, default=None, help="row to save (none: the cheapest that loses nothing)")
+    parser.add_argument("--healed", type=str, default=None, help="fine-tuned copy to judge on examples of its own")
+    given = parser.read(argv)
+    form = choose(given.get("format") or "text", FORMATS, "format")
+    part = choose(given.get("split") or "test", PARTS, "part of the data")
+    layers = read_layers(given.get("layers"))
+    if given.get("row") is not None and given.get("save") is None:
+        raise OdeumError("--row chooses what --save writes; add --save DIRECTORY")
+    if given.get("healed") is not None and given.get("save") is not None:
+        raise OdeumError("--healed judges a model and --save writes one; use one of them at a time")
+    if (most := given.get("screen")) is not None and most < 1:
+        raise OdeumError(f"--screen {most} should be at least 1")
+    metric = metric_named("loss")
+    margin = metric.margin if given.get("margin") is None else metric.parse_margin(given["margin"])
+
+    from odeum.kernels.matmul import use_onednn
+    from odeum.lab.study.operating import MEASURED, Surgery, opened, store_name
+    from odeum.lab.tasks.run import load
+    from odeum.surgery import stacks_of
+
+    kinds = _kinds(given.get("edits"))
+    use_onednn()
+    trained = load(given["run"])
+    stacks_of(trained.model)
+    task = _opened(trained, given.get("data") or [], bool(given.get("lines")))
+    if given.get("healed") is not None:
+        return _judge_healed(trained, load(given["healed"]), task, part, given, margin, form)
+    with contextlib.ExitStack() as places:
+        target = None if given.get("save") is None else places.enter_context(new_directory(given["save"]))
+        if given.get("out") is not None:
+            make_directory(Path(given["out"]))
+        store = places.enter_context(opened(trained.directory, store_name(trained.directory, task.example_keys(part))))
+        surgery = Surgery(trained, task, part, store, lambda text: print(f"odeum: {text}", file=sys.stderr))
+        result = surgery.operate(margin, kinds, layers, MEASURED if most is None else most)
+        if given.get("out") is not None:
+            _write(Path(given["out"]), result, trained)
+        row = None if target is None else _row(result, given.get("row"))
+        if target is not None and row is not None:
+            _save(target, trained, row)
+    print(_shown(result, trained, form))
+    if given.get("out") is not None and form in ("text", "md"):
+        print(f"page: {Path(given['out']) / 'page.html'}")
+    if target is not None:
+        print(f"run: {given['save']}")
+        print(_healing(given["run"], given["save"], task, given.get("data") or []), file=sys.stderr)
+    return 0
+
+
+def _kinds(text: str | None) -> Any:
+    from odeum.surgery import KINDS
+
+    if text is None:
+        return KINDS
+    return tuple(dict.fromkeys(choose(word.strip(), KINDS, "kind of edit") for word in text.split(",")))
+
+
+def _opened(trained: Run, data: list[str], lines: bool) -> Task:
+    """The run's own data, or other data read as its own, all of it in the test part."""
+    from odeum.lab.tasks import open_task
+
+    if lines and (not data or trained.task.kind != "language"):
+        raise OdeumError("--lines reads each line of DATA as one example of a language model; leave it out here")
+    if not data:
+        if not read_json(trained.directory / "task.json").get("data"):
+            raise OdeumError(
+                f"'{trained.directory}' was imported and has no examples of its own; name data that it was not trained "
+                f"on: `odeum surgery {trained.directory} DATA`"
+            )
+        return trained._reopened()
+    options: dict[str, Any] = {"lines": True} if lines else {}
+    task = open_task(*data, like=trained.task, **options)
+    task.test_on_everything()
+    return task
+
+
+def _row(result: Result, number: int | None) -> Row:
+    from odeum.lab.study.surgery_report import recommended
+
+    rows = result.rows
+    if number is not None:
+        if not 1 <= number < len(rows):
+            raise OdeumError(f"--row {number} is none of the {len(rows) - 1} edits in the table")
+        return rows[number]
+    best = recommended(result)
+    if best is None:
+        raise OdeumError("no cheaper edit is shown to lose nothing, so none was saved; name one by --row")
+    return best
+
+
+def _save(target: Path, trained: Run, row: Row) -> None:
+    """The edited model as a run, checked against what was measured."""
+    import torch
+
+    from odeum.lab.train.origin import write_run
+    from odeum.models import assemble
+    from odeum.models.base import OdeumModel
+    from odeum.surgery import apply, settings_of
+
+    model: Any = trained.model
+    assert row.edit is not None
+    edited = apply(model, row.edit)
+    saved = assemble(*settings_of(model, row.edit)).eval()
+    assert isinstance(saved, OdeumModel)
+    try:
+        saved.load_state_dict(edited.state_dict())
+    except RuntimeError as error:
+        raise OdeumError(f"'{row.label}' cannot be saved: its weights do not fit an architecture ({error})") from None
+    batch = model.example("cpu")
+    with torch.no_grad():
+        ours, measured = saved(**batch).logits, edited(**batch).logits
+    if not torch.allclose(ours, measured, rtol=1e-4, atol=1e-4):
+        raise OdeumError(f"'{row.label}' cannot be saved: the architecture computes something else than was measured")
+    own_data = bool(read_json(trained.directory / "task.json").get("data"))
+    origin = {"surgery": str(trained.directory), "edit": row.label}
+    write_run(target, saved, trained._reopened() if own_data else trained.task, origin, command_line())
+
+
+def _healing(source: str, saved: str, task: Task, data: list[str]) -> str:
+    """The two commands that heal the saved model and judge it on other examples."""
+    healed = f"{saved.rstrip('/')}-healed"
+    train = shlex.join(data or task.source or ["DATA"])
+    other = "DATA2" if data else "--split valid"
+    return (
+        "odeum: a short fine-tuning may heal it; its verdict needs examples of its own:\n"
+        f"  odeum train {train} --from {shlex.quote(saved)} --train.steps 200 --out {shlex.quote(healed)}\n"
+        f"  odeum surgery {shlex.quote(source)} {other} --healed {shlex.quote(healed)}"
+    )
+
+
+def _judge_healed(
+    trained: Run, healed: Run, task: Task, part: str, given: dict[str, Any], margin: Any, form: str
+) -> int:
+    from odeum.lab.study.operating import judge_healed
+    from odeum.lab.study.surgery_report import change_text, verdict_text
+
+    base, row = judge_healed(trained, healed, task, part, margin)
+    assert row.change is not None
+    names = ("evaluations", "parameters", "loss")
+    values = {
+        given[key]: dict(zip(names, (each.cost.evaluations, each.cost.parameters, each.loss), strict=True))
+        for key, each in (("run", base), ("healed", row))
+    }
+    ends = {"change": row.change.mean, "low": row.change.low, "high": row.change.high}
+    about = {"runs": values, **ends, "verdict": verdict_text(row), "examples": row.change.n, "look": row.look}
+    if form == "json":
+        print(to_json(about, indent=1))
+        return 0
+    if form == "csv":
+        print(to_csv([{"run": name, **each} for name, each in values.items()]).rstrip("\n"))
+        return 0
+    for name, each in values.items():
+        print(f"{name}: {each['evaluations']} evaluations, {each['parameters']:,} parameters, loss {each['loss']:.4g}")
+    print(
+        f"healed: {verdict_text(row)}; change of loss {change_text(row.change)} (margin {row.margin:.2g}, "
+        f"{row.change.n} examples that neither surgery nor healing used, look {row.look})"
+    )
+    return 0
+
+
+def _sample(result: Result) -> str:
+    return f"{result.examples[0]} examples screened, {result.examples[1]} confirmed"
+
+
+def _shown(result: Result, trained: Run, form: str) -> str:
+    from odeum.lab.study.surgery_report import as_json, headline, notes, records, table
+
+    if form == "json":
+        return to_json(as_json(result), indent=1)
+    if form == "csv":
+        return to_csv(records(result)).rstrip("\n")
+    grid = table(result)
+    lines = [grid.markdown() if form == "md" else grid.text(), *headline(result)]
+    if form == "md":
+        lines.append("")
+    return "\n".join(
+        [*lines, *(f"{'- ' if form == 'md' else 'note: '}{note}" for note in notes(result, trained.model))]
+    )
+
+
+def _write(directory: Path, result: Result, trained: Run) -> None:
+    from odeum.lab.study.surgery_report import as_json, page, picture, records
+    from odeum.lab.train.provenance import git_revision, versions
+
+    about = {"command": command_line(), "run": str(trained.directory), "versions": versions(), "git": git_revision()}
+    title = f"Which layers does {trained.directory.resolve().name} need?"
+    write_bytes(directory / "surgery.json", to_json({**about, **as_json(result)}, indent=1).encode())
+    write_bytes(directory / "surgery.md", f"`{command_line()}`\n\n{_shown(result, trained, 'md')}\n".encode())
+    write_bytes(directory / "table.csv", to_csv(records(result)).encode())
+    write_bytes(directory / "frontier.svg", picture(result))
+    shown = page(result, trained.model, title, _sample(result), command_line())
+    write_bytes(directory / "page.html", shown.encode())

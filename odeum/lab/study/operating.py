@@ -1,0 +1,436 @@
+"""Surgery of a trained model: screen edits of its depth on one half of the examples, confirm the best on the other.
+
+The evaluation examples are split once, by a hash of their content, so equal examples lie in one half and count once.
+One half screens: by block influence, then by measured loss. The best of each cost class are confirmed on the other
+half, with intervals of the mean difference paired by example. All candidates confirmed at one look are a family, and
+look k at the same half spends ERROR / 2^k of the error, so all looks together stay within ERROR however often the
+command runs. Measurements and looks are kept in RUN/surgery, so an interrupted surgery continues and a repeated one
+returns the same answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odeum.errors import OdeumError
+from odeum.fields.base import Context
+from odeum.flow import Stack
+from odeum.inspection import seen_positions
+from odeum.lab.study.inspecting import taken_sample
+from odeum.lab.study.judge import BETTER, Verdict, verdict_of
+from odeum.lab.study.metric import Margin
+from odeum.lab.study.statistics import ERROR, Difference, Ratio, is_measurement, paired_mean, paired_ratio
+from odeum.lab.tasks import Task
+from odeum.lab.tasks.evidence import Evidence, read_losses
+from odeum.lab.tasks.run import Run
+from odeum.models.saved import weights_entry
+from odeum.storage import (
+    Damaged,
+    append_line,
+    checksum,
+    lock_directory,
+    make_directory,
+    read_json,
+    read_lines,
+    write_json,
+)
+from odeum.surgery import KINDS, Cost, Edit, Kind, apply, cost_of, edits, over_time, stacks_of
+
+FEWEST = 8
+"""examples that each half needs"""
+SCREENED = 512
+"""examples that screen, at most"""
+MEASURED = 6
+"""candidates of each kind and length that are measured: those with the lowest influence"""
+MOST_CONFIRMED = 12
+"""candidates that one look confirms, at most"""
+SAMPLED, MOST_STATES = 32, 1024
+"""examples and token states that block influence is measured on"""
+TURNS = 7
+"""turns in which times are measured"""
+BASE = "as trained"
+FOLDER = "surgery"
+"""in the folder of the run: measurements and looks"""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A confirmed edit beside the model as it was trained."""
+
+    edit: Edit | None
+    """none: the model as it was trained"""
+    cost: Cost
+    scores: dict[str, float]
+    """of the confirming half"""
+    loss: float
+    """mean over the confirming examples"""
+    screened: float
+    """mean over the screening examples"""
+    change: Difference | None = None
+    """of the loss against the model as it was trained, paired by example"""
+    verdict: Verdict | None = None
+    margin: float = 0.0
+    """in the unit of the loss"""
+    time: Ratio | None = None
+    """of a forward pass, beside that of the model as it was trained"""
+    look: int = 0
+    """at which it was confirmed"""
+
+    @property
+    def label(self) -> str:
+        return BASE if self.edit is None else self.edit.label
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether the interval shows that the loss grows by less than the margin."""
+        return self.change is not None and self.change.high is not None and self.change.high < self.margin
+
+    @property
+    def gains(self) -> bool:
+        """Whether the interval shows a smaller loss."""
+        return self.verdict is not None and self.verdict.word in BETTER
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A candidate that was measured on the screening half."""
+
+    edit: Edit
+    cost: Cost
+    influence: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a surgery."""
+
+    rows: list[Row]
+    """the model as it was trained, then the confirmed edits from the fewest evaluations on"""
+    screened: list[Screened]
+    refused: dict[str, str]
+    candidates: int
+    examples: tuple[int, int]
+    """that screened and that confirmed"""
+    looks: int
+    """at the confirming half, with this one"""
+
+
+class Store:
+    """Measurements of one model on one set of examples, in a folder; each is written whole, so a kill loses one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, half: str, key: str) -> Path:
+        return self.directory / half / checksum(key.encode())[:20]
+
+    def read(self, half: str, key: str) -> tuple[dict[str, float], Tensor] | None:
+        """Scores and losses; none if they were not measured, or the files are damaged."""
+        place = self.path(half, key)
+        try:
+            if not (place / "scores.json").exists():
+                return None
+            scores, losses = read_json(place / "scores.json"), read_losses(place)
+        except Damaged:
+            return None
+        return None if losses is None else (scores["scores"], losses.double())
+
+    def write(self, half: str, key: str, scores: dict[str, float], evidence: Evidence) -> None:
+        place = self.path(half, key)
+        make_directory(place)
+        Evidence(evidence.losses).save(place)
+        write_json(place / "scores.json", {"key": key, "scores": scores})
+
+    def looks(self) -> list[list[str]]:
+        """The keys confirmed at each look; a damaged line counts as a look that confirmed nothing."""
+        path = self.directory / "looks.jsonl"
+        if not path.exists():
+            return []
+        return [[] if isinstance(line, Damaged) else list(line["edits"]) for _, line in read_lines(path)]
+
+    def look(self, keys: Sequence[str]) -> dict[str, tuple[int, float]]:
+        """The look and the error of each key. Keys of no earlier look are recorded as a new one, before it begins."""
+        known = _by_look(self.looks())
+        if new := [key for key in dict.fromkeys(keys) if key not in known]:
+            append_line(self.directory / "looks.jsonl", {"edits": new})
+            known = _by_look(self.looks())
+        return {key: known[key] for key in keys}
+
+
+def _by_look(looks: Sequence[Sequence[str]]) -> dict[str, tuple[int, float]]:
+    out: dict[str, tuple[int, float]] = {}
+    for number, keys in enumerate(looks, 1):
+        for key in keys:
+            out.setdefault(key, (number, look_error(number) / len(keys)))
+    return out
+
+
+def look_error(number: int) -> float:
+    """The part of the error that look `number` spends: over any number of looks they add up to at most ERROR."""
+    return ERROR / 2**number
+
+
+@contextlib.contextmanager
+def opened(run: Path, name: str) -> Generator[Store]:
+    """The store of that name in the folder of a run, locked."""
+    directory = run / FOLDER / name
+    try:
+        make_directory(directory)
+    except OdeumError as error:
+        raise OdeumError(
+            f"surgery keeps its measurements in '{directory}', which cannot be written; copy the run to a folder of "
+            "your own"
+        ) from error
+    with lock_directory(directory):
+        yield Store(directory)
+
+
+def halves(keys: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """The rows that screen and that confirm, by hash; of equal examples the first."""
+    first: dict[str, int] = {}
+    for row, key in enumerate(keys):
+        first.setdefault(key, row)
+    rows = [[row for key, row in sorted(first.items()) if int(key[:8], 16) % 2 == half] for half in (0, 1)]
+    return torch.tensor(rows[0][:SCREENED]).sort().values, torch.tensor(rows[1]).sort().values
+
+
+def paired(losses: Tensor, base: Tensor, error: float) -> Difference:
+    """The mean difference of losses on the same examples with its interval at level 1 − error."""
+    values = (losses - base).tolist()
+    if not all(map(is_measurement, values)):
+        return Difference(math.nan, None, None, 1 - error, None, len(values), problem="diverged")
+    difference = paired_mean(values, 1 - error)
+    assert difference is not None
+    return difference
+
+
+class Surgery:
+    """Candidates of one run, their measurements, and the verdicts on them."""
+
+    def __init__(self, run: Run, task: Task, part: str, store: Store, say: Say = lambda text: None) -> None:
+        self.run, self.task, self.part, self.store, self.say = run, task, part, store, say
+        self.model: Any = run.model.eval()
+        stacks_of(self.model)
+        self.keys = task.example_keys(part)
+        screen, confirm = halves(self.keys)
+        if min(len(screen), len(confirm)) < FEWEST:
+            raise OdeumError(
+                f"surgery needs at least {FEWEST} different examples in each half, and the {part} part has "
+                f"{len(screen)} and {len(confirm)}; give more data"
+            )
+        self.tasks = {"screen": task.select(part, screen), "confirm": task.select(part, confirm)}
+        self.examples = len(screen), len(confirm)
+        write_json(store.directory / "examples.json", {"keys": self.keys})
+
+    def losses(self, half: str, edit: Edit | None) -> tuple[dict[str, float], Tensor]:
+        """Scores and losses of an edited model on a half, measured unless they are kept."""
+        key = BASE if edit is None else edit.key
+        if (kept := self.store.read(half, key)) is None:
+            scores, evidence = self.tasks[half].examine(apply(self.model, edit), "valid")
+            if evidence is None:
+                raise OdeumError(f"a {self.task.kind} task gives no losses of single examples to pair")
+            self.store.write(half, key, scores, evidence)
+            kept = self.store.read(half, key)
+            assert kept is not None
+        return kept
+
+    @cached_property
+    def influences(self) -> dict[str, list[list[float]]]:
+        """Block influence by stack, from the state before layer i to that after layer j."""
+        path = self.store.directory / "influence.json"
+        with contextlib.suppress(Damaged):
+            if path.exists():
+                return read_json(path)["influence"]
+        task: Any = self.tasks["screen"]
+        sample = taken_sample(task, self.model, None, SAMPLED)
+        out = {name: influences(self.model, stack, sample) for name, stack in stacks_of(self.model).items()}
+        write_json(path, {"influence": out})
+        return out
+
+    def influence(self, edit: Edit) -> float:
+        """1 − cosine between the states before and after the layers that the edit changes."""
+        table = self.influences[edit.stack]
+        return table[edit.first][edit.last] if edit.last < len(table) else 0.0
+
+    def screened(self, kinds: Sequence[Kind], layers: tuple[int, int] | None, most: int) -> tuple[list[Screened], Any]:
+        """The candidates with the lowest influence, measured; and how many there were, and what was refused."""
+        candidates, refused = edits(self.model, kinds, layers)
+        groups: dict[Any, list[Edit]] = {}
+        for edit in candidates:
+            stepping = {place.stepping for place in edit.places}
+            groups.setdefault((edit.stack, edit.kind, len(edit.places), *map(str, stepping)), []).append(edit)
+        chosen = [edit for group in groups.values() for edit in sorted(group, key=self.influence)[:most]]
+        out = []
+        begin = time.monotonic()
+        for number, edit in enumerate(chosen, 1):
+            _, losses = self.losses("screen", edit)
+            out.append(Screened(edit, cost_of(apply(self.model, edit)), self.influence(edit), _mean(losses)))
+            left = (time.monotonic() - begin) / number * (len(chosen) - number)
+            self.say(f"{number}/{len(chosen)} screened: {edit.label}, loss {out[-1].loss:.4g} ({left:.0f} s left)")
+        return out, (len(candidates), refused)
+
+    def operate(
+        self,
+        margin: Margin,
+        kinds: Sequence[Kind] = KINDS,
+        layers: tuple[int, int] | None = None,
+        most: int = MEASURED,
+    ) -> Result:
+        """Screen, choose, confirm and judge."""
+        screened, (count, refused) = self.screened(kinds, layers, most)
+        base_cost = cost_of(self.model)
+        base_screen = _mean(self.losses("screen", None)[1])
+        chosen = best_of_each_class(screened, base_cost, base_screen)
+        spent = self.store.look([each.edit.key for each in chosen])
+        scores, base = self.losses("confirm", None)
+        width = margin.size(_mean(base))
+        rows = [Row(None, base_cost, scores, _mean(base), base_screen, margin=width)]
+        for number, each in enumerate(chosen, 1):
+            scores, losses = self.losses("confirm", each.edit)
+            look, error = spent[each.edit.key]
+            change = paired(losses, base, error)
+            verdict = verdict_of(change, width, higher_is_better=False)
+            ratio = self._time(each.edit)
+            rows.append(
+                Row(each.edit, each.cost, scores, _mean(losses), each.loss, change, verdict, width, ratio, look)
+            )
+            self.say(f"{number}/{len(chosen)} confirmed: {each.edit.label}, {verdict.word}")
+        rows[1:] = sorted(rows[1:], key=lambda row: (row.cost.evaluations, row.cost.parameters, row.loss))
+        return Result(rows, screened, refused, count, self.examples, len(self.store.looks()))
+
+    def _time(self, edit: Edit) -> Ratio | None:
+        """Of one forward pass, in turns with the model as it was trained; measured once."""
+        place = self.store.path("confirm", edit.key) / "time.json"
+        with contextlib.suppress(Damaged):
+            if place.exists():
+                return Ratio(*read_json(place)["ratio"])
+        task: Any = self.tasks["screen"]
+        sample = taken_sample(task, self.model, None, SAMPLED)
+        ratio = time_ratio(apply(self.model, edit), self.model, sample)
+        if ratio is not None:
+            write_json(place, {"ratio": [ratio.middle, ratio.low, ratio.high]})
+        return ratio
+
+
+def _mean(losses: Tensor) -> float:
+    value = float(losses.mean())
+    return value if math.isfinite(value) else math.inf
+
+
+def best_of_each_class(screened: Sequence[Screened], base: Cost, loss: float) -> list[Screened]:
+    """The lowest screened loss of each cost; none that costs at least as much as the model and loses; the best few."""
+    best: dict[Cost, Screened] = {}
+    for each in screened:
+        if each.cost not in best or each.loss < best[each.cost].loss:
+            best[each.cost] = each
+    fair = [each for each in best.values() if each.loss < loss or not base.within(each.cost)]
+    fair = [each for each in fair if math.isfinite(each.loss)]
+    return sorted(fair, key=lambda each: each.loss)[:MOST_CONFIRMED]
+
+
+def influences(model: nn.Module, stack: Stack, batch: dict[str, Tensor]) -> list[list[float]]:
+    """[i][j]: mean 1 − cosine between a token's states before layer i and after layer j."""
+    if over_time(stack):
+        return []
+    states: list[Tensor] = []
+
+    def after(flow: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
+        x, context = arguments[0], arguments[1] or Context()
+        seen = seen_positions(x, context)
+        for state in (x, out) if not states else (out,):
+            tokens = state[seen]
+            states.append(tokens[torch.linspace(0, len(tokens) - 1, min(MOST_STATES, len(tokens))).long()].float())
+
+    handles = [flow.register_forward_hook(after) for flow in stack.flows]
+    try:
+        with torch.no_grad():
+            model(**batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    depth = len(states) - 1
+
+    def between(i: int, j: int) -> float:
+        return float(1 - nn.functional.cosine_similarity(states[i], states[j + 1], dim=-1).mean())
+
+    return [[between(i, j) if i <= j else 0.0 for j in range(depth)] for i in range(depth)]
+
+
+def time_ratio(model: nn.Module, base: nn.Module, batch: dict[str, Tensor]) -> Ratio | None:
+    """The time of a forward pass beside that of `base`: median and range over turns; CPU time with one thread."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    seconds: dict[str, dict[int, float]] = {"ours": {}, "base": {}}
+    with torch.no_grad():
+        for turn in range(-1, TURNS):  # the first allocates memory
+            for name, each in (("ours", model), ("base", base)) if turn % 2 else (("base", base), ("ours", model)):
+                begin = clock()
+                each(**batch)
+                if turn >= 0:
+                    seconds[name][turn] = clock() - begin
+    return paired_ratio(seconds["ours"], seconds["base"])
+
+
+def store_name(run: Path, keys: Sequence[str]) -> str:
+    """A name of the weights and the examples: another training, or other data, is another surgery."""
+    return checksum(f"{weights_entry(run)} {' '.join(keys)}".encode())[:16]
+
+
+def judge_healed(run: Run, healed: Run, task: Task, part: str, margin: Margin) -> tuple[Row, Row]:
+    """The run and its edited, healed successor, on examples that no surgery of the run has seen."""
+    if healed.task.kind != run.task.kind or healed.task.facts() != run.task.facts():
+        raise OdeumError(
+            f"'{healed.directory}' does not read the same inputs as '{run.directory}'; heal an edited copy"
+        )
+    keys = task.example_keys(part)
+    seen = _seen_examples(run.directory) | _trained_on(healed)
+    rows = [row for key, row in sorted({key: row for row, key in enumerate(keys)}.items()) if key not in seen]
+    if len(rows) < FEWEST:
+        raise OdeumError(
+            f"the verdict on a healed model needs examples of its own: {len(rows)} of the {len(keys)} examples were "
+            f"used neither by surgery nor by the healing, and at least {FEWEST} are needed; give other data"
+        )
+    mine = task.select(part, torch.tensor(rows).sort().values)
+    key = str(weights_entry(healed.directory)["weights"])
+    with opened(run.directory, "healed-" + store_name(run.directory, keys)) as store:
+        look, error = store.look([key])[key]
+        out = []
+        base = None
+        for each in (run, healed):
+            scores, evidence = mine.examine(each.model.eval(), "valid")
+            assert evidence is not None
+            losses = evidence.losses.double()
+            base = losses if base is None else base
+            width = margin.size(_mean(base))
+            change = None if each is run else paired(losses, base, error)
+            verdict = None if change is None else verdict_of(change, width, higher_is_better=False)
+            cost = cost_of(each.model)
+            out.append(Row(None, cost, scores, _mean(losses), math.nan, change, verdict, width, None, look))
+    return out[0], out[1]
+
+
+def _trained_on(healed: Run) -> set[str]:
+    """Examples of the healed model's training part, if its data is still there."""
+    with contextlib.suppress(OdeumError):
+        return set(healed._reopened().example_keys("train"))
+    return set()
+
+
+def _seen_examples(run: Path) -> set[str]:
+    """Examples that surgery of this run has screened or confirmed with."""
+    out: set[str] = set()
+    for path in (run / FOLDER).glob("*/examples.json"):
+        out.update(read_json(path)["keys"])
+    return out

@@ -1,0 +1,243 @@
+"""`odeum surgery`: halves, looks, verdicts, saved runs, interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from odeum import OdeumError, load
+from odeum.lab.cli import main
+from odeum.lab.study.operating import Store, Surgery, halves, influences, look_error, paired
+from odeum.lab.study.statistics import ERROR
+from odeum.lab.train.origin import write_run
+from odeum.models import assemble
+from odeum.registry.spelling import parse
+from odeum.storage import checksum
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A digits run of four layers, of which the two in the middle share their weights."""
+    run = tmp_path_factory.mktemp("surgery") / "digits"
+    words = ["train", "digits", "--model.depth", "4", "--model.width", "32", "--train.steps", "150"]
+    words += ["--architecture", "sequential:schedule=0-1/1-2"]
+    assert main([*words, "--out", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def rewrite(run: Path, order: list[int], silent: int) -> None:
+    """The run with a set of weights of its own at each depth, those of these layers; one layer changes nothing."""
+    trained: Any = load(run)
+    task = trained._reopened()
+    model: Any = assemble(parse("sequential"), replace(trained.model.settings, depth=len(order)))
+    with torch.no_grad():
+        model.load_state_dict(trained.model.state_dict(), strict=False)
+        for flow, index in zip(model.stack.flows, order, strict=True):
+            flow.load_state_dict(trained.model.stack.flows[index].state_dict())
+        for parameter in model.stack.flows[silent].parameters():
+            parameter.zero_()
+    shutil.rmtree(run)
+    write_run(run, model.eval(), task, {}, "")
+
+
+def result_of(run: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["surgery", str(run), "--format", "json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def rows_by_edit(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["edit"]: row for row in result["rows"]}
+
+
+def test_finds_a_zeroed_and_a_duplicated_layer(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Skipping the zeroed layer changes no loss; sharing the duplicated one changes none and saves its weights."""
+    rewrite(run, [0, 1, 1, 0, 2], silent=3)
+    result = result_of(run, capsys, "--edits", "skip,share,average")
+    rows = rows_by_edit(result)
+    skipped = rows["skip layer 3"]
+    assert skipped["verdict"] == "practically equal" and abs(skipped["change"]) < 1e-6
+    shared = next(
+        row
+        for label, row in rows.items()
+        if label
+        in ("layer 2 with the weights of 1", "layer 1 with the weights of 2", "layers 2 and 3 with their mean weights")
+    )
+    assert shared["verdict"] == "practically equal" and abs(shared["change"]) < 1e-6
+    assert shared["parameters"] < rows["as trained"]["parameters"]
+    assert result["headline"][0].startswith("Yes, 1 of 5 evaluations can be saved: `skip layer 3`")
+
+
+def test_influence_is_zero_where_nothing_moves(run: Path) -> None:
+    rewrite(run, [0, 1, 0, 2], silent=2)
+    loaded = load(run)
+    batch = loaded._reopened().sample(16)
+    table = influences(loaded.model, loaded.model.stack, batch)  # ty: ignore[invalid-argument-type]
+    assert table[2][2] == pytest.approx(0, abs=1e-6) and table[1][2] == pytest.approx(table[1][1], abs=1e-6)
+    assert all(table[i][i] > 1e-4 for i in (0, 1, 3))
+
+
+def test_halves_are_a_function_of_content() -> None:
+    keys = [checksum(bytes([i % 40])) for i in range(60)]  # twenty examples occur twice
+    screen, confirm = halves(keys)
+    rows = torch.cat([screen, confirm]).tolist()
+    assert len(rows) == len(set(rows)) == 40 and {keys[i] for i in rows} == set(keys)
+    again = halves(list(reversed(keys)))
+    assert {keys[i] for i in screen} == {list(reversed(keys))[i] for i in again[0]}
+
+
+def test_looks_spend_the_error_once(tmp_path: Path) -> None:
+    assert sum(look_error(k) for k in range(1, 60)) <= ERROR
+    store = Store(tmp_path)
+    first = store.look(["a", "b"])
+    assert first == {"a": (1, look_error(1) / 2), "b": (1, look_error(1) / 2)}
+    assert store.look(["b", "a"]) == first and len(store.looks()) == 1  # the same look again
+    assert store.look(["a", "c"]) == {"a": (1, look_error(1) / 2), "c": (2, look_error(2))}
+    with open(tmp_path / "looks.jsonl", "ab") as file:
+        file.write(b'{"edits": ["d"], "checks')  # a kill while a look was recorded
+    assert store.look(["e"])["e"] == (4, look_error(4))
+
+
+def test_a_diverged_edit_has_no_interval() -> None:
+    change = paired(torch.tensor([1.0, float("nan"), 2.0]), torch.ones(3), 0.05)
+    assert change.problem == "diverged" and change.low is None
+
+
+def test_confirmed_losses_are_those_of_the_other_half(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = result_of(run, capsys, "--edits", "skip", "--screen", "1")
+    loaded = load(run)
+    task = loaded._reopened()
+    screen, confirm = halves(task.example_keys("test"))
+    _, evidence = task.select("test", confirm).examine(loaded.model, "valid")
+    assert evidence is not None
+    row = result["rows"][0]
+    assert row["loss"] == pytest.approx(float(evidence.losses.mean()), rel=1e-6)
+    assert result["examples"] == {"screen": len(screen), "confirm": len(confirm)}
+    assert set(confirm.tolist()).isdisjoint(screen.tolist())
+    low, high = result["rows"][1]["low"], result["rows"][1]["high"]
+    assert low < result["rows"][1]["change"] < high
+    assert result["rows"][1]["level"] == pytest.approx(1 - look_error(1) / (len(result["rows"]) - 1))
+
+
+def test_a_repeated_surgery_is_the_same_look(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = result_of(run, capsys, "--edits", "skip", "--screen", "1")
+    assert result_of(run, capsys, "--edits", "skip", "--screen", "1") == first
+    second = result_of(run, capsys, "--edits", "skip,parallel", "--screen", "1")
+    assert second["looks"] == 2
+    rows, before = rows_by_edit(second), rows_by_edit(first)
+    for edit in before.keys() & rows.keys():  # what was confirmed keeps its interval
+        assert rows[edit] == before[edit]
+    assert any(row["look"] == 2 for row in second["rows"])
+
+
+def test_saved_runs_load_and_score_as_measured(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = result_of(run, capsys, "--edits", "skip,repeat", "--screen", "2")
+    task = load(run)._reopened()
+    confirm = task.select("test", halves(task.example_keys("test"))[1])
+    for number, row in list(enumerate(result["rows"]))[1:3]:
+        out = tmp_path / f"saved{number}"
+        words = ["surgery", str(run), "--edits", "skip,repeat", "--screen", "2"]
+        assert main([*words, "--save", str(out), "--row", str(number)]) == 0
+        saved = load(out)
+        _, evidence = confirm.examine(saved.model, "valid")
+        assert evidence is not None and float(evidence.losses.mean()) == pytest.approx(row["loss"], rel=1e-5)
+        assert saved.evaluate("test")["loss"] > 0
+    assert "odeum train digits --from" in capsys.readouterr().err
+    words = ["train", "digits", "--from", str(out), "--train.steps", "2", "--out", str(tmp_path / "healed")]
+    assert main(words) == 0
+    assert len(load(tmp_path / "healed").model.stack.schedule) == len(saved.model.stack.schedule)  # ty: ignore
+    capsys.readouterr()
+    words = ["surgery", str(run), "--split", "valid", "--healed", str(tmp_path / "healed"), "--format", "json"]
+    assert main(words) == 0
+    judged = json.loads(capsys.readouterr().out)
+    assert judged["look"] == 1 and judged["low"] <= judged["change"] <= judged["high"]
+    assert main(["surgery", str(run), "--healed", str(tmp_path / "healed")]) == 2  # those examples chose the edit
+    assert "examples of its own" in capsys.readouterr().err
+
+
+def test_outputs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["surgery", str(run), "--edits", "skip,parallel", "--screen", "1", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "as trained" in shown and "page:" in shown
+    assert {path.name for path in out.iterdir()} == {
+        "page.html",
+        "surgery.json",
+        "surgery.md",
+        "table.csv",
+        "frontier.svg",
+    }
+    page = (out / "page.html").read_text()
+    assert "<svg" in page and "Screened candidates" in page and "http" not in page.replace("http://www.w3.org", "")
+    about = json.loads((out / "surgery.json").read_text())
+    assert about["command"].startswith("odeum") and about["versions"]["torch"]
+    assert (out / "table.csv").read_text().splitlines()[0].startswith("edit,evaluations,parameters")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--layers", "2-9"], "layers 0 to 3"),
+        (["--layers", "x"], "3-8"),
+        (["--edits", "drop"], "kind of edit"),
+        (["--screen", "0"], "at least 1"),
+        (["--row", "1"], "add --save DIRECTORY"),
+        (["--margin", "-1"], "should be a positive number"),
+        (["--split", "train"], "part of the data"),
+        (["nowhere.txt"], "nowhere.txt"),
+        (["--edits", "skip", "--screen", "1", "--save", "new", "--row", "99"], "is none of the"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    run: Path, words: list[str], reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    assert main(["surgery", str(run), *words]) == 2
+    captured = capsys.readouterr()
+    last = captured.err.strip().splitlines()[-1]
+    assert reason in last and not captured.out and not (run.parent / "new").exists()
+
+
+def test_too_few_examples(run: Path) -> None:
+    loaded = load(run)
+    task = loaded._reopened().select("test", torch.arange(6))
+    with pytest.raises(OdeumError, match="at least 8 different examples in each half"):
+        Surgery(loaded, task, "test", Store(run))
+
+
+def test_continues_after_sigkill(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed in the middle of screening and again later, the same command gives the same answer."""
+    words = ["surgery", str(run), "--edits", "skip,repeat,share", "--screen", "4", "--format", "json"]
+    for enough in (2, 8):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "odeum", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        for _ in range(enough):
+            assert process.stderr.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    kept = sorted(run.glob("surgery/*/screen/*/scores.json"))
+    assert len(kept) >= 2
+    stamps = {path: path.stat().st_mtime_ns for path in kept}
+    time.sleep(0.01)
+    result = result_of(run, capsys, *words[2:6])
+    assert stamps == {path: path.stat().st_mtime_ns for path in kept}  # nothing was measured twice
+    assert result["looks"] == 1 and len(result["rows"]) > 1
