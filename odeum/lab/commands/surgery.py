@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
     if given.get("healed") is not None and given.get("save") is not None:
         raise OdeumError("--healed judges a model and --save writes one; use one of them at a time")
     if (most := given.get("screen")) is not None and most < 1:
-        raise OdeumError(f"--screen {most} should be at least 1")
+        raise OdeumError(f"--screen {most} must be at least 1")
     metric = metric_named("loss")
     margin = metric.margin if given.get("margin") is None else metric.parse_margin(given["margin"])
 

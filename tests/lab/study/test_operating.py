@@ -198,7 +198,7 @@ def test_outputs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["--edits", "drop"], "kind of edit"),
         (["--screen", "0"], "at least 1"),
         (["--row", "1"], "add --save DIRECTORY"),
-        (["--margin", "-1"], "should be a positive number"),
+        (["--margin", "-1"], "a positive number"),
         (["--split", "train"], "part of the data"),
         (["nowhere.txt"], "nowhere.txt"),
         (["--edits", "skip", "--screen", "1", "--save", "new", "--row", "99"], "is none of the"),
