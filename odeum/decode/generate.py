@@ -9,8 +9,7 @@ from torch import Tensor
 
 from odeum.decode.choice import Choice
 from odeum.decode.common import Folds, boolean_mask, cacheable, evaluating
-from odeum.decode.flat_stack import FlatStack
-from odeum.decode.flat_tokens import FlatTokens
+from odeum.decode.flat import FlatStack, FlatTokens
 from odeum.decode.packed import PackedMaps, output_map
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from odeum.decode.flat_fields import Map, flat_map
+from odeum.decode.flat import Map, flat_map
 from odeum.kernels.packed_linear import PackedLinear, worth_packing
 from odeum.models.embedding import OutputMatrix, TiedEmbedding
 

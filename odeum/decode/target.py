@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odeum.decode.choice import largest
 from odeum.decode.common import boolean_mask, cacheable
-from odeum.decode.flat_stack import FlatStack
+from odeum.decode.flat import FlatStack
 from odeum.decode.packed import PackedMaps, output_map
 from odeum.errors import OdeumError
 from odeum.fields.cache import Cache

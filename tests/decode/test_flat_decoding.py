@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.decode import beam_search, generate, stream
-from odeum.decode.flat_fields import FlatField
-from odeum.decode.flat_stack import FlatStack
+from odeum.decode.flat import FlatField, FlatStack
 from odeum.fields import Cache, Context, Field, Source
 from odeum.fields.attention import SelfAttention
 from odeum.fields.base import Rotary

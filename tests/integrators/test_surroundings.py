@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 import odeum
 from odeum import build
 from odeum.decode import generate, stream
-from odeum.decode.flat_stack import FlatStack
+from odeum.decode.flat import FlatStack
 from odeum.errors import OdeumError
 from odeum.fields import Cache
 from odeum.models.settings import Language

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odeum.errors import OdeumError
-from odeum.lab.data.archive_limits import RATIO, UnpackedSize
 from odeum.lab.data.split_names import SPLIT_SPELLINGS
-from odeum.lab.data.unpacking import lines_within, open_zip
+from odeum.lab.data.unpacking import RATIO, UnpackedSize, lines_within, open_zip
 from odeum.models.limits import SWITCH, limits_off
 
 _PARQUET = b"PAR1"

@@ -19,12 +19,39 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from odeum.errors import OdeumError, set_display_name
-from odeum.lab.data.archive_limits import UnpackedSize
 from odeum.lab.data.files import DATA_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, regular
 from odeum.lab.data.homes import cache
+from odeum.models.limits import SWITCH, limits_off, refuse_above
 
+RATIO = 200
+"""largest allowed ratio of unpacked to packed bytes; texts reach about 10, decompression bombs 1,000"""
+ALWAYS_ALLOWED = 100e6
+"""unpacked bytes that are allowed whatever the ratio"""
+MEMBERS = 5_000_000
+"""largest number of files in an archive"""
 CHUNK = 1 << 20
 _ZIP = b"PK\x03\x04"
+
+
+class UnpackedSize:
+    """Counts unpacked bytes as they are written; raises `OdeumError` above the limit."""
+
+    def __init__(self, *archives: Path) -> None:
+        self.archive = archives[0] if archives else Path("an empty data set")
+        packed = sum(path.stat().st_size for path in archives)
+        self.left = max(ALWAYS_ALLOWED, RATIO * float(packed))
+
+    def take(self, size: int) -> None:
+        """Count `size` more bytes."""
+        self.left -= size
+        if self.left < 0 and not limits_off():
+            raise OdeumError(
+                f"'{self.archive}' unpacks to more than {RATIO} times its size; to unpack it anyway, set {SWITCH}=off"
+            )
+
+    def count(self, members: int) -> None:
+        """Check the number of files in an archive."""
+        refuse_above(members, MEMBERS, f"'{self.archive}'", f"{members:,} files")
 
 
 def plain_files(path: Path, encoding: str | None = None) -> Path:

@@ -126,7 +126,7 @@ def test_parquet_that_is_damaged_or_too_much(tmp_path: Path, monkeypatch: pytest
     parquet.write_table(twice, path)
     with pytest.raises(OdeumError, match=r"rows.parquet' has 2 columns named 'label'"):
         open_task(path)
-    monkeypatch.setattr("odeum.lab.data.archive_limits.ALWAYS_ALLOWED", 1e5)
+    monkeypatch.setattr("odeum.lab.data.unpacking.ALWAYS_ALLOWED", 1e5)
     long = arrow.array(["x" * 100_000]).dictionary_encode().take(arrow.array([0] * 5_000))
     parquet.write_table(arrow.table({"text": long, "label": ["a"] * 5_000}), path, compression="zstd")
     with pytest.raises(OdeumError, match="unpacks to more than 200 times its size"):
@@ -241,7 +241,7 @@ def test_another_encoding(tmp_path: Path, plain: Path) -> None:
 
 
 def test_bombs_pickles_and_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odeum.lab.data.archive_limits.ALWAYS_ALLOWED", 1e5)
+    monkeypatch.setattr("odeum.lab.data.unpacking.ALWAYS_ALLOWED", 1e5)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a,b\n" * 1_000_000))
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", b"a" * 5_000_000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -115,17 +115,6 @@ class NumberTask(Task):
 
 class RegressionTask(NumberTask, TextTask):
     """Sequences of tokens with one number each."""
-
-    def __init__(
-        self,
-        name: str,
-        options: Data,
-        tokens: Tokens,
-        length: int,
-        parts: dict[str, TextSplit] | None = None,
-        source: Sequence[str] = (),
-    ) -> None:
-        TextTask.__init__(self, name, options, tokens, length, parts, source)
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: RegressionData) -> RegressionTask:
