@@ -42,7 +42,7 @@ def reference(field: Field) -> Evaluate:
 
 
 def flat_map(module: nn.Module) -> Map:
-    """Return a linear map or a norm without its module's call, with the weights of the moment; or the module itself."""
+    """Return a linear map or a norm as a function of its current weights; other modules unchanged."""
     weights: Any = module._parameters
     if type(module) is nn.Linear:
         return lambda x: nn.functional.linear(x, weights["weight"], weights["bias"])
@@ -56,7 +56,7 @@ def flat_map(module: nn.Module) -> Map:
 
 
 class FlatField:
-    """What a method needs of a field. Not a module: it only looks at one, and owns no weights."""
+    """The interface of a field that methods use. Not a module: it refers to a field and owns no weights."""
 
     training = False
 
@@ -71,7 +71,7 @@ class FlatField:
         return self.evaluate(t, x, context)
 
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """As of the field itself."""
+        """As that of the field."""
         return self.field.named_modules()
 
 
@@ -82,7 +82,7 @@ def flat(field: Field, maps: Maps) -> Evaluate:
 
 
 def is_flat(field: Field) -> bool:
-    """Whether no part of it is evaluated as it is."""
+    """Whether every part has a flat evaluation."""
     return type(field) in _MAKERS and all(is_flat(part) for part in _fields_within(field))
 
 
@@ -274,7 +274,7 @@ class FlatStack:
         return self.run(x, context)
 
     def has_no_hooks(self) -> bool:
-        """Whether at this moment nobody would miss the call of a module, and no gradient is wanted."""
+        """Whether no hook is registered, no part is in training mode, and no gradient is recorded."""
         if torch.is_grad_enabled() or not plain_autograd() or nn.modules.module._has_any_global_hook():
             return False
         if not (self.alone and self.looked):
@@ -283,7 +283,7 @@ class FlatStack:
 
 
 def is_unmodified(parts: Iterable[nn.Module]) -> bool:
-    """Whether every part is one of ours or torch's as it was made: not wrapped, compiled, patched or sharded."""
+    """Whether every part has a class of Odeum or torch and is not wrapped, compiled, patched or sharded."""
     return all(
         type(part).__module__.partition(".")[0] in ("odeum", "torch")
         and "forward" not in part.__dict__
@@ -295,13 +295,13 @@ def is_unmodified(parts: Iterable[nn.Module]) -> bool:
 
 
 def _all_hooks(parts: Iterable[nn.Module]) -> list[Any]:
-    """Where the hooks of every part stand."""
+    """The hook dictionaries of every part."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return [part.__dict__[kind] for part in parts for kind in kinds]
 
 
 def _flat_stack(stack: nn.Module, maps: Maps) -> Pass | None:
-    """The layers one after the other; None for a kind of stack that walks in a way of its own."""
+    """The layers in sequence; None for a stack with another order of evaluation."""
     if not isinstance(stack, Stack) or type(stack) not in (Stack, Looped):
         return None
     flats = {flow: _flat_layer(flow, maps) for flow in stack.flows}
@@ -336,15 +336,15 @@ def _flat_stack(stack: nn.Module, maps: Maps) -> Pass | None:
 
 
 def _flat_flow(flow: Flow, field: FlatField) -> FlatLayer:
-    """Any method over a flat field."""
+    """A layer with any method over a flat field."""
     return lambda x, context, time: flow.integrate(field, x, context, time)  # ty: ignore[invalid-argument-type]
 
 
 def _one_step(flow: Flow, field: FlatField) -> FlatLayer | None:
-    """A layer that is one Euler step of length one, of the whole field or of one term after the other: nearly all are.
+    """A layer that is one Euler step of length one, of the whole field or term by term; None for other layers.
 
-    What any other method needs (divided intervals, stages, masks) takes longer than a small term. None for a layer of
-    another kind; one that has become another goes the way of `_flat_flow`, where the cache says what it thinks of it.
+    Such layers skip what other methods need (intervals, stages, masks), which takes longer than a small term. A layer
+    whose method is changed later is evaluated by `_flat_flow`.
     """
     solver, any_method = flow.solver, _flat_flow(flow, field)
     method = getattr(solver, "method", None)

@@ -136,8 +136,8 @@ def test_parquet_that_is_damaged_or_too_much(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
-        ([("rows.jsonl", 0), ("rows.jsonl", 0)], "holds 'rows.jsonl' twice"),
-        ([("rows.jsonl", 0), ("more.jsonl", stat.S_IFLNK << 16)], "holds 'more.jsonl', a link"),
+        ([("rows.jsonl", 0), ("rows.jsonl", 0)], "contains 'rows.jsonl' twice"),
+        ([("rows.jsonl", 0), ("more.jsonl", stat.S_IFLNK << 16)], "contains the link 'more.jsonl'"),
         ([("rows.jsonl", 0), ("", 0)], "is a ZIP archive that cannot be read"),
         ([("rows.jsonl", 0), ("rows.jsonl/x.jsonl", 0)], "is a ZIP archive that cannot be read"),
     ],
