@@ -14,15 +14,17 @@ import traceback
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, notice
 from odeum.registry.names import ARCHITECTURES, REGISTRIES, Architecture, Mixed, Registry
 from odeum.registry.options import options
 from odeum.registry.spelling import spell
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "odeum.plugins"
 """group of the entry points in a package's pyproject.toml"""
@@ -73,6 +75,8 @@ def _entries() -> Sequence[EntryPoint]:
 
 @lru_cache(maxsize=1)
 def _read_entries(places: tuple[tuple[str, int], ...]) -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points  # imports a fifth of what --help needs
+
     return tuple(entry_points(group=GROUP))
 
 
@@ -176,6 +180,8 @@ def origin(module: str) -> dict[str, str] | None:
     top = module.partition(".")[0]
     if top == "odeum":
         return None
+    from importlib.metadata import PackageNotFoundError, packages_distributions, version
+
     file = getattr(sys.modules.get(module), "__file__", None)
     known = getattr(sys.modules.get(module), "__odeum_sha256__", None)
     if known is None and (package := next(iter(packages_distributions().get(top, ())), None)) is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose, notice
-from odeum.lab.commands.options import Parser, known_architectures, model_names
+from odeum.lab.commands.options import Parser, architecture_names, known_architectures, model_names
 from odeum.lab.commands.report import show_ladder
 from odeum.lab.commands.request import (
     DRY_RUN,
@@ -29,7 +29,7 @@ from odeum.lab.study.judge import Seeds
 from odeum.lab.study.sizes import Size, check_ladder, folder_of, parse_sizes, scaled_training, write_ladder
 from odeum.lab.study.tuning import Tuning, TuningResults, parse_settings
 from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
-from odeum.registry.names import ARCHITECTURES, Architecture
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
         "--architectures",
         type=str,
         default=DEFAULT,
-        help=f"comma-separated architectures; the first is the baseline; known: {', '.join(ARCHITECTURES)}",
+        help=f"comma-separated architectures; the first is the baseline; known: {architecture_names()}",
     )
     parser.add_argument(
         "--seeds",

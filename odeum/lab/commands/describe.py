@@ -7,10 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from odeum.errors import OdeumError, choose
-from odeum.lab.commands.options import Parser, expand_shorthands, known_architectures, model_names, preset
+from odeum.lab.commands.options import (
+    Parser,
+    architecture_names,
+    expand_shorthands,
+    known_architectures,
+    model_names,
+    preset,
+)
 from odeum.lab.terminal import beneath, readable, to_json
 from odeum.models.settings import Model, find_preset
-from odeum.registry.names import ARCHITECTURES, Architecture
+from odeum.registry.names import Architecture
 from odeum.registry.spelling import label, parse
 
 DESCRIPTION_FORMATS = ("text", "md", "json")
@@ -23,7 +30,7 @@ def run(argv: list[str]) -> int:
         "describe", f"An architecture's equation, scheme and costs. --model NAME is one of: {model_names()}."
     )
     parser.add_argument(
-        "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {', '.join(ARCHITECTURES)}"
+        "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {architecture_names()}"
     )
     parser.add_argument("--format", type=str, default="text", help="text, md or json")
     parser.add_argument(

@@ -304,3 +304,9 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def model_names() -> str:
     return ", ".join(PRESETS)
+
+
+def architecture_names() -> str:
+    """The registered architectures by group, for help texts."""
+    groups = ARCHITECTURES.groups().items()
+    return "; ".join(f"{group or 'others'}: {', '.join(names)}" for group, names in groups)

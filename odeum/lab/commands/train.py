@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odeum.errors import OdeumError
-from odeum.lab.commands.options import Parser, known_architectures, model_names, take
+from odeum.lab.commands.options import Parser, architecture_names, known_architectures, model_names, take
 from odeum.lab.commands.request import (
     DRY_RUN,
     TRACK,
@@ -21,7 +21,6 @@ from odeum.lab.commands.request import (
     tell_before,
 )
 from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
-from odeum.registry.names import ARCHITECTURES
 from odeum.registry.spelling import parse, spell
 
 
@@ -35,7 +34,7 @@ def run(argv: list[str]) -> int:
         "--architecture",
         type=str,
         default="sequential",
-        help=f"architecture, such as parallel or rk4:steps=2; known: {', '.join(ARCHITECTURES)}",
+        help=f"architecture, such as parallel or rk4:steps=2; known: {architecture_names()}",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, batches and augmentation")
     parser.add_argument(
