@@ -59,7 +59,7 @@ SETTINGS: dict[str, Setting] = {
 
 @contextlib.contextmanager
 def drawn_by(scheme: str) -> Generator[None]:
-    """Weights as they were drawn before there were keys: by torch's one generator, in the order of construction."""
+    """Context in which weights are drawn from torch's generator in construction order, as before keys, if so asked."""
     if scheme == SCHEMES[1]:
         yield
         return
@@ -67,11 +67,11 @@ def drawn_by(scheme: str) -> Generator[None]:
 
     @contextlib.contextmanager
     def inside(scope: Any) -> Generator[None]:
-        outer, draws._scope = draws._scope, scope
+        token = draws._scopes.set(scope)
         try:
             yield
         finally:
-            draws._scope = outer
+            draws._scopes.reset(token)
 
     draws._inside, draws.take_key = inside, lambda: 0
     try:
