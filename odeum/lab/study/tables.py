@@ -163,7 +163,7 @@ def paper_table(
         return to_json(content, indent=1) + "\n"
     if form == "csv":
         return to_csv([_spreadsheet_row(findings, label) for label in labels])
-    parts = [row_grid(findings, labels)] if study.is_trained else []
+    parts = [row_grid(findings, labels)] if study.is_trained and labels else []
     if shown_claims:
         parts.append(claim_grid(findings, shown_claims))
     if claims and findings.costs:
@@ -305,7 +305,7 @@ def paper_notes(findings: Findings) -> list[str]:
         lines.append(f"Diverged runs: {', '.join(diverged)}.")
     missing = [label for label in study.labels if not results.of(label)]
     if missing and study.is_trained:
-        lines.append(f"Not run: {', '.join(missing)}.")
+        lines.append("No row was run yet." if len(missing) == len(study.labels) else f"Not run: {', '.join(missing)}.")
     dates = sorted(str(run.info.get("date"))[:10] for run in results.runs)
     if dates:
         lines.append(f"Runs of {dates[0]}{'' if dates[0] == dates[-1] else f' to {dates[-1]}'}.")
