@@ -82,6 +82,13 @@ class BranchMeasures:
     """‖x′ − x‖ / ‖x‖ from the input of this term to that of the next (None: terms do not act one after the other)"""
     entropy: float | None = None
     """of the attention weights in nats, mean over heads and queries (None: no softmax attention)"""
+    cosine: float | None = None
+    """of the angle between x′ and x (None: as for displacement)"""
+
+    @property
+    def influence(self) -> float | None:
+        """1 − cosine."""
+        return None if self.cosine is None else 1 - self.cosine
 
 
 @dataclass(frozen=True)
@@ -222,9 +229,10 @@ class _Watch:
         """Complete the measures of the last term of this layer: the state has become x."""
         if self.waiting is None or self.waiting.shape != x.shape or torch.equal(self.waiting, x):
             return
-        before = self.waiting[seen].float()
-        moved = float((_norm(x[seen].float() - before) / _norm(before)).mean())
-        self.branches[-1] = dataclasses.replace(self.branches[-1], displacement=moved)
+        before, after = self.waiting[seen].float(), x[seen].float()
+        moved = float((_norm(after - before) / _norm(before)).mean())
+        cosine = float(nn.functional.cosine_similarity(before, after, dim=-1).mean())
+        self.branches[-1] = dataclasses.replace(self.branches[-1], displacement=moved, cosine=cosine)
 
     def flow(self, flow: Flow, time: float, x: Tensor, out: Tensor, context: Context) -> None:
         """After a layer."""
@@ -237,7 +245,9 @@ class _Watch:
         self.waiting = None
         if not _splits(flow):  # the terms of this layer were evaluated beside each other, or in stages
             here = len(self.layers)
-            self.branches = [dataclasses.replace(b, displacement=None) if b.layer == here else b for b in self.branches]
+            self.branches = [
+                dataclasses.replace(b, displacement=None, cosine=None) if b.layer == here else b for b in self.branches
+            ]
         self.layers.append(self._measured(self.state[seen].float(), after[seen].float(), time, x, out, after, seen))
         self._keep(after, flow, context)
 

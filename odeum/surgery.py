@@ -190,10 +190,7 @@ def edits(
     refused: dict[str, str] = {}
     chosen = tuple(kinds)
     for name, stack in stacks_of(model).items():
-        depth = depth_of(stack)
-        low, high = (0, depth - 1) if layers is None else layers
-        if not 0 <= low <= high < depth:
-            raise OdeumError(f"--layers {low}-{high} is out of range: the {name} has layers 0 to {depth - 1}")
+        low, high = check_layers(name, stack, layers)
         unchanged = tuple(Place(index) for index in stack.schedule)
         maker = _Candidates(model, name, stack, low, high, refused)
         for kind in chosen:
@@ -201,6 +198,15 @@ def edits(
                 if edit.places != unchanged:
                     out.setdefault(edit.key, edit)
     return list(out.values()), refused
+
+
+def check_layers(name: str, stack: Stack, layers: tuple[int, int] | None) -> tuple[int, int]:
+    """The first and the last layer to edit (default: all); raises `OdeumError` if the stack does not have them."""
+    depth = depth_of(stack)
+    low, high = (0, depth - 1) if layers is None else layers
+    if not 0 <= low <= high < depth:
+        raise OdeumError(f"--layers {low}-{high} is out of range: the {name} has layers 0 to {depth - 1}")
+    return low, high
 
 
 class _Candidates:

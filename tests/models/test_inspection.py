@@ -229,3 +229,18 @@ def test_exponents_through_attention() -> None:
 def test_methods_with_memory_have_no_layer_of_their_own() -> None:
     with pytest.raises(OdeumError, match="from layer to layer"):
         lyapunov(model_of("adams-bashforth"), torch.randint(0, 20, (1, 5)), 2)
+
+
+def test_sublayers_turn_states_as_their_layer_does() -> None:
+    """Of a layer with one zeroed branch, the other sublayer has the layer's displacement and cosine."""
+    model = odeum.build("sequential", "language_small", width=16, heads=2, depth=2, vocabulary=19, length=12).eval()
+    attention: nn.Module = model.stack.flows[1].field.fields["attention"]  # ty: ignore
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.zero_()
+    result = inspect(model, torch.randint(19, (2, 7)))
+    silent, acting = (branch for branch in result.branches if branch.layer == 1)
+    assert silent.displacement is None or silent.displacement == 0
+    assert acting.cosine == pytest.approx(result.layers[1].cosine) and acting.influence == pytest.approx(
+        1 - result.layers[1].cosine
+    )

@@ -62,17 +62,18 @@ def run(argv: list[str]) -> int:
     from odeum.kernels.matmul import use_onednn
     from odeum.lab.study.operating import MEASURED, Surgery, opened, store_name
     from odeum.lab.tasks.run import load
-    from odeum.surgery import stacks_of
+    from odeum.surgery import check_layers, stacks_of
 
     kinds = _kinds(given.get("edits"))
     use_onednn()
-    trained = load(given["run"])
-    stacks_of(trained.model)
-    task = _opened(trained, given.get("data") or [], bool(given.get("lines")))
-    if given.get("healed") is not None:
-        return _judge_healed(trained, load(given["healed"]), task, part, given, margin, form)
     with contextlib.ExitStack() as places:
         target = None if given.get("save") is None else places.enter_context(new_directory(given["save"]))
+        trained = load(given["run"])
+        for name, stack in stacks_of(trained.model).items():
+            check_layers(name, stack, layers)
+        task = _opened(trained, given.get("data") or [], bool(given.get("lines")))
+        if given.get("healed") is not None:
+            return _judge_healed(trained, load(given["healed"]), task, part, given, margin, form)
         if given.get("out") is not None:
             make_directory(Path(given["out"]))
         store = places.enter_context(opened(trained.directory, store_name(trained.directory, task.example_keys(part))))

@@ -63,6 +63,11 @@ MEASURES = (
 BRANCH_MEASURES = (
     Measure("ratio", "branch / stream", "Size of what the sublayer adds, beside the stream: ‖branch‖ / ‖stream‖."),
     Measure("displacement", "moves", "How far a token moves in this sublayer, relative to its length."),
+    Measure(
+        "influence",
+        "influence",
+        "Block influence, 1 − cos(x, x′): near 0 the layer or sublayer hardly turns any state.",
+    ),
     Measure("entropy", "entropy", "Entropy of attention in nats: 0 looks at one token, log n at n tokens equally."),
 )
 LYAPUNOV = "Growth rate of small differences along the path, per unit of time; above 0 they grow, below 0 they shrink."

@@ -14,7 +14,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from odeum.inspection import seen_positions
 from odeum.lab.study.inspecting import taken_sample
 from odeum.lab.study.judge import BETTER, Verdict, verdict_of
 from odeum.lab.study.metric import Margin
-from odeum.lab.study.statistics import ERROR, Difference, Ratio, is_measurement, paired_mean, paired_ratio
+from odeum.lab.study.statistics import ERROR, Difference, Ratio, is_measurement, paired_mean, paired_ratio, t_quantile
 from odeum.lab.tasks import Task
 from odeum.lab.tasks.evidence import Evidence, read_losses
 from odeum.lab.tasks.run import Run
@@ -56,8 +56,8 @@ MOST_CONFIRMED = 12
 """candidates that one look confirms, at most"""
 SAMPLED, MOST_STATES = 32, 1024
 """examples and token states that block influence is measured on"""
-TURNS = 7
-"""turns in which times are measured"""
+TURNS, TIMED = 7, 8
+"""turns in which times are measured, and examples of the pass that is timed"""
 BASE = "as trained"
 FOLDER = "surgery"
 """in the folder of the run: measurements and looks"""
@@ -163,14 +163,15 @@ class Store:
 
     def look(self, keys: Sequence[str]) -> dict[str, tuple[int, float]]:
         """The look and the error of each key. Keys of no earlier look are recorded as a new one, before it begins."""
-        known = _by_look(self.looks())
+        known = by_look(self.looks())
         if new := [key for key in dict.fromkeys(keys) if key not in known]:
             append_line(self.directory / "looks.jsonl", {"edits": new})
-            known = _by_look(self.looks())
+            known = by_look(self.looks())
         return {key: known[key] for key in keys}
 
 
-def _by_look(looks: Sequence[Sequence[str]]) -> dict[str, tuple[int, float]]:
+def by_look(looks: Sequence[Sequence[str]]) -> dict[str, tuple[int, float]]:
+    """The look that confirmed each key first, and the key's part of the error."""
     out: dict[str, tuple[int, float]] = {}
     for number, keys in enumerate(looks, 1):
         for key in keys:
@@ -208,13 +209,33 @@ def halves(keys: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def paired(losses: Tensor, base: Tensor, error: float) -> Difference:
-    """The mean difference of losses on the same examples with its interval at level 1 − error."""
-    values = (losses - base).tolist()
-    if not all(map(is_measurement, values)):
+    """The mean difference of losses on the same examples with its interval at level 1 − error.
+
+    Most examples change little and a few by much, and then Student's interval is too short on one side. So each end is
+    that of Student's interval or of the one corrected for skewness (Hall 1992), whichever is further out.
+    """
+    values = losses - base
+    if not all(map(is_measurement, values.tolist())):
         return Difference(math.nan, None, None, 1 - error, None, len(values), problem="diverged")
-    difference = paired_mean(values, 1 - error)
-    assert difference is not None
-    return difference
+    student = paired_mean(values.tolist(), 1 - error)
+    assert student is not None and student.low is not None and student.high is not None
+    if not student.spread:
+        return student
+    low, high = _corrected(values, student.spread, t_quantile(1 - error / 2, len(values) - 1))
+    return replace(student, low=min(student.low, low), high=max(student.high, high))
+
+
+def _corrected(values: Tensor, spread: float, quantile: float) -> tuple[float, float]:
+    """Ends of the interval of the mean whose statistic is corrected for skewness by a monotone cubic."""
+    mean, root = float(values.mean()), math.sqrt(len(values))
+    skew = float(((values - mean) ** 3).mean()) / spread**3
+    if abs(skew) < 1e-6:
+        return mean, mean
+
+    def inverse(y: float) -> float:
+        return 3 * root / skew * (math.cbrt(1 + skew / root * (y - skew / (6 * root))) - 1)
+
+    return mean - spread / root * inverse(quantile), mean - spread / root * inverse(-quantile)
 
 
 class Surgery:
@@ -318,7 +339,7 @@ class Surgery:
             if place.exists():
                 return Ratio(*read_json(place)["ratio"])
         task: Any = self.tasks["screen"]
-        sample = taken_sample(task, self.model, None, SAMPLED)
+        sample = taken_sample(task, self.model, None, TIMED)
         ratio = time_ratio(apply(self.model, edit), self.model, sample)
         if ratio is not None:
             write_json(place, {"ratio": [ratio.middle, ratio.low, ratio.high]})

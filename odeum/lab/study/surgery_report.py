@@ -32,6 +32,8 @@ ABOUT = {
     "influence": "1 − cosine between the states before and after the changed layers: near 0 they hardly turn a state.",
     "screened loss": "Mean loss over the screening examples.",
 }
+ENOUGH = 100
+"""confirming examples below which a note says that they are few"""
 AXES: dict[str, Callable[[Row], float]] = {
     "evaluations": lambda row: row.cost.evaluations,
     "parameters": lambda row: row.cost.parameters,
@@ -171,6 +173,11 @@ def notes(result: Result, model: Any) -> list[str]:
         out.append(
             f"Intervals hold together with {100 * (1 - ERROR):g} % confidence over all looks at the confirming half "
             f"({result.looks} so far; look k spends {100 * ERROR:g} % / 2^k)."
+        )
+    if result.examples[1] < ENOUGH:
+        out.append(
+            f"{result.examples[1]} confirming examples are few: where an edit changes only one in twenty of them, "
+            "intervals of 50 examples were wrong in simulation more often than they say (docs/surgery.md)."
         )
     out += [f"refused: {name}: {reason}" for name, reason in result.refused.items()]
     if getattr(getattr(model, "architecture", None), "norm", "") in ("post", "post-sum"):
