@@ -150,6 +150,10 @@ class OdeumPreTrainedModel(PreTrainedModel):
         """As for every model of transformers: rows are added, or cut off."""
         out = super().resize_token_embeddings(*args, **kwargs)
         vocabulary = self.odeum.embedding.weight.shape[0]
+        bias = getattr(self.odeum.embedding, "bias", None)
+        if bias is not None:  # of a translation model; new tokens begin without one
+            more = vocabulary - bias.shape[0]
+            self.odeum.embedding.bias = nn.Parameter(nn.functional.pad(bias.data, (0, more)))
         self.odeum.settings = replace(self.odeum.settings, vocabulary=vocabulary)
         self.config.settings = {**self.config.settings, "vocabulary": vocabulary}
         return out

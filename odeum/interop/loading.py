@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError, choose, notice
 from odeum.fields.roles import find
-from odeum.interop import causal_families, image_families, text_families
+from odeum.interop import causal_families, image_families, text_families, translation_families
 from odeum.interop.reading import Config, Converted, NamedWeights, convert_errors
 from odeum.interop.sources import Pretrain, open_source
 from odeum.models import assemble
@@ -27,6 +27,7 @@ IMPORTS: dict[str, Callable[[Config, NamedWeights], Converted]] = {
     **causal_families.READERS,
     **text_families.READERS,
     **image_families.READERS,
+    "marian": translation_families.marian,
     "timm_vit": image_families.timm_vit,
 }
 FAMILY_PREFIXES: tuple[tuple[str, str], ...] = (
@@ -74,7 +75,7 @@ def load(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | No
             transformers or timm, or tensors by name.
         family: which it is, where neither the configuration nor the names of the weights say so: gpt2, gpt_neox, gptj,
             llama, mistral, qwen2, qwen3, gemma, olmo, phi, opt, bert, roberta, distilbert, albert, vit, deit,
-            dinov2, clip_vision_model, timm_vit.
+            dinov2, clip_vision_model, marian, timm_vit.
 
     What must be known (a head that is new, dropout that is left out) is a notice.
     """

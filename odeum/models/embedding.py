@@ -109,9 +109,11 @@ def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
 class TiedEmbedding(nn.Embedding):
     """One matrix for input and output; an nn.Embedding to libraries that look for one."""
 
-    def __init__(self, vocabulary: int, width: int, *, scaled: bool = True) -> None:
+    def __init__(self, vocabulary: int, width: int, *, scaled: bool = True, bias: bool = False) -> None:
         super().__init__(vocabulary, width)
         self.scale = math.sqrt(width) if scaled else 1.0
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
+        """of the logits"""
 
     def reset_parameters(self) -> None:
         with drawing("embedding"):
@@ -122,11 +124,11 @@ class TiedEmbedding(nn.Embedding):
         return rows if self.scale == 1.0 else rows * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight)
+        return nn.functional.linear(x, self.weight, self.bias)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
         """Mean cross-entropy, `chunk` tokens at a time: as many as its buffer holds, if it is not said."""
-        return matrix_loss(x, self.weight, labels, smoothing, chunk)
+        return matrix_loss(x, self.weight, labels, smoothing, chunk, self.bias)
 
 
 class OutputMatrix(nn.Linear):
@@ -138,14 +140,21 @@ class OutputMatrix(nn.Linear):
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         """The mean cross-entropy of the logits."""
-        if self.bias is None:
-            return matrix_loss(x, self.weight, labels, smoothing)
-        weight = torch.cat((self.weight, self.bias.unsqueeze(1)), dim=1)
-        return matrix_loss(torch.cat((x, torch.ones_like(x[..., :1])), dim=-1), weight, labels, smoothing)
+        return matrix_loss(x, self.weight, labels, smoothing, bias=self.bias)
 
 
-def matrix_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0, chunk: int | None = None) -> Tensor:
+def matrix_loss(
+    x: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    smoothing: float = 0.0,
+    chunk: int | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
     """Mean cross-entropy of the logits that an output matrix gives."""
+    if bias is not None:
+        weight = torch.cat((weight, bias.unsqueeze(1)), dim=1)
+        x = torch.cat((x, torch.ones_like(x[..., :1])), dim=-1)
     check_labels(labels, x, weight.shape[0])
     return cross_entropy(x.flatten(0, -2), weight, labels.flatten().long(), smoothing, chunk)
 

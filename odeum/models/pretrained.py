@@ -49,7 +49,7 @@ class EmbeddingSettings:
     tied: bool = True
     """one matrix for input and output"""
     bias: bool = False
-    """bias of an untied output matrix"""
+    """bias of the logits: of an untied output matrix, or of a translation model"""
     width: int | None = None
     """width of the table, projected to the model's width (default: the model's width)"""
     types: int = 0

@@ -17,6 +17,7 @@ from odeum.models.base import OdeumModel, Output, check_ids, key_mask, masked_me
 from odeum.models.causality import check_causal
 from odeum.models.embedding import Positions, TiedEmbedding
 from odeum.models.language import token_positions
+from odeum.models.pretrained import details
 from odeum.models.settings import Translation
 from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse
@@ -32,7 +33,8 @@ class TranslationModel(OdeumModel):
     def __init__(self, settings: Translation, architecture: Architecture) -> None:
         super().__init__(settings, architecture)
         decoder_shape = replace(settings, depth=settings.decoder_depth or settings.depth)
-        self.embedding = TiedEmbedding(settings.vocabulary, settings.width)
+        extra = details(settings).embedding
+        self.embedding = TiedEmbedding(settings.vocabulary, settings.width, scaled=extra.scaled, bias=extra.bias)
         self.positions = Positions(settings.positions, settings.width, settings.length)
         with drawing("encoder"):
             self.encoder = make_stack(architecture, settings)

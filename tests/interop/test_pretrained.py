@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import odeum
 from odeum import OdeumError
+from odeum.decode.beam import greedy as greedy_translation
 from odeum.fields.cache import Cache
 from odeum.hf.configuration import class_of
 from odeum.inspection import inspect
@@ -228,6 +229,87 @@ def test_every_family_can_be_inspected(name: str) -> None:
     assert (result.lens[-1] == result.answer).all() and result.layers[-1].agreement == 1.0
     assert (result.answer == ours(batch).logits.argmax(-1).numpy()).all()
     assert all(math.isfinite(layer.displacement) for layer in result.layers)
+
+
+MARIAN: dict[str, Any] = {
+    "vocab_size": 29,
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 20,
+    "max_position_embeddings": 32,
+    "pad_token_id": 28,
+    "decoder_start_token_id": 28,
+    "eos_token_id": 0,
+    "forced_eos_token_id": None,
+}
+
+
+def marian(**changes: Any) -> Any:
+    """With weights that hide nothing; its positions are constants."""
+    torch.manual_seed(3)
+    theirs = T.MarianMTModel(T.MarianConfig(**MARIAN | changes)).eval()
+    for parameter in theirs.parameters():
+        if parameter.requires_grad:
+            nn.init.normal_(parameter, std=0.3)
+    theirs.final_logits_bias.normal_()
+    return theirs
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"scale_embedding": True, "activation_function": "swish", "decoder_layers": 3}]
+)
+def test_marian(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Logits with padding, decoding with caches, `generate`, and the loss with its bias."""
+    theirs = marian(**changes)
+    source, target = torch.randint(1, 28, (3, 9)), torch.randint(1, 28, (3, 7))
+    keep = (torch.arange(9) < torch.tensor([[9], [5], [2]])).long()
+    source = source.masked_fill(keep == 0, 28)
+    with torch.no_grad():
+        for ours in (load(theirs), load(saved(theirs, tmp_path / "theirs"))):
+            right = theirs(input_ids=source, attention_mask=keep, decoder_input_ids=target).logits
+            same(ours(source, keep, target).logits, right)
+        ends = {"start": 28, "end": 0, "pad": 28}
+        found = greedy_translation(ours, source, keep, max_length=12, **ends)
+        theirs.generation_config.suppress_tokens = [28]
+        made = theirs.generate(
+            input_ids=source, attention_mask=keep, max_new_tokens=12, do_sample=False, num_beams=1
+        ).tolist()
+        cut = [row[1 : row.index(0)] if 0 in row else row[1:] for row in made]
+        assert found == [row[:12] for row in cut] and any(found)
+        wrapped = class_of("Translation").wrap(ours, pad_token_id=28, decoder_start_token_id=28, eos_token_id=0)
+        own = wrapped.generate(
+            input_ids=source, attention_mask=keep, max_new_tokens=12, do_sample=False, num_beams=1, suppress_tokens=[28]
+        )
+        assert own.tolist() == made
+        labels = torch.randint(1, 28, (3, 7))
+        loss = nn.functional.cross_entropy(right.flatten(0, 1), labels.flatten())
+        same(ours(source, keep, target, labels=labels).loss, loss)
+        (tmp_path / "ours").mkdir()
+        save_model(tmp_path / "ours", ours)
+        assert torch.equal(
+            load_model(tmp_path / "ours")(source, keep, target).logits, ours(source, keep, target).logits
+        )
+        wrapped.resize_token_embeddings(33, mean_resizing=False)
+        bigger = wrapped(input_ids=source, attention_mask=keep, decoder_input_ids=target).logits
+        same(bigger[..., :29], right)
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "run")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31}, "different tables"),
+        ({"decoder_attention_heads": 2}, "decoder_attention_heads=2"),
+        ({"decoder_ffn_dim": 12}, "decoder_ffn_dim=12"),
+    ],
+)
+def test_other_marians_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(OdeumError, match=message):
+        load(marian(**changes))
 
 
 def test_every_form_of_a_file(tmp_path: Path) -> None:

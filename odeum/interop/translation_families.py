@@ -1,0 +1,109 @@
+"""Translation models of others: Marian, as in the OPUS-MT models."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from odeum.architectures.layered import Layered
+from odeum.errors import OdeumError
+from odeum.interop.reading import (
+    Config,
+    Converted,
+    NamedWeights,
+    Names,
+    activation,
+    dropout_of,
+    heads_of,
+    take_layer,
+)
+from odeum.models.pretrained import EmbeddingSettings, Pretrained
+from odeum.models.settings import Translation
+
+ENCODER: Names = {
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": "self_attn.out_proj",
+    "attention.norm": "self_attn_layer_norm",
+    "feedforward.up": "fc1",
+    "feedforward.down": "fc2",
+    "feedforward.norm": "final_layer_norm",
+}
+DECODER: Names = {
+    **ENCODER,
+    "cross.q": "encoder_attn.q_proj",
+    "cross.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.out": "encoder_attn.out_proj",
+    "cross.norm": "encoder_attn_layer_norm",
+}
+MUST: dict[str, tuple[object, str]] = {
+    "share_encoder_decoder_embeddings": (True, "source and target have different tables of tokens"),
+    "normalize_before": (False, "it norms before each branch"),
+    "normalize_embedding": (False, "it norms the embedded tokens"),
+    "add_final_layer_norm": (False, "it norms the last states"),
+    "tie_word_embeddings": (True, "the output matrix is not the embedding"),
+}
+
+
+def sines(length: int, width: int) -> Tensor:
+    """Marian's positions: [sin ‖ cos] with wavelengths 2π · 10000^(2 k / width)."""
+    steps = torch.arange(0, width, 2, dtype=torch.float64) / width
+    angles = torch.arange(length, dtype=torch.float64).unsqueeze(1) * 10_000.0**-steps
+    return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :width].float()
+
+
+def marian(config: Config, weights: NamedWeights) -> Converted:
+    """Post-norm on both sides, one table of tokens, a bias of the logits; positions are stored as a learned table."""
+    for name, (allowed, why) in MUST.items():
+        config.must(name, allowed, why=why)
+    table = weights.take("shared.weight")
+    vocabulary, width = table.shape
+    config.must("decoder_vocab_size", vocabulary, why=MUST["share_encoder_decoder_embeddings"][1])
+    length = int(config.number("max_position_embeddings", default=1024))
+    out = {"embedding.weight": table, "positions.table.weight": sines(length, width)}
+    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
+        if name in weights and not torch.equal(weights.take(name), table):
+            raise OdeumError(f"'{name}' of this marian is not its table of tokens; it cannot be imported")
+    for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
+        if name in weights and not torch.allclose(weights.take(name), out["positions.table.weight"], atol=1e-4):
+            raise OdeumError(f"'{name}' of this marian holds other positions than sines; it cannot be imported")
+    bias = "final_logits_bias" in weights
+    if bias:
+        out["embedding.bias"] = weights.take("final_logits_bias").flatten()
+    depths = {}
+    for side, names in (("encoder", ENCODER), ("decoder", DECODER)):
+        depths[side] = weights.count(rf"{side}\.layers\.(\d+)\.")
+        for i in range(depths[side]):
+            layer = take_layer(weights, f"{side}.layers.{i}", names)
+            out |= {f"{side}.layers.{i}.{name}": tensor for name, tensor in layer.items()}
+    heads = heads_of(config, width, "encoder_attention_heads")
+    hidden = out["encoder.layers.0.feedforward.up.weight"].shape[0]
+    config.must("decoder_attention_heads", heads, why=f"its encoder has {heads} heads")
+    config.must("decoder_ffn_dim", hidden, why=f"the feed-forward of its encoder has {hidden} features")
+    plain, special = activation(config, "activation_function", default="gelu")
+    settings = Translation(
+        width=width,
+        heads=heads,
+        depth=depths["encoder"],
+        decoder_depth=depths["decoder"],
+        hidden=hidden,
+        activation=plain,  # ty: ignore[invalid-argument-type]
+        norm_eps=1e-5,
+        dropout=dropout_of(config, ("dropout",), ("attention_dropout",)),
+        vocabulary=vocabulary,
+        length=length,
+        positions="learned",
+        pretrained=Pretrained(
+            "marian",
+            special,
+            embedding=EmbeddingSettings(scaled=bool(config.get("scale_embedding", default=False)), bias=bias),
+        ),
+    )
+    config.read |= {"d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "vocab_size", "num_hidden_layers"}
+    config.read |= {
+        "encoder_layerdrop",
+        "decoder_layerdrop",
+        "init_std",
+        "static_position_embeddings",
+        "add_bias_logits",
+    }
+    return Converted(settings, Layered(norm="post"), out, config.notes)
