@@ -23,7 +23,10 @@ import torch
 from odeum.kernels import matmul
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "ctranslate2", "numpy")
+PACKAGES = (
+    *("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "ctranslate2", "gguf", "llama-cpp-python"),
+    "numpy",
+)
 
 if importlib.util.find_spec("torchvision") and torch.version.cuda is None:
     # PyPI's torchvision, which timm needs, is built for CUDA: beside a torch without it neither timm nor transformers

@@ -127,6 +127,9 @@ def save_gguf(run: str | Path, directory: Path) -> tuple[str, tuple[str, ...]]:
         notes.append("llama.cpp cannot split text as this run does: give it token numbers from the tokenizer beside it")
     if model.settings.activation == "gelu":
         notes.append("llama.cpp computes GELU by its tanh formula in half precision")
+    if model.settings.positions != "rotary":  # ty: ignore[missing-attribute]
+        length = model.settings.length  # ty: ignore[missing-attribute]
+        notes.append(f"set the context of llama.cpp to at most {length} tokens: it does not check that positions end")
     if native.copies:
         notes.append(_copied(native))
     made.save_pretrained(directory / "tokenizer")
