@@ -21,14 +21,15 @@ def unit(x: Tensor) -> Tensor:
 class UnitLinear(nn.Linear):
     """A linear map without bias whose rows or columns have length one, with a gain per output or none.
 
-    The axis of length one is that of the stream: rows of maps that read it, columns of maps that write to it.
+    The axis of length one is that of the stream: rows of maps that read it, columns of maps that write to it. The
+    stored weight is that of the given map, whose rows or columns Glorot's initial values make about as long.
     """
 
     def __init__(self, linear: nn.Linear, *, reads: bool, gain: float | None = None) -> None:
         super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
         self.axis = 1 if reads else 0
         self.factor = gain or 1.0
-        self.weight = nn.Parameter(nn.functional.normalize(linear.weight.detach(), dim=self.axis))
+        self.weight = linear.weight
         self.gain = None if gain is None else nn.Parameter(torch.ones(self.out_features))
         """relative to the initial value, which is `factor`"""
 

@@ -30,6 +30,10 @@ VERBS = {
         "odeum.lab.commands.table",
         "print a table of a paper beside our results, or train missing runs",
     ),
+    "league": (
+        "odeum.lab.commands.league",
+        "rank architectures over tasks and sizes: screened, then confirmed",
+    ),
     "import": ("odeum.lab.commands.import_run", "read a pretrained model of another library as a run"),
     "convert": ("odeum.lab.commands.convert", "load the weights of a run into another architecture"),
     "surgery": (
@@ -42,7 +46,7 @@ VERBS = {
     "list": ("odeum.lab.commands.list", "list architectures, models and data sets"),
 }
 
-CONTINUED = ("train", "compare", "table", "surgery")
+CONTINUED = ("train", "compare", "table", "league", "surgery")
 """verbs that resume when they are repeated"""
 
 VERSIONED = (

@@ -33,6 +33,7 @@ from odeum.integrators import (
     Solver,
     Strang,
 )
+from odeum.integrators.mudd import DynamicSums
 from odeum.integrators.reversible import TwoStates
 from odeum.integrators.splitting import Splitting
 from odeum.integrators.streams import HyperConnections
@@ -191,6 +192,8 @@ def check_that_every_weight_learns(spelling: str | Layered, cross: bool, shape: 
     for part in model.modules():
         if isinstance(part, HyperConnections) and part.dynamic:
             torch.nn.init.normal_(part.map)  # it starts at zero, where the scale before it has no gradient yet
+        if isinstance(part, DynamicSums):
+            torch.nn.init.normal_(part.second.weight)  # the same for the map before it
     x, memory = torch.randn(3, 5, 8), torch.randn(3, 4, 8)
     out = model(x, Context(own=Source(causal=cross), other=Source(memory=memory if cross else None)))
     (out * torch.randn_like(out)).sum().backward()

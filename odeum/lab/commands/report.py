@@ -31,8 +31,15 @@ def run(argv: list[str]) -> int:
     if len(directories) > 1 and form in ("csv", "json"):
         raise OdeumError(f"several comparisons can only be printed as text or md, not {form}; report them separately")
 
+    from odeum.lab.study.league import LEAGUE
     from odeum.lab.study.sizes import LADDER
 
+    if leagues := [directory for directory in directories if (Path(directory) / LEAGUE).exists()]:
+        from odeum.lab.commands.league import show_league
+
+        if len(directories) > 1:
+            raise OdeumError(f"'{leagues[0]}' is a league; report it alone")
+        return show_league(leagues[0], form)
     ladders = [directory for directory in directories if (Path(directory) / LADDER).exists()]
     if ladders:
         if len(directories) > 1:

@@ -97,11 +97,14 @@ def compare(
     watch: Watch,
     after_look: Callable[[], None] | None = None,
     before: Callable[[Forecast], None] | None = None,
+    *,
+    tuning_only: bool = False,
 ) -> list[str]:
     """Plan the comparison, train missing runs, judge at each planned look; returns the messages of failed runs.
 
     `before` receives the estimated cost, and `after_look` is called between two looks. The directory is locked: two
-    comparisons in one directory could not both have their baseline.
+    comparisons in one directory could not both have their baseline. With `tuning_only` it ends with the tuning runs,
+    and rows of which all diverge are no error.
     """
     job = _where_names_are_known(job)
     sized = sized_runs(job)  # what cannot be built or asked is refused before there is a directory
@@ -131,10 +134,10 @@ def compare(
         if not isinstance(launch, Inline):  # other processes build their own
             job.base.built.clear()
         if study.tuning:
-            study, sized, failures = tune(job, study, sized, launch, watch)
+            study, sized, failures = tune(job, study, sized, launch, watch, tolerant=tuning_only)
             if is_main():
                 study.write(job.directory)
-            if failures:
+            if failures or tuning_only:
                 return failures
         runs = seeded(job, sized, study)
         _refuse_others(runs)
@@ -243,12 +246,13 @@ def first_tuning_runs(job: Execution, study: Study, sized: Mapping[str, Job]) ->
 
 
 def tune(
-    job: Execution, study: Study, sized: Mapping[str, Job], launch: Launcher, watch: Watch
+    job: Execution, study: Study, sized: Mapping[str, Job], launch: Launcher, watch: Watch, *, tolerant: bool = False
 ) -> tuple[Study, dict[str, Job], list[str]]:
     """Carry out the tuning runs. Returns the study with their values, the rows with the settings that they chose, and
     the messages of failed runs.
 
-    What to try next follows from the values alone, so an interrupted tuning continues where it stopped.
+    If every tuning run of a row diverged, it is left out (`tolerant`) or `OdeumError` is raised. What to try next
+    follows from the values alone, so an interrupted tuning continues where it stopped.
     """
     results = study.tuning
     assert results is not None
@@ -284,6 +288,9 @@ def tune(
         try:
             choice = choices[label] = tuning.choose(values(label), metric.higher_is_better)
         except OdeumError as error:
+            if tolerant:
+                notice(f"{label}: {error}; it is left out")
+                continue
             remedy = "" if label == study.baseline else f", or leave {label} out of --architectures"
             raise OdeumError(f"{label}: {error}{remedy}") from None
         chosen[label] = with_settings(run, choice.changes)
