@@ -109,9 +109,11 @@ def tell_cost(plan: League, directory: Path, where: dict[str, Any]) -> None:
 
     least = most = 0.0
     for cell in plan.cells:
-        # The baseline alone: at equal time its cost is that of every run.
+        # The baseline alone: at equal time its cost is that of every run. As many seeds as there will be runs, because
+        # their number decides the threads of each.
         job = execution(plan, base_run(cell), cell.folder(directory) / "cost", (), **where)
-        job = replace(job, study=replace(job.study, tuning=None, seeds=Seeds(1)))
+        everything = Seeds((len(plan.entries) + 1) * plan.seeds)
+        job = replace(job, study=replace(job.study, tuning=None, seeds=everything))
         cost = foresee(job)
         rows, confirmed = len(plan.entries) + 1, (min(plan.finalists, len(plan.entries)) + 1) * plan.seeds
         low, high = rows * plan.tune + confirmed, rows * plan.tune * WIDENED + confirmed
