@@ -116,8 +116,10 @@ def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> i
         raise OdeumError(f"--tflops must be a positive number, not {teraflops:g}")
     for table, rows in chosen:
         epochs = {row.name: table.scales[scale][row.setting].steps_an_epoch for row in rows}
+        specs = table.specs(scale, rows)
+        specs |= store.tuned(table.study(scale), specs).specs
         speed = speed_here(table.specs("laptop"), store)
-        grid = cost_grid(table.specs(scale, rows), epochs, store, speed, teraflops)
+        grid = cost_grid(specs, epochs, store, speed, teraflops)
         print(f"{table.name}, {scale} scale: one run a row\n\n{grid.text()}")
     return 0
 
@@ -131,7 +133,9 @@ def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     known = {table.name: store.tuned(table.study(scale), table.specs(scale, rows)).specs for table, rows in chosen}
     for table, rows in chosen:
         if untuned := [row.name for row in rows if row.name not in known[table.name]]:
-            raise OdeumError(f"{', '.join(untuned)} of {table.name} has no tuned rate yet; leave out --fresh first")
+            raise OdeumError(
+                f"{', '.join(untuned)} of {table.name} has no tuned rate yet; train it without --fresh first"
+            )
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     directory = out_directory(given.get("out"), Path("runs") / "table") / f"fresh-{stamp}"
     fresh = Store(directory / "results")

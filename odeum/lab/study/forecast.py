@@ -222,7 +222,7 @@ def cost_grid(
                 str(cost.steps),
                 _hours(cost.training_macs / speed),
                 _hours(there),
-                str(len(store.lines(spec))),
+                str(len(store.runs(label, spec, "loss"))),
             ]
         )
     heads = ("row", "architecture", "parameters", "multiply–adds", "of training", "steps", "a run here")

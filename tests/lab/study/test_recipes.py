@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from odeum.errors import OdeumError
+from odeum.lab.cli import main
+from odeum.lab.commands.table import run as table_command
 from odeum.lab.launch.inline import Inline
 from odeum.lab.papers import TABLES, table_named
 from odeum.lab.papers.base import PaperTable, Setting, TableRow
@@ -246,6 +248,24 @@ def test_a_row_of_a_claim_tries_rates_with_a_seed_of_its_own(tmp_path: Path) -> 
         (9, len(findings.study.tuning.values[row.row]), 1) for row in planned
     ]
     assert "in all" in plan_grid(planned).text()
+
+
+def test_a_tuned_row_is_trained_again_at_its_own_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--fresh` does not tune: it repeats the kept figure at the rate that was chosen."""
+    monkeypatch.setitem(TABLES, "test/table", small_table(tune=3))
+    places = ["--results", str(tmp_path / "kept"), "--out", str(tmp_path / "runs"), "--jobs", "1", "--quiet"]
+    words = ["table", "test/table", "--rows", "first", "--seeds", "1", *places]
+    with pytest.raises(OdeumError, match="first of test/table has no tuned rate yet"):
+        table_command([*words[1:], "--fresh"])
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main([*words, "--fresh"]) == 0
+    assert capsys.readouterr().out.endswith(": the kept figure\n")
+    assert main(["table", "test/table", "--dry-run", *places[:2]]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("first"))
+    assert line.split()[-1] == "1", "tuning runs are no seeds"
 
 
 def test_a_figure_far_from_what_is_kept_is_told(tmp_path: Path) -> None:
