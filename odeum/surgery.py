@@ -291,10 +291,10 @@ class _Candidates:
             yield self._edit("parallel", i, i + 1, places, f"layers {i} and {i + 1} in parallel")
 
     def _solver(self) -> Iterator[Edit]:
-        own = getattr(getattr(self.model, "architecture", None), "method", None)
-        kept = getattr(getattr(self.model, "architecture", None), "steps", 1)
-        tried = [(None, 2 * kept)]
-        tried += [(name, steps) for name in METHOD_NAMES for steps in STEPS if name != own]
+        method_now = getattr(getattr(self.model, "architecture", None), "method", None)
+        steps_per_layer = getattr(getattr(self.model, "architecture", None), "steps", 1)
+        tried = [(None, 2 * steps_per_layer)]
+        tried += [(name, steps) for name in METHOD_NAMES for steps in STEPS if name != method_now]
         if len(self.flows) == 1 and not over_time(self.stack):
             yield from self._rescaled()
         for method, steps in tried:
@@ -311,7 +311,7 @@ class _Candidates:
                 count = f"{steps} step{'' if steps == 1 else 's'}"
                 where = "" if last - first + 1 == depth_of(self.stack) else f" in {_span(first, last)}"
                 yield self._edit(
-                    "solver", first, last, places, f"{method or own or 'own method'}, {count} per layer{where}"
+                    "solver", first, last, places, f"{method or method_now or 'own method'}, {count} per layer{where}"
                 )
 
     def _parts(self, method: str | None, steps: int) -> list[tuple[int, int]]:

@@ -185,6 +185,6 @@ class _Search:
         self.scores, self.width = scores, scores.shape[1]
         if stay is not None:
             self.sentences = [self.sentences[i] for i in stay.tolist()]
-            kept = (x[stay] for x in (self.most, self.best, self.found, self.lengths, self.over))
-            self.most, self.best, self.found, self.lengths, self.over = kept
+            remaining = (x[stay] for x in (self.most, self.best, self.found, self.lengths, self.over))
+            self.most, self.best, self.found, self.lengths, self.over = remaining
             self.longest_penalty = self.lengths_penalty(self.most + 1.0)

@@ -363,13 +363,13 @@ def _one_step(flow: Flow, field: FlatField) -> FlatLayer | None:
     parts, inner = flow._modules, solver._modules  # looked at in each pass, and a module is slow to be asked
 
     def step(x: Tensor, context: Context, time: float) -> Tensor:
-        own, other, noise, carry = context.own.cache, context.other.cache, context.noise, context.carry
+        cache, other, noise, carry = context.own.cache, context.other.cache, context.noise, context.carry
         same = parts["solver"] is solver and inner["method"] is method and solver.steps == 1 and solver.moved is None
         # Before the first pass, a flow asks its field whether it knows its past.
-        begun = own is not None and own.length and (other is None or other.length)
+        begun = cache is not None and cache.length and (other is None or other.length)
         if not (same and begun) or noise is not None or carry is not None:
             return any_method(x, context, time)
-        own.enter(solver)
+        cache.enter(solver)
         if other is not None:
             other.enter(solver)
         for evaluate, project, start in terms:

@@ -24,9 +24,9 @@ class OdeumGenerationMixin(GenerationMixin):
     """`generate`, also for those who ask for a cache where there is none."""
 
     def _prepare_generation_config(self, *given: Any, **options: Any) -> Any:
-        own: Any = self
-        config, rest = GenerationMixin._prepare_generation_config(own, *given, **options)
-        if not cacheable(own.odeum):
+        model: Any = self
+        config, rest = GenerationMixin._prepare_generation_config(model, *given, **options)
+        if not cacheable(model.odeum):
             config.use_cache, config.cache_implementation = False, None  # reads the prefix again: the same tokens
         return config, rest
 
@@ -55,9 +55,9 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         past_key_values = prepare_cache(self, past_key_values, use_cache)
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         where = positions(tokens, attention_mask, position_ids, past)
-        own = self_attention_source(tokens, attention_mask, past_key_values, past)
+        source = self_attention_source(tokens, attention_mask, past_key_values, past)
         x = self.odeum.embed(tokens, where, past)
-        context = Context(own=own._replace(rotary=self.odeum.positions.rotary(where)))
+        context = Context(own=source._replace(rotary=self.odeum.positions.rotary(where)))
         states = self._states(self.odeum.stack, x, context, output_hidden_states)
         return BaseModelOutputWithPast(**states, past_key_values=past_key_values), None
 

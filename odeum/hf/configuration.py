@@ -91,18 +91,18 @@ def count_slots(architecture: str, settings: Model) -> tuple[int, bool]:
     """How many slots a decoding pass visits, counted without numbers; and whether there may be a cache at all."""
     with shapes_only(), torch.no_grad():
         model = assemble(parse(architecture), settings)
-        own, other = SlotCounter(), SlotCounter()
+        slots, other = SlotCounter(), SlotCounter()
         ids = torch.zeros(1, 1, dtype=torch.long)
         if not cacheable(model):
             return 0, False
         if isinstance(model, LanguageModel):
-            model.hidden(ids, cache=own)
+            model.hidden(ids, cache=slots)
         elif isinstance(model, TranslationModel):
             x, memory = torch.empty(1, 1, settings.width), torch.empty(1, 1, settings.width)
             rotary = model.positions.rotary(ids)
-            sources = Source(causal=True, cache=own, rotary=rotary), Source(memory=memory, cache=other)
+            sources = Source(causal=True, cache=slots, rotary=rotary), Source(memory=memory, cache=other)
             model.decoder(x, Context(*sources))
-    return max(own.cursor, other.cursor), True
+    return max(slots.cursor, other.cursor), True
 
 
 LOADER = '''"""Loads this folder by `from_pretrained(…, trust_remote_code=True)`; needs `pip install odeum[hf]`."""

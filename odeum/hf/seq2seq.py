@@ -42,8 +42,8 @@ class EncoderView(nn.Module):
         ours = model.odeum
         tokens = embedded(model, input_ids, inputs_embeds)
         where = positions(tokens, attention_mask, None, 0)
-        own = Source(mask=key_mask(attention_mask, *tokens.shape[:2]), rotary=ours.positions.rotary(where))
-        return model._states(ours.encoder, ours.embed(tokens, where), Context(own=own), output_hidden_states)
+        source = Source(mask=key_mask(attention_mask, *tokens.shape[:2]), rotary=ours.positions.rotary(where))
+        return model._states(ours.encoder, ours.embed(tokens, where), Context(own=source), output_hidden_states)
 
 
 class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
@@ -80,13 +80,13 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         past_key_values = with_cross_cache(self, prepare_cache(self, past_key_values, use_cache))
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         where = positions(tokens, decoder_attention_mask, None, past)
-        own = self_attention_source(tokens, decoder_attention_mask, past_key_values, past)
+        source = self_attention_source(tokens, decoder_attention_mask, past_key_values, past)
         other = Source(mask=key_mask(attention_mask, *memory.shape[:2]), memory=memory)
         if past_key_values is not None:
             crossed = CacheSlots(past_key_values.cross_attention_cache, past, past_key_values.is_updated)
             other = other._replace(cache=crossed)
         ours = self.odeum
-        context = Context(own=own._replace(rotary=ours.positions.rotary(where)), other=other)
+        context = Context(own=source._replace(rotary=ours.positions.rotary(where)), other=other)
         states = self._states(ours.decoder, ours.embed(tokens, where, past), context, output_hidden_states)
         output: dict[str, Any] = {
             "last_hidden_state": states.last_hidden_state,

@@ -72,8 +72,8 @@ def _frame(made: Tokenizer, first: list[int], last: list[int]) -> processors.Tem
 def _named_ends(made: Tokenizer, tokens: Tokens) -> dict[str, str | None]:
     """Names of the first and the last token of a text, where they mean nothing else: transformers cuts them out."""
     known = {number for number, token in made.get_added_tokens_decoder().items() if token.special}
-    found = {"bos_token": tokens.start, "eos_token": next(iter(tokens.ends), None)}
-    return {key: made.id_to_token(n) if n is not None and n in known else None for key, n in found.items()}
+    numbers = {"bos_token": tokens.start, "eos_token": next(iter(tokens.ends), None)}
+    return {key: made.id_to_token(n) if n is not None and n in known else None for key, n in numbers.items()}
 
 
 def _core(tokens: Tokens) -> Tokenizer:

@@ -59,9 +59,9 @@ class Method(Keyed, nn.Module):
         """Returns the tensor of the history that is needed to undo steps."""
         return state
 
-    def history_from_tensor(self, kept: Tensor | None) -> Any:
+    def history_from_tensor(self, tensor: Tensor | None) -> Any:
         """Returns the history that the next step needs, from that tensor."""
-        return kept
+        return tensor
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         """Returns the initial state of the first layer with this history: n streams for a multi-stream method."""

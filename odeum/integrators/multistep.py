@@ -177,8 +177,8 @@ class Leapfrog(Method):
     def history_tensor(self, state: Any) -> Tensor | None:
         return None if state is None else state.x
 
-    def history_from_tensor(self, kept: Tensor | None) -> Any:
-        return None if kept is None else Leap(kept)
+    def history_from_tensor(self, tensor: Tensor | None) -> Any:
+        return None if tensor is None else Leap(tensor)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         return [

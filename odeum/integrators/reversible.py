@@ -95,9 +95,9 @@ class ReversibleHeun(TwoStates):
     def history_tensor(self, state: Any) -> Tensor | None:
         return state.x
 
-    def history_from_tensor(self, kept: Tensor | None) -> Any:
-        assert kept is not None
-        return Twin(kept)
+    def history_from_tensor(self, tensor: Tensor | None) -> Any:
+        assert tensor is not None
+        return Twin(tensor)
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         return [

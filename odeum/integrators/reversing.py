@@ -165,31 +165,31 @@ class _Move(nn.Module):
 
 class _Reversed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, row: _Row, x: Tensor, kept: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, row: _Row, x: Tensor, history: Any, *rest: Any) -> tuple[Tensor, Tensor]:
         leaves = rest[: row.leaves]
         ctx.row, ctx.autocast = row, Autocast.now(x.device.type)
-        start, first = x, kept
+        start, first = x, history
         with torch.no_grad(), ctx.autocast.again():
             context = pytree.tree_unflatten(leaves, row.spec)
-            state = row.method.history_from_tensor(kept)
+            state = row.method.history_from_tensor(history)
             for layer in row.layers:
                 carry = Carry(state, opens=False, closes=False)
                 with forbid_draws(layer.flow.field, WHO):
                     x = layer.flow(x, context._replace(carry=carry, noise=layer.noise(row.seed)), layer.t0)
                 state = carry.handed
-        kept = row.method.history_tensor(state)
-        assert kept is not None
+        history = row.method.history_tensor(state)
+        assert history is not None
         ctx.plain = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        ctx.save_for_backward(x, kept, start, first, *(leaves[i] for i in ctx.places))
-        return x, kept
+        ctx.save_for_backward(x, history, start, first, *(leaves[i] for i in ctx.places))
+        return x, history
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         row: _Row = ctx.row
         for layer in row.layers:
             layer.held.refuse_changed()
-        x, kept, start, first, *tensors = ctx.saved_tensors
+        x, history, start, first, *tensors = ctx.saved_tensors
         leaves = list(ctx.plain)
         for i, tensor in zip(ctx.places, tensors, strict=True):
             leaves[i] = tensor
@@ -198,7 +198,7 @@ class _Reversed(torch.autograd.Function):
             return None, *_gradients_with_stored_states(row, inputs, ctx.needs_input_grad[1:], grads, ctx.autocast)
         live = [i for i in ctx.places if ctx.needs_input_grad[3 + i]]
         way = _BackwardWalk(row, leaves, live, ctx.autocast)
-        gx, gk = way.run(x, kept, start, first, *grads)
+        gx, gk = way.run(x, history, start, first, *grads)
         for_leaves = [way.for_leaves.get(i) for i in range(len(leaves))]
         for_weights = [way.for_weights.get(id(weight)) for weight in row.weights()]
         return None, gx, gk if first is not None else None, *for_leaves, *for_weights
@@ -210,10 +210,10 @@ def _gradients_with_stored_states(
     """Computes gradients with stored states: for higher derivatives and batched gradients."""
     with torch.enable_grad(), autocast.again():
         fresh = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # to end here, not in their own history
-        x, kept, *rest = fresh
+        x, history, *rest = fresh
         weights = {id(w): fresh_tensor for w, fresh_tensor in zip(row.weights(), rest[row.leaves :], strict=True)}
         context = pytree.tree_unflatten(rest[: row.leaves], row.spec)
-        state = row.method.history_from_tensor(kept)
+        state = row.method.history_from_tensor(history)
         for layer in row.layers:
             carry = Carry(state, opens=False, closes=False)
             named = {f"field.{name}": weights.get(id(w), w) for name, w in layer.held.tensors.items()}
@@ -244,26 +244,26 @@ class _BackwardWalk:
         self.looked = False
 
     def run(
-        self, x: Tensor, kept: Any, start: Tensor, first: Tensor | None, gx: Tensor | None, gk: Tensor | None
+        self, x: Tensor, history: Any, start: Tensor, first: Tensor | None, gx: Tensor | None, gk: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Returns the gradients of the first state and its history from those of the last."""
         gx = torch.zeros_like(x) if gx is None else gx
-        gk = torch.zeros_like(kept) if gk is None else gk
+        gk = torch.zeros_like(history) if gk is None else gk
         method = self.row.method
         context = pytree.tree_unflatten(self.leaves, self.row.spec)
-        state, last = method.history_from_tensor(kept), kept
+        state, last = method.history_from_tensor(history), history
         for layer in reversed(self.row.layers):
             move = _Move(layer.flow.field, layer.flow.stateful_method)
             for turn, step in reversed(list(enumerate(layer.steps()))):
                 here = context._replace(noise=layer.noise(self.row.seed, turn))
                 if layer.number == turn == 0:
-                    x, kept = self._arrived(move, layer, step, x, state, last, start, first, here), first
+                    x, history = self._arrived(move, layer, step, x, state, last, start, first, here), first
                 else:
                     with torch.no_grad(), self.autocast.again():
                         x, state = self._call(move, layer, {}, True, step, x, state, here)
-                    last = kept = method.history_tensor(state)
+                    last = history = method.history_tensor(state)
                 here = here._replace(noise=layer.noise(self.row.seed, turn))
-                gx, gk = self._pull(move, layer, step, x, kept, gx, gk, here)
+                gx, gk = self._pull(move, layer, step, x, history, gx, gk, here)
         return gx, gk
 
     def _call(self, move: _Move, layer: _Layer, others: dict[str, Tensor], *given: Any) -> Any:
@@ -295,7 +295,7 @@ class _BackwardWalk:
         return start
 
     def _pull(
-        self, move: _Move, layer: _Layer, step: Step, x: Tensor, kept: Tensor | None, gx: Tensor, gk: Tensor,
+        self, move: _Move, layer: _Layer, step: Step, x: Tensor, history: Tensor | None, gx: Tensor, gk: Tensor,
         context: Context,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Repeats one step from its start and backpropagates through it."""
@@ -303,15 +303,15 @@ class _BackwardWalk:
         fresh = held.swapped()
         with torch.enable_grad(), self.autocast.again():
             x = x.detach().requires_grad_()
-            kept = None if kept is None else kept.detach().requires_grad_()
+            history = None if history is None else history.detach().requires_grad_()
             leaves = list(self.leaves)
             for i in self.live:
                 leaves[i] = self.leaves[i].detach().requires_grad_()
             given = {name: w.detach().requires_grad_() for name, w in held.wanted.items()} if fresh else held.wanted
             here = pytree.tree_unflatten(leaves, self.row.spec)._replace(noise=context.noise)
-            state = move.method.history_from_tensor(kept)
+            state = move.method.history_from_tensor(history)
             y, after = self._call(move, layer, given if fresh else {}, False, step, x, state, here)
-            inputs = [x, *([] if kept is None else [kept]), *(leaves[i] for i in self.live), *given.values()]
+            inputs = [x, *([] if history is None else [history]), *(leaves[i] for i in self.live), *given.values()]
             outs = [
                 (o, g)
                 for o, g in ((y, gx), (move.method.history_tensor(after), gk))
@@ -322,7 +322,7 @@ class _BackwardWalk:
                 refuse_other_tensors(WHO, y, inputs)
             got = list(torch.autograd.grad([o for o, _ in outs], inputs, [g for _, g in outs], allow_unused=True))
         gx = got.pop(0)
-        gk = torch.zeros_like(gx) if kept is None else got.pop(0)
+        gk = torch.zeros_like(gx) if history is None else got.pop(0)
         places = [(self.for_leaves, i) for i in self.live]
         places += [(self.for_weights, id(weight)) for weight in held.wanted.values()]
         for (gathered, key), gradient in zip(places, got, strict=True):

@@ -85,8 +85,8 @@ class Splitting(Method):
     def history_tensor(self, state: Any) -> Tensor | None:
         return self.part.history_tensor(state)
 
-    def history_from_tensor(self, kept: Tensor | None) -> Any:
-        return self.part.history_from_tensor(kept)
+    def history_from_tensor(self, tensor: Tensor | None) -> Any:
+        return self.part.history_from_tensor(tensor)
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         return self.part.begin(x, context)

@@ -130,8 +130,8 @@ class Lanes(Streams):
 
     def scheme(self, field: Field, share: float = 1.0) -> list[str]:
         part = share_of_step(share)
-        kept = f"(1 + {part}(λ − 1)) z" if part else "λ z"
-        return [f"z ← {kept} + {part}b {field.formula(f'z{self.lane + 1}')}, z = 2 lanes that begin as x"]
+        decayed = f"(1 + {part}(λ − 1)) z" if part else "λ z"
+        return [f"z ← {decayed} + {part}b {field.formula(f'z{self.lane + 1}')}, z = 2 lanes that begin as x"]
 
 
 class ManifoldHyperConnections(Streams):

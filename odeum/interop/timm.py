@@ -198,18 +198,18 @@ def _names() -> dict[str, tuple[str, str]]:
     }
 
 
-def _entry(name: str, preset: str, own: str) -> Callable[..., nn.Module]:
+def _entry(name: str, preset: str, architecture: str) -> Callable[..., nn.Module]:
     def make(pretrained: bool = False, **options: Any) -> nn.Module:
         if pretrained:
             raise OdeumError(f"there are no trained weights of {name}; give checkpoint_path, or see `odeum import`")
-        options = {"architecture": own, "preset": preset, **options}
+        options = {"architecture": architecture, "preset": preset, **options}
         if options.get("features_only"):
             options |= {"num_classes": 0}
         features = {"out_indices": 3, "feature_cls": "getter"}
         return _models.build_model_with_cfg(TimmVision, name, False, feature_cfg=features, **options)
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{preset} with the architecture {own}."
+    make.__doc__ = f"{preset} with the architecture {architecture}."
     return make
 
 

@@ -262,7 +262,7 @@ def _fill_stack(target: nn.Module, arrays: dict[str, np.ndarray], measure: str) 
     assert isinstance(target, Stack)
     side = "encoder" if measure == "compute_attention" else "decoder"
     start = _path_ending(arrays, f"{side}.0.{measure}.WQ").removesuffix(f"0.{measure}.WQ")
-    own = "apply_attention" if side == "encoder" else "apply_decoder_attention"
+    apply = "apply_attention" if side == "encoder" else "apply_decoder_attention"
     for i, block in enumerate(target.flows):
         assert isinstance(block, Anchored) and isinstance(block.body, Stack) and block.norm is not None
         here = f"{start}{i}."
@@ -273,7 +273,7 @@ def _fill_stack(target: nn.Module, arrays: dict[str, np.ndarray], measure: str) 
             assert isinstance(flow, Flow) and isinstance(flow.field, Sum)
             layer = f"{here}{side}.{j}."
             fields = flow.field.fields
-            _fill_attention(fields["attention"].field, fields["attention"].norm, arrays, f"{layer}{own}.")  # ty: ignore
+            _fill_attention(fields["attention"].field, fields["attention"].norm, arrays, f"{layer}{apply}.")  # ty: ignore
             if block.other is not None:
                 _fill_attention(fields["cross"], fields["cross"].norm, arrays, f"{layer}apply_encdec_attention.")  # ty: ignore
             _fill_norm(fields["feedforward"].norm, arrays, f"{layer}apply_projection.norm_layer.")  # ty: ignore

@@ -194,11 +194,11 @@ def _versions() -> str:
 
     from odeum import __version__
 
-    found = [f"python {platform.python_version()}"]
+    versions = [f"python {platform.python_version()}"]
     for name in VERSIONED:
         with contextlib.suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
-    return f"odeum {__version__}\n{', '.join(found)}"
+            versions.append(f"{name} {version(name)}")
+    return f"odeum {__version__}\n{', '.join(versions)}"
 
 
 def _take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:

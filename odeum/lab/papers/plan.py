@@ -67,15 +67,15 @@ def plan(store: Store, tables: Sequence[PaperTable] = tuple(TABLES.values())) ->
             known.add(spec.key)
             cost, seconds = run_cost(spec), store.step_seconds(spec)
             recipes = [at_rate(spec, (rate,)) for rate in rates_around(spec.training.learning_rate)]
-            kept = [seed for each in (recipes if table.tune else [spec]) for seed in store.lines(each)]
-            tuned = kept.count(TUNING_SEED)
+            seeds = [seed for each in (recipes if table.tune else [spec]) for seed in store.lines(each)]
+            tuned = seeds.count(TUNING_SEED)
             rows.append(
                 PlannedRow(
                     table.name,
                     name,
                     table.tune + PLANNED,
                     tuned,
-                    len(kept) - tuned,
+                    len(seeds) - tuned,
                     cost.training_macs / IDLE_SPEED / 60,
                     None if seconds is None else seconds * cost.steps / 60,
                 )

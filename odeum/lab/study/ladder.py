@@ -212,10 +212,10 @@ def gains(
         names = [name for name in rung.scores if name != baseline]
         family = differences(rung.scores, to_baseline([*names, baseline], baseline), error)
         for name in names:
-            found = family.get((name, baseline))
+            interval = family.get((name, baseline))
             out[name, place] = (
-                _gain(base, place, found, _paired(rung, name, baseline), higher_is_better)
-                if found
+                _gain(base, place, interval, _paired(rung, name, baseline), higher_is_better)
+                if interval
                 else (Gain(None, None, None, 1 - error, "no seed in common with the baseline"))
             )
             if rung.macs and rung.macs.get(name) and rung.macs.get(baseline):
@@ -262,24 +262,24 @@ def _paired(rung: Rung, name: str, baseline: str) -> list[int]:
     return sorted(rung.scores[name].keys() & rung.scores[baseline].keys())
 
 
-def _gain(base: _Baseline, place: int, found: Difference, seeds: Sequence[int], higher_is_better: bool) -> Gain:
+def _gain(base: _Baseline, place: int, interval: Difference, seeds: Sequence[int], higher_is_better: bool) -> Gain:
     """Fieller's interval of d / β."""
-    if found.spread is None:
-        return Gain(None, None, None, found.level, f"{found.problem}: no gain")
+    if interval.spread is None:
+        return Gain(None, None, None, interval.level, f"{interval.problem}: no gain")
     curve = base.slopes[place]
     slope, weights = curve.slope, curve.weights
-    difference = found.mean if higher_is_better else -found.mean  # lower is better: baseline − architecture
-    quantile = t_quantile((1 + found.level) / 2, found.degrees)
-    own = {seed: base.scores[place][seed] for seed in seeds}
+    difference = interval.mean if higher_is_better else -interval.mean  # lower is better: baseline − architecture
+    quantile = t_quantile((1 + interval.level) / 2, interval.degrees)
+    scores = {seed: base.scores[place][seed] for seed in seeds}
     own_weight = weights.get(place, 0.0)
     slope_variance = math.fsum(weight**2 * base.variance(j) for j, weight in weights.items())
     # d and the baseline's loss at this size come from the same runs: half of a difference's variance is the baseline's.
-    covariance = own_weight * _covariance(own, found) if own_weight else 0.0
-    variance = found.spread**2 / found.n
+    covariance = own_weight * _covariance(scores, interval) if own_weight else 0.0
+    variance = interval.spread**2 / interval.n
     square = slope**2 - quantile**2 * slope_variance
     if slope <= 0 or square <= 0:
         problem = f"the baseline's loss is not shown to fall with cost at this size (slope {slope:.3g} per e-fold)"
-        return Gain(None, None, None, found.level, problem)
+        return Gain(None, None, None, interval.level, problem)
     middle = difference * slope - quantile**2 * covariance
     constant = difference**2 - quantile**2 * variance
     root = math.sqrt(max(middle**2 - square * constant, 0.0))
@@ -288,20 +288,20 @@ def _gain(base: _Baseline, place: int, found: Difference, seeds: Sequence[int], 
     )
     if not math.isfinite(high):
         problem = "its loss may be below all that the baseline's curve reaches"
-        return Gain(log if math.isfinite(log) else None, None, None, found.level, problem)
-    return Gain(log, low, high, found.level)
+        return Gain(log if math.isfinite(log) else None, None, None, interval.level, problem)
+    return Gain(log, low, high, interval.level)
 
 
-def _covariance(own: Mapping[int, float], found: Difference) -> float:
+def _covariance(scores: Mapping[int, float], interval: Difference) -> float:
     """Covariance of the mean difference (baseline − architecture) with the baseline's mean.
 
     With few seeds a sample covariance is mostly noise, so its expectation for runs that share nothing else is used:
     the variance of the baseline's part, at most half of the difference's.
     """
-    summary = summarise(own.values())
+    summary = summarise(scores.values())
     variance = (summary.spread or 0.0) ** 2 if summary else 0.0
-    assert found.spread is not None
-    return min(variance, found.spread**2 / 2) / found.n
+    assert interval.spread is not None
+    return min(variance, interval.spread**2 / 2) / interval.n
 
 
 def _with_compute(gain: Gain, compute: float) -> Gain:
@@ -318,11 +318,11 @@ def _trend(
     error: float,
     margin: float,
 ) -> Trend:
-    found = [known[name, place] for place in range(len(rungs))]
-    undecided = next((place for place, gain in enumerate(found) if not gain.decided), None)
+    gains = [known[name, place] for place in range(len(rungs))]
+    undecided = next((place for place, gain in enumerate(gains) if not gain.decided), None)
     if undecided is not None:
         return Trend("undecided", problem=f"the gain at size {rungs[undecided].name} is undecided")
-    logs = [gain.log or 0.0 for gain in found]
+    logs = [gain.log or 0.0 for gain in gains]
     x = base.log_cost
     centre = math.fsum(x) / len(x)
     scale = (x[-1] - x[0]) / math.fsum((point - centre) ** 2 for point in x)
@@ -363,8 +363,8 @@ def _trend_variance(
         difference = differences(rung.scores, to_baseline([*rung.scores], baseline))[name, baseline]
         assert difference.spread is not None
         cross = 2 * through[place] * of_baseline[place] * _covariance(base.scores[place], difference)
-        own = through[place] ** 2 * difference.spread**2 / difference.n
-        parts.append((max(own + of_baseline[place] ** 2 * base.variance(place) + cross, 0.0), difference.degrees))
+        variance = through[place] ** 2 * difference.spread**2 / difference.n
+        parts.append((max(variance + of_baseline[place] ** 2 * base.variance(place) + cross, 0.0), difference.degrees))
     total = math.fsum(part for part, _ in parts)
     square = math.fsum(part**2 / degrees for part, degrees in parts)
     return total, total**2 / square if square else 1.0

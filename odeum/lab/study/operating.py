@@ -259,14 +259,14 @@ class Surgery:
     def losses(self, half: str, edit: Edit | None) -> tuple[dict[str, float], Tensor]:
         """Scores and losses of an edited model on a half, measured unless they are kept."""
         key = BASE if edit is None else edit.key
-        if (kept := self.store.read(half, key)) is None:
+        if (stored := self.store.read(half, key)) is None:
             scores, evidence = self.tasks[half].examine(apply(self.model, edit), "valid")
             if evidence is None:
                 raise OdeumError(f"a {self.task.kind} task gives no losses of single examples to pair")
             self.store.write(half, key, scores, evidence)
-            kept = self.store.read(half, key)
-            assert kept is not None
-        return kept
+            stored = self.store.read(half, key)
+            assert stored is not None
+        return stored
 
     @cached_property
     def influences(self) -> dict[str, list[list[float]]]:
