@@ -25,7 +25,8 @@ GOLDEN = Path(__file__).parent / "golden"
 COMPARISONS = ("digits", "digits-auto", "digits-macs", "listops-linear")
 TABLES = (
     *("zhong2022/table1", "zhong2022/table2", "zhong2022/table3", "zhong2022/table4", "zhong2022/figure2"),
-    *("dutta2021/classification", "dutta2021/long", "dutta2021/translation"),
+    *("dutta2021/classification", "dutta2021/long", "dutta2021/translation", "dutta2021/speed"),
+    *("zhong2022/ladder", "dutta2021/ladder"),
 )
 
 

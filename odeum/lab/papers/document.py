@@ -86,6 +86,34 @@ QUESTIONS = (
         (Part("English to German", "dutta2021/translation", ("de-full-1", "de-transformer")),),
     ),
 )
+_SIZES = (("32 wide", "small"), ("48 wide", ""), ("64 wide", "large"))
+_GROWTH = (
+    ("Does the parallel layer's gain grow with size?", ("parallel", "sequential")),
+    ("Does the gain of RK4 grow with size?", ("rk4", "parallel")),
+    ("Does the parallel layer with half of the weights gain with size?", ("parallel-6", "sequential")),
+)
+QUESTIONS += tuple(
+    Question(
+        text,
+        tuple(
+            Part(where, "zhong2022/ladder", (f"{first}-{size}", f"{second}-{size}"))
+            if size
+            else Part(where, "zhong2022/table1", (first, second))
+            for where, size in _SIZES
+        ),
+    )
+    for text, (first, second) in _GROWTH
+)
+QUESTIONS += (
+    Question(
+        "Does TransEvolve's gain on AG News grow with size?",
+        (
+            Part("32 wide", "dutta2021/ladder", ("full-1-small", "transformer-small")),
+            Part("64 wide", "dutta2021/classification", ("ag-full-1", "ag-transformer")),
+            Part("128 wide", "dutta2021/ladder", ("full-1-large", "transformer-large")),
+        ),
+    ),
+)
 SPEED_QUESTION = "Does TransEvolve train three times as fast?"
 
 
