@@ -90,7 +90,8 @@ def section(found: dict[str, Any], compared: Path) -> str:
     findings = judged(read(compared))
     seeds = " and ".join(map(str, found["seeds"]))
     return (
-        "`odeum compare digits --seeds 6`, equal steps; files in `results/digits`, table by "
+        "`odeum compare digits --seeds 6`, equal steps (then the default, now `--match steps`); files in "
+        "`results/digits`, table by "
         f"`odeum report results/digits`:\n\n{table(findings.rows, 'md')}\n"
         f"{headline(findings.rows, findings.study.data)}\n\n"
         "The learning rate was chosen on the validation part alone, for the mean of all five architectures, with "

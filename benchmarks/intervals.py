@@ -24,12 +24,14 @@ import numpy as np
 import scipy
 from scipy.special import stdtrit
 
-from odeum.lab.study.judge import Criterion, Seeds, judge
+from odeum.lab.study.judge import FUTILE, Criterion, Seeds, chances, judge
 from odeum.lab.study.metric import Margin
 from odeum.lab.study.statistics import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
 
 RESULT = Path(__file__).parent / "results" / "intervals.json"
 TABLES = 40_000
+FEWER = 4
+"""times fewer tables per cell of stopped rows"""
 SYMMETRIC = ("normal", "laplace", "t3")
 OTHERS = ("skewed", "collapsing")
 WITHOUT_MIDDLE = ("flat", "two-valued")
@@ -86,6 +88,22 @@ def intervals(
 
     `steps`: in which the values of each table lie; 0 where they have many digits.
     """
+    mean, spread, degrees, count, family = estimates(values, pairs, lend, steps)
+    half = np.where(count > 1, quantile(degrees, family, error) * spread / np.sqrt(np.maximum(count, 1)), np.nan)
+    return np.stack([mean - half, mean + half])
+
+
+def quantile(degrees: Array, family: Array, error: float) -> Array:
+    """Student's t at level 1 − error / family."""
+    keys = np.rint(64 * degrees).astype(int) + 2**24 * family  # few different ones: degrees are fractions of sixteenths
+    known, where = np.unique(keys, return_inverse=True)
+    return stdtrit(known % 2**24 / 64, 1 - error / (2 * (known // 2**24)))[where].reshape(keys.shape)
+
+
+def estimates(
+    values: Array, pairs: Sequence[tuple[int, int]], lend: bool = True, steps: Array = 0.0
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Mean, standard deviation, degrees of freedom, seeds and size of the family of each pair."""
     first, second = (list(side) for side in zip(*pairs, strict=True))
     difference = values[:, first] - values[:, second]
     there = np.isfinite(difference)
@@ -101,11 +119,7 @@ def intervals(
     lent = np.minimum(MOST_BORROWED * lends, LENT * (total - lends))
     variance = np.maximum(own, (degrees * own + lent * shared) / (degrees + lent))
     family = np.maximum((count > 1).sum(-1, keepdims=True), 1) + np.zeros_like(count)
-    keys = np.rint(4 * (degrees + lent)).astype(int) + 4096 * family  # degrees are quarters: few different quantiles
-    known, where = np.unique(keys, return_inverse=True)
-    quantile = stdtrit(known % 4096 / 4, 1 - error / (2 * (known // 4096)))[where].reshape(keys.shape)
-    half = np.where(count > 1, quantile * np.sqrt(variance / np.maximum(count, 1)), np.nan)
-    return np.stack([mean - half, mean + half])
+    return mean, np.sqrt(variance), degrees + lent, count, family
 
 
 def error_of(values: Array, pairs: Sequence[tuple[int, int]], lend: bool = True) -> float:
@@ -140,8 +154,14 @@ def missing(values: Array, random: np.random.Generator) -> Array:
     return np.where(gone, np.nan, values)
 
 
-def decided(values: Array, pairs: Sequence[tuple[int, int]], plan: Sequence[Any], margin: float) -> tuple[Array, Array]:
-    """The intervals at the look that decided, (2, tables, pairs), NaN where none did; and the runs taken, a table."""
+def decided(
+    values: Array, pairs: Sequence[tuple[int, int]], plan: Sequence[Any], margin: float, futility: bool = False
+) -> tuple[Array, Array, Array]:
+    """Intervals at the look that decided, (2, tables, pairs), NaN where none did; runs taken, a table; stopped pairs.
+
+    Hopeless pairs are stopped only with `futility`.
+    """
+    stopped = np.zeros((len(values), len(pairs)), bool)
     going = np.ones(values.shape[:2], bool)
     kept = np.full((2, len(values), len(pairs)), np.nan)
     seen = np.full_like(values, np.nan)
@@ -152,12 +172,24 @@ def decided(values: Array, pairs: Sequence[tuple[int, int]], plan: Sequence[Any]
         runs += going.sum(-1) * (look.seeds - before)
         found = intervals(seen, pairs, look.error)
         word = (found[0] > 0) | (found[1] < 0) | ((found[0] > -margin) & (found[1] < margin))
-        fresh = word & np.isnan(kept[0])
+        fresh = word & np.isnan(kept[0]) & ~stopped
         kept = np.where(fresh, found, kept)
+        if futility and look is not plan[-1]:
+            stopped |= np.isnan(kept[0]) & hopeless(seen, pairs, plan[-1], margin)
         for row in range(values.shape[1]):
-            going[:, row] = np.isnan(kept[0][:, [row in pair for pair in pairs]]).any(-1)
+            mine = [row in pair for pair in pairs]
+            going[:, row] = (np.isnan(kept[0]) & ~stopped)[:, mine].any(-1)
         before = look.seeds
-    return kept, runs
+    return kept, runs, stopped
+
+
+def hopeless(seen: Array, pairs: Sequence[tuple[int, int]], last: Any, margin: float) -> Array:
+    """`odeum.lab.study.judge._futile` for many tables (a test holds them equal)."""
+    mean, spread, degrees, count, family = estimates(seen, pairs)
+    rest = quantile(degrees / np.maximum(count - 1, 1) * (last.seeds - 1), family, last.error)
+    half = rest * spread / np.sqrt(last.seeds)
+    better, equal = chances(mean, spread, degrees, half, margin, count / last.seeds, last.seeds)
+    return (better < FUTILE) & (equal < FUTILE)
 
 
 def wrong(kept: Array, truth: Array, margin: float) -> Array:
@@ -254,7 +286,7 @@ def looks(
     plan = Seeds.parse("auto")
     values = tables(kind, spread, rows, plan.limit, count, random)
     values[:, 1:] += truth
-    kept, _ = decided(values, to_baseline(range(rows), 0), plan.looks, margin)
+    kept, *_ = decided(values, to_baseline(range(rows), 0), plan.looks, margin)
     error = float(wrong(kept, np.full(rows - 1, truth), margin).mean())
     return {**_cell("looks", kind, spread, rows, plan.limit, error), "truth": truth, "margin": margin}
 
@@ -264,7 +296,7 @@ def thrift(size: float, count: int, random: np.random.Generator) -> dict[str, An
     plan, truth = Seeds.parse("auto"), np.array([0.0, 0.5, 1.5, -2.5])
     values = size * tables("normal", "equal", 5, plan.limit, count, random)
     values[:, 1:] += truth[:, None]
-    kept, runs = decided(values, to_baseline(range(5), 0), plan.looks, 1.0)
+    kept, runs, _ = decided(values, to_baseline(range(5), 0), plan.looks, 1.0)
     share = (~np.isnan(kept[0])).mean(0)
     return {
         "spread": size,
@@ -273,6 +305,39 @@ def thrift(size: float, count: int, random: np.random.Generator) -> dict[str, An
         "decided": dict(zip(map(str, truth), map(float, share), strict=True)),
         "wrong": float(wrong(kept, truth, 1.0).mean()),
     }
+
+
+def measure_futility(count: int, seed: int) -> dict[str, Any]:
+    """Errors, power and runs of --seeds auto where hopeless rows are stopped, with random numbers of its own."""
+    random, plan = np.random.default_rng(seed + 2), Seeds.parse("auto")
+    cells = []
+    for kind in SYMMETRIC:
+        for spread in SPREADS:
+            for rows in (2, 5, 20):
+                pairs = to_baseline(range(rows), 0)
+                values = tables(kind, spread, rows, plan.limit, count, random)
+                for truth, margin in ((0.0, 1.0), (1.0, 1.0), (3.0, 3.0)):
+                    moved = values.copy()
+                    moved[:, 1:] += truth
+                    kept, *_ = decided(moved, pairs, plan.looks, margin, futility=True)
+                    error = float(wrong(kept, np.full(rows - 1, truth), margin).mean())
+                    cells.append(_cell("futility", kind, spread, rows, plan.limit, error))
+    truth, saved = np.array([0.0, 0.5, 1.5, -2.5]), []
+    for size in (0.35, 0.7, 1.5):
+        values = size * tables("normal", "equal", 5, plan.limit, count, random)
+        values[:, 1:] += truth[:, None]
+        plain, runs, _ = decided(values, to_baseline(range(5), 0), plan.looks, 1.0)
+        kept, fewer, stopped = decided(values, to_baseline(range(5), 0), plan.looks, 1.0, futility=True)
+        saved.append(
+            {
+                "spread": size,
+                "runs": [float(runs.mean()), float(fewer.mean())],
+                "of": 5 * plan.limit,
+                "better": [float((found[0][:, 2] > 0).mean()) for found in (plain, kept)],
+                "stopped": dict(zip(map(str, truth), map(float, stopped.mean(0)), strict=True)),
+            }
+        )
+    return {"futility": {"tables": count, "cells": cells, "saved": saved}}
 
 
 def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
@@ -302,9 +367,15 @@ def show(found: dict[str, Any]) -> str:
             _line([spread, *(_worst(c for c in three if (c["spreads"], c["rows"]) == (spread, r)) for r in ROWS)])
         )
     families: dict[str, list[dict[str, Any]]] = {}
-    for cell in [c for c in found["symmetric"] if c["seeds"] >= FROM] + found["counts"] + found["looks"]:
+    for cell in (
+        [c for c in found["symmetric"] if c["seeds"] >= FROM]
+        + found["counts"]
+        + found["looks"]
+        + found["futility"]["cells"]
+    ):
         families.setdefault(cell["family"], []).append(cell)
     names = {"baseline": "each against a baseline", "looks": "`--seeds auto`, any wrong word over all looks"}
+    names |= {"futility": "the same, with hopeless rows stopped"}
     names |= {"counts": "whole examples, a run's spread 0.15 to 0.6 of one"}
     lines += ["", _line(["family, 3 seeds or more", "cells", "largest error"]), _line([":--", "--:", "--:"])]
     lines += [_line([names.get(name, name), str(len(group)), _worst(group)]) for name, group in families.items()]
@@ -319,6 +390,17 @@ def show(found: dict[str, Any]) -> str:
     lines.append(_line(["--:"] * 6))
     for c in found["thrift"]:
         lines.append(_line([f"{c['spread']:g}", f"{c['runs']:.0f}", *map(_percent, c["decided"].values())]))
+    saved = found["futility"]["saved"]
+    heads = [
+        "spread over δ",
+        "runs, of 60",
+        "shown better at 1.5 δ",
+        *(f"stopped at {t} δ" for t in saved[0]["stopped"]),
+    ]
+    lines += ["", _line(heads), _line(["--:"] * len(heads))]
+    for c in saved:
+        runs, better = " → ".join(f"{x:.0f}" for x in c["runs"]), " → ".join(map(_percent, c["better"]))
+        lines.append(_line([f"{c['spread']:g}", runs, better, *map(_percent, c["stopped"].values())]))
     lines += ["", _line(["noise", "rows", "seeds", "error", "without lending"]), _line([":--", *["--:"] * 4])]
     for c in found["others"] + found["without_middle"]:
         lines.append(_line([c["noise"], str(c["rows"]), str(c["seeds"]), _percent(c["error"]), _percent(c["plain"])]))
@@ -350,13 +432,18 @@ def main() -> None:
     parser.add_argument(
         "--more", action="store_true", help="make whole examples and noise without a middle again, alone"
     )
+    parser.add_argument("--futility", action="store_true", help="make the cells of stopped rows again, alone")
     asked = parser.parse_args()
-    if asked.more:  # their random numbers are their own, so the rest of the file stays what it was
+    if asked.futility:
+        kept = json.loads(RESULT.read_text(encoding="utf-8"))
+        write(kept | measure_futility(kept["tables"] // FEWER, kept["seed"]))
+    elif asked.more:  # their random numbers are their own, so the rest of the file stays what it was
         kept = json.loads(RESULT.read_text(encoding="utf-8"))
         write(kept | measure_more(kept["tables"], kept["seed"]))
     elif not asked.show:
         start = time.process_time()
         found = measure(asked.tables, asked.seed) | measure_more(asked.tables, asked.seed)
+        found |= measure_futility(asked.tables // FEWER, asked.seed)
         facts = {
             "command": " ".join(["python", "benchmarks/intervals.py", *sys.argv[1:]]),
             "date": datetime.date.today().isoformat(),

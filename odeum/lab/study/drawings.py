@@ -1,4 +1,4 @@
-"""Small drawings in SVG: the interval of a difference, the key to the plots, and all claims of papers on one axis."""
+"""Small drawings in SVG: intervals on one axis, the key to the plots, and all claims of papers."""
 
 from __future__ import annotations
 
@@ -8,57 +8,51 @@ from dataclasses import dataclass
 from html import escape
 
 from odeum.lab.study.design import Study
-from odeum.lab.study.findings import Findings, Row
+from odeum.lab.study.findings import Findings
 from odeum.lab.study.judge import ClaimResult
 from odeum.lab.study.plots import INK, PALETTE, PlotStyle
 
-WIDTH, HEIGHT = 150, 22
+
+def reach(means: Sequence[float], ends: Sequence[float]) -> float:
+    """The end of an axis on either side of zero: room for every interval, unless one is so wide that it would hide the
+    others, which is then cut off with an arrow."""
+    widest, most = max(map(abs, ends), default=0.0), max(map(abs, means), default=0.0)
+    return max(min(widest, 4 * most) if most else widest, most * 1.1) or 1.0
 
 
-def forest(row: Row, rows: Sequence[Row], look: PlotStyle, seeds: Sequence[float] = ()) -> str:
-    """The difference and its interval on an axis that all rows share; right is better, whatever the metric;
-    the band is the margin, and a small dot is the difference in one seed."""
-    middle, y = WIDTH / 2, HEIGHT / 2
-    zero = f'<line x1="{middle}" x2="{middle}" y1="0" y2="{HEIGHT}" stroke="var(--soft)" stroke-width="1"/>'
-    difference, ends, colour = row.difference, row.ends, css_colour(look)
-    place = _scale(rows, 1 if row.higher_is_better else -1)
-    margin = max((other.margin or 0.0 for other in rows), default=0.0)
-    left, right = sorted((place(-margin), place(margin)))
-    marks = (
-        f'<rect class="margin" x="{left:.1f}" y="0" width="{right - left:.1f}" height="{HEIGHT}"/>' if margin else ""
-    )
-    marks += zero
-    if row.is_baseline:
-        marks += f'<circle cx="{middle}" cy="{y}" r="3.5" fill="{colour}"/>'
-    elif difference and difference.mean == difference.mean:
-        if ends is not None:
-            left, right = sorted(map(place, ends))
-            marks += f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>'
-            marks += _arrow(left, 2, 6, y, colour) + _arrow(right, WIDTH - 2, WIDTH - 6, y, colour)
-        dots = (place(value) for value in seeds if value == value)
-        marks += "".join(f'<circle class="seed" cx="{x:.1f}" cy="{HEIGHT - 4}" r="1.8" fill="{colour}"/>' for x in dots)
-        marks += f'<circle cx="{place(difference.mean):.1f}" cy="{y}" r="4.5" fill="{colour}"/>'
-    return f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{marks}</svg>'
+def lane(
+    mean: float | None,
+    ends: tuple[float, float] | None,
+    far: float,
+    colour: str,
+    margin: float = 0.0,
+    seeds: Sequence[float] = (),
+) -> str:
+    """A value with its interval on an axis from −far to far, as wide as its place; right is better.
 
+    The band is the margin; a small dot is one seed; an arrow is an interval that goes on.
+    """
 
-def reach(rows: Sequence[Row]) -> float:
-    """The end of the axis on either side: room for every interval, unless one is so wide that it would hide the others,
-    which is then cut off with an arrow."""
-    known = [row.difference.mean for row in rows if row.difference and row.difference.mean == row.difference.mean]
-    means = max(map(abs, known), default=0.0)
-    ends = max((abs(end) for row in rows for end in row.ends or ()), default=0.0)
-    return max(min(ends, 4 * means) if means else ends, means * 1.1) or 1.0
+    def place(value: float) -> str:
+        return f"{50 + 48 * min(max(value / far, -1.0), 1.0):.2f}%"
 
-
-def _scale(rows: Sequence[Row], sign: int):
-    most, half = reach(rows), WIDTH / 2 - 8
-    return lambda value: WIDTH / 2 + min(max(sign * value / most, -1 - 6 / half), 1 + 6 / half) * half
-
-
-def _arrow(at: float, tip: float, back: float, y: float, colour: str) -> str:
-    if abs(at - tip) > 0.1:
-        return ""
-    return f'<path d="M{back} {y - 4} L{tip} {y} L{back} {y + 4}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    marks = ""
+    if margin:
+        width = 96 * min(margin / far, 1.0)
+        marks = f'<rect class="margin" x="{50 - width / 2:.2f}%" y="0" width="{width:.2f}%" height="100%"/>'
+    marks += '<line x1="50%" x2="50%" y1="0" y2="100%" stroke="var(--soft)" stroke-width="1"/>'
+    if ends is not None:
+        low, high = sorted(ends)
+        stroke = f'stroke="{colour}" stroke-width="3"'
+        marks += f'<line x1="{place(low)}" x2="{place(high)}" y1="50%" y2="50%" {stroke}/>'
+        for beyond, at, anchor, sign in ((low < -far, "0", "start", "◂"), (high > far, "100%", "end", "▸")):
+            if beyond:
+                marks += f'<text x="{at}" y="50%" dy=".36em" text-anchor="{anchor}" fill="{colour}">{sign}</text>'
+    dots = (place(value) for value in seeds if value == value)
+    marks += "".join(f'<circle class="seed" cx="{x}" cy="82%" r="2" fill="{colour}"/>' for x in dots)
+    if mean is not None:
+        marks += f'<circle cx="{place(mean)}" cy="50%" r="5" fill="{colour}"/>'
+    return f'<svg class="lane" width="100%" height="26" aria-hidden="true">{marks}</svg>'
 
 
 def key(look: PlotStyle) -> str:

@@ -18,7 +18,17 @@ from odeum.lab.study.judge import (
     judge,
 )
 from odeum.lab.study.runs import Results, RunRecord
-from odeum.lab.study.statistics import Difference, Ratio, Summary, differences, letters, paired_ratio, summarise
+from odeum.lab.study.statistics import (
+    Difference,
+    Ratio,
+    Summary,
+    differences,
+    is_measurement,
+    letters,
+    paired_ratio,
+    pairing,
+    summarise,
+)
 from odeum.lab.train.rundir import integer
 
 BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
@@ -57,6 +67,8 @@ class Row:
     """seeds whose metric is not finite; the means are over the others"""
     difference: Difference | None
     """to the baseline, paired by seed (default: the baseline itself, no baseline, or no seed in common)"""
+    pairing: float | None
+    """how well seeds pair with the baseline: 0 if their noise cancels in the difference, 1 if pairing gains nothing"""
     possible: tuple[float, float]
     """the smallest and the largest possible difference; intervals are shown within it"""
     margin: float | None
@@ -139,6 +151,7 @@ class Row:
         flat |= {"difference": known.mean if known else None, "difference_low": low, "difference_high": high}
         flat |= {"difference_level": known.level if known else None, "difference_p": known.p if known else None}
         flat |= {"difference_seeds": known.n if known else None, "margin": self.margin, "verdict": self.verdict}
+        flat["pairing"] = self.pairing
         flat |= {"more_seeds": answer.more if answer else None, "decided_at": answer.look if answer else None}
         flat["group"] = self.group
         name, other = self.other or (None, None)
@@ -270,6 +283,7 @@ def _row(
         seeds=tuple(sorted(run.seed for run in done)),
         diverged=results.diverged(label, metric.name),
         difference=answer.difference if answer else None,
+        pairing=_pairing(results, pair),
         possible=metric.possible(centre.mean) if centre else (-math.inf, math.inf),
         margin=answer.margin if answer else None,
         margin_text=metric.spell_margin(study.margin),
@@ -289,6 +303,12 @@ def _row(
         unfinished=tuple(_unfinished(run) for run in runs if run.result is None),
         equation=_equation(facts),
     )
+
+
+def _pairing(results: Results, pair: tuple[str, str]) -> float | None:
+    scores = results.scores(results.study.metric.name)
+    ours, theirs = ({s: x for s, x in scores.get(name, {}).items() if is_measurement(x)} for name in pair)
+    return pairing(ours, theirs) if pair[0] != pair[1] else None
 
 
 def _answer(results: Results, pair: tuple[str, str], decision: Decision | None) -> Verdict | None:

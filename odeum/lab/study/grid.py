@@ -22,6 +22,8 @@ class Column:
     cells: Sequence[str]
     words: bool = False
     """left-aligned text instead of right-aligned numbers"""
+    verdicts: bool = False
+    """verdicts, which a page colours"""
     essential: bool = False
     """shown in a narrow terminal even if columns before it do not fit; its words are folded"""
 

@@ -293,7 +293,7 @@ def chances(mean: Any, spread: Any, degrees: Any, half: Any, margin: float, part
     from scipy.special import stdtr
 
     # the mean of all seeds, given that of the first part, varies by what the rest of the seeds will bring
-    scale = spread * math.sqrt((1 - part) / seeds)
+    scale = spread * np.sqrt((1 - part) / seeds)
     hoped = part * mean + (1 - part) * np.maximum(mean, margin)
     better = stdtr(degrees, (hoped - half) / scale)
     room = margin - half

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError
 from odeum.lab.study import plots, report
+from odeum.lab.study.drawings import css_colour, lane, reach
 from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.grid import Column, Grid, markdown, to_csv
 from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
-from odeum.lab.study.page import render
+from odeum.lab.study.page import picture_lane, render
 from odeum.lab.study.prose import NONE, Scale, count, duration, listing, verdict
+from odeum.lab.study.runs import without_places
 from odeum.lab.study.sentences import warnings
 from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
+from odeum.lab.study.tuning import FEWEST
 from odeum.lab.terminal import to_json
 from odeum.storage import read_json, write_bytes
 
@@ -114,7 +118,32 @@ def trend_text(trend: Trend | None) -> str:
 
 
 def headline(ladder: Ladder) -> str:
-    """The decision at the largest size, and how the gain changes with size."""
+    """The decision at the largest size, how the gain changes with size, and the next command with its time."""
+    return " ".join(filter(None, (_decision(ladder), _next(ladder))))
+
+
+def _next(ladder: Ladder) -> str:
+    """The command that continues; or twice the seeds, where something is undecided; or the ladder with tuned rates."""
+    study, command = ladder.findings[-1].study, ladder.findings[-1].study.command
+    if not command or study.seeds is None:
+        return ""
+    rows = [row for each in ladder.findings for row in each.rows]
+    seconds = math.fsum((row.seconds or 0.0) for row in rows)
+    plain = re.sub(r" --seeds(=| )\S+", "", command)
+    words = {trend.word for trend in ladder.trends.values()}
+    if ladder.missing or any(row.unfinished or not row.seeds for row in rows):
+        return f"Next: `{command}` (continues)."
+    if study.tuning is None:
+        cost = (FEWEST + study.seeds.limit) * seconds
+        anew = f"{without_places(plain)} --seeds {study.seeds} --tune {FEWEST} --out NEW"
+        return f"Next: `{anew}` (about {duration(cost)} of training)."
+    if not study.seeds.auto and ("undecided" in words or not words):
+        seeds = study.seeds.limit
+        return f"Next: `{plain} --seeds {2 * seeds}` (about {duration(seeds * seconds)} of training)."
+    return ""
+
+
+def _decision(ladder: Ladder) -> str:
     last, base = len(ladder.sizes) - 1, ladder.baseline
     largest = ladder.sizes[last]
     if ladder.problem or ladder.missing:
@@ -270,60 +299,62 @@ def notes(ladder: Ladder) -> list[str]:
 # picture and page
 
 
-def draw(ladder: Ladder, folder: Path) -> list[plots.Figure]:
-    """The gain at each size with its interval, and from five sizes on the baseline's curve with a fit."""
-    styled = plots.styles(ladder.findings[-1])
-    costs = [each.row(each.study.reference).seconds or 0.0 for each in ladder.findings]
-    series, ends, look = [], {}, {}
+def gain_picture(ladder: Ladder) -> dict[str, Any] | None:
+    """Each architecture's gain in time at each size with its interval; right is better. None without gains."""
+    known = [gain for gain in ladder.gains.values() if gain.log is not None]
+    if not known:
+        return None
+    styles = plots.styles(ladder.findings[-1])
+    ends = [x for gain in known for x in (gain.low, gain.high) if x is not None]
+    far = reach([gain.log or 0.0 for gain in known if gain.decided], ends)
+    lanes = []
     for label in ladder.labels:
-        known = [(place, gain) for place in range(len(ladder.sizes))
-                 if (gain := ladder.gains.get((label, place))) and gain.log is not None]  # fmt: skip
-        if not known:
-            continue
-        name = f"{label}: {ladder.trends[label].word}"
-        look[name] = styled[label]
-        means = [math.exp(gain.log or 0.0) for _, gain in known]
-        series.append(plots.Series(name, [costs[place] for place, _ in known], means, [None] * len(known), 1))
-        ends[name] = [(None, None) if g.low is None or g.high is None else (math.exp(g.low), math.exp(g.high))
-                      for _, g in known]  # fmt: skip
-
-    def paint(axes: Axes, drawn: Sequence[plots.Series], look: dict[str, plots.PlotStyle]) -> None:
-        plots.intervals(axes, drawn, look, ends, list(zip(costs, ladder.sizes, strict=True)))
-
-    caption = (
-        "The time that the baseline would need for the same value, over the time used; bars are 95 % intervals, "
-        "a point without a bar is undecided. Beside each name stands how the gain changes with size."
+        word = ladder.trends[label].word if label in ladder.trends else "undecided"
+        lanes.append({**picture_lane(label, styles[label], "", f"gain {word}", ""), "group": True})
+        for place, size in enumerate(ladder.sizes):
+            gain = ladder.gains.get((label, place))
+            span = (gain.low, gain.high) if gain and gain.low is not None and gain.high is not None else None
+            middle = gain.log if gain and span else None
+            drawing = lane(middle, span, far, css_colour(styles[label]))
+            lanes.append({**picture_lane(size, styles[label], drawing, "", gain_text(gain)), "key": ""})
+    axis = [f"{math.exp(-far):.2g}× ← slower", "1×", f"faster → {math.exp(far):.2g}×"]
+    title = f"Equivalent gain in training time over {ladder.baseline}, at each size"
+    note = (
+        f"2× means that {ladder.baseline} needs twice the time for the same {ladder_metric(ladder.findings[-1])}. A "
+        "bar is the interval, an arrow one that goes on; without a bar the gain is undecided."
     )
-    axis = "size (placed by the time of a run of the baseline)"
-    out = plots.plot(look, series, folder / "gain", "Gain in time at each size", caption, axis, "gain in time", paint)
-    if len(costs) >= FIT_FROM and all(costs):
-        out += _fitted(ladder, costs, styled, folder)
-    return out
+    return {"title": title, "lanes": lanes, "axis": axis, "note": note}
 
 
-def _fitted(
-    ladder: Ladder, costs: Sequence[float], styled: dict[str, plots.PlotStyle], folder: Path
-) -> list[plots.Figure]:
-    """The baseline's mean over cost, and the fitted curve dashed up to four times beyond the largest size."""
-    name = ladder_metric(ladder.findings[-1])
-    summaries = [each.results.summary(ladder.baseline, each.results.split, name) for each in ladder.findings]
-    means = [summary.mean for summary in summaries if summary]
-    higher = ladder.findings[-1].study.metric.higher_is_better
-    curve = fit(costs, [-x if higher else x for x in means]) if len(means) == len(costs) else None
-    if curve is None:
-        return []
-    xs = [costs[0] * (4 * costs[-1] / costs[0]) ** (i / 40) for i in range(41)]
-    fitted = [(-1 if higher else 1) * curve(x) for x in xs]
+def draw(ladder: Ladder, folder: Path) -> list[plots.Figure]:
+    """The value of each architecture over the time of a run; from five sizes on with a fit to the baseline's."""
+    findings = ladder.findings
+    study, name, split = findings[-1].study, ladder_metric(findings[-1]), findings[-1].results.split
+    higher, series = study.metric.higher_is_better, []
+    for label in study.labels:
+        rows = [ladder.row(label, place) for place in range(len(ladder.sizes))]
+        means = [each.results.summary(label, split, name) for each in findings]
+        known = [(row.seconds, mean) for row, mean in zip(rows, means, strict=True) if row and row.seconds and mean]
+        if known:
+            values, spreads = [mean.mean for _, mean in known], [mean.spread for _, mean in known]
+            series.append(plots.Series(label, [x for x, _ in known], values, spreads, known[-1][1].n))
+    base = next((item for item in series if item.name == ladder.baseline), None)
+    curve = None
+    if base and len(base.x) == len(findings) >= FIT_FROM:
+        curve = fit(base.x, [-x if higher else x for x in base.mean])
 
     def paint(axes: Axes, drawn: Sequence[plots.Series], look: dict[str, plots.PlotStyle]) -> None:
-        axes.plot(xs, fitted, color=plots.INK, linestyle=(0, (4, 2)), linewidth=1.2)
-        plots.points(axes, drawn, look, higher_is_better=higher)
+        if curve and base:
+            xs = [base.x[0] * (4 * base.x[-1] / base.x[0]) ** (i / 40) for i in range(41)]
+            ys = [(-1 if higher else 1) * curve(x) for x in xs]
+            axes.plot(xs, ys, color=plots.INK, linestyle=(0, (4, 2)), linewidth=1.2)
+        plots.rates(axes, drawn, look)
 
-    spreads = [summary.spread for summary in summaries if summary]
-    series = [plots.Series(ladder.baseline, list(costs), means, spreads, 1)]
-    caption = "Dashed: E + A·C^−α through the means, drawn up to four times beyond the largest size. Not a result."
-    title = f"{ladder.baseline}: {name} over cost"
-    return plots.plot(styled, series, folder / "curve", title, caption, "seconds of a run", name, paint)
+    caption = "Means over seeds at each size, against the measured training time of a run."
+    if curve:
+        caption += " Dashed: E + A·C^−α of the baseline, up to four times beyond the largest size. Not a result."
+    title, axis = f"{split.capitalize()} {name} over training time", "seconds of a run"
+    return plots.plot(plots.styles(findings[-1]), series, folder / "curve", title, caption, axis, name, paint)
 
 
 def write(directory: str | Path) -> tuple[Ladder, Path]:
@@ -341,7 +372,9 @@ def write(directory: str | Path) -> tuple[Ladder, Path]:
     page = render(
         "ladder.html",
         title=f"Which layer is worth it on {ladder.data}, and does it stay so with size?",
-        headline=answer,
+        headline=_decision(ladder),
+        following=_next(ladder),
+        picture=gain_picture(ladder),
         warnings=doubts,
         figures=figures,
         results=ladder_grid(ladder),

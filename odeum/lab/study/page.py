@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,22 @@ from urllib.parse import quote
 
 from odeum.errors import notice
 from odeum.lab.study import plots
-from odeum.lab.study.drawings import claims_picture, forest, key, reach
+from odeum.lab.study.drawings import claims_picture, css_colour, key, lane, reach
 from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.grid import Column, Grid
-from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_time, verdict
+from odeum.lab.study.prose import NONE, Scale, verdict
 from odeum.lab.study.runs import RunRecord
-from odeum.lab.study.sentences import conclusion, differing, notes, verdict_groups, warnings
+from odeum.lab.study.sentences import decision, differing, notes, warnings
 from odeum.lab.study.statistics import mean_ranks
-from odeum.lab.study.tables import claim_grid, cost_claim_grid, not_judged, paper_notes, row_grid, seeds, tuning_grid
+from odeum.lab.study.tables import (
+    claim_grid,
+    comparison_grid,
+    cost_claim_grid,
+    other_figures,
+    paper_notes,
+    row_grid,
+    tuning_grid,
+)
 from odeum.lab.train.rundir import RunDir, integer
 
 if TYPE_CHECKING:
@@ -42,8 +51,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "commands": lambda text: Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))),
         "marked": lambda text: Markup(re.sub(r"`([^`]*)`", r"<strong>\1</strong>", str(escape(text)))),
         "breakable": lambda name: Markup(re.sub("([:,=])", r"\1<wbr>", str(escape(name)))),
+        "interval": lambda text: Markup(re.sub(r" (\[.*\]|± \S+)$", r" <small>\1</small>", str(escape(text)))),
         "unbroken": lambda text: Markup(str(escape(text)).replace(" seeds)", "&nbsp;seeds)")),
         "inline": lambda figure: Markup(plots.inline(figure)),
     }
@@ -64,6 +75,7 @@ def comparison_page(findings: Findings, figures: Sequence[plots.Figure]) -> str:
     return render(
         "comparison.html",
         **_summary(findings),
+        more=other_figures(findings.rows),
         title=f"Which layer is worth it on {study.data}?",
         judged=f"{results.split} {study.metric.name}",
         judged_valid=f"Validation {study.tuned_by.name}{' (%)' if study.tuned_by.share else ''}",
@@ -154,79 +166,52 @@ def _ranking(ranks: Mapping[str, float], names: Sequence[str], compared: Sequenc
 
 
 def _summary(findings: Findings) -> dict[str, Any]:
-    return {
-        "headline": conclusion(findings),
-        "verdicts": verdict_groups(findings.rows),
-        "warnings": warnings(findings),
-        "results": results_view(findings),
-    }
-
-
-def results_view(findings: Findings) -> dict[str, Any]:
-    """The results table with drawings: columns, and for each row its cells beside the first column."""
-    study, rows = findings.study, findings.rows
-    scale, styles = Scale.of(rows), plots.styles(findings)
-    unit = f", {scale.unit.strip()}" if scale.unit else ""
-    columns: list[dict[str, Any]] = [
-        {"head": "Architecture", "kind": "name"},
-        {"head": f"{findings.results.split.capitalize()} {study.metric.name}{unit}", "kind": "main"},
-    ]
-    if study.ranked:
-        columns.append({"head": "Group", "kind": "words"})
-    else:
-        points = f", {scale.points.strip()}" if scale.points else ""
-        way = 1 if study.metric.higher_is_better else -1
-        far = reach(rows)
-        axis = [scale.number(-way * far, True), "0", scale.number(way * far, True)]
-        columns += [
-            {"head": f"Difference to {study.baseline}{points}", "kind": ""},
-            {"head": "Worse ← 0 → better", "kind": "words", "axis": axis},
-            {"head": "Verdict", "kind": "words"},
-        ]
-    costs = ("Step time", "Parameters", "Multiply–adds an example; in training", "Peak memory")
-    columns += [{"head": head, "kind": ""} for head in costs]
-    return {
-        "columns": [{"axis": None, "words": column["kind"] == "words", **column} for column in columns],
-        "rows": [_row_view(findings, row, scale, styles[row.architecture]) for row in rows],
-        "margin": rows[0].margin_text if any(row.margin for row in rows) else "",
-    }
-
-
-def _row_view(findings: Findings, row: Row, scale: Scale, style: plots.PlotStyle) -> dict[str, Any]:
     from markupsafe import Markup
 
-    number_of_seeds, _, rest = seeds(row).partition(" ")
-    summary, (other, second) = row.score, ("valid", row.valid) if row.split == "test" else ("test", row.test)
-    f1 = row.beside.get("macro_f1")
-    below = [f"{other} {scale.number(second.mean)}"] if second else []
-    below += [f"macro-F1 {100 * f1.mean:.1f}"] if f1 else []
-    spread = scale.number(summary.spread) if summary and summary.spread is not None else ""
-    cells = [_cell(scale.number(summary.mean) if summary else NONE, below, spread=spread)]
-    if findings.study.ranked:
-        cells.append(_cell(group=row.group) if row.group else _cell(pill=row.verdict))
-    else:
-        change, _, interval = scale.difference(row).partition(" ")
-        unjudged = [f"{row.other[0]} {not_judged(row)},", "not judged"] if row.other else []
-        drawing = forest(row, findings.rows, style, _by_seed(findings, row))
-        cells.append(_cell(change, [interval] if interval else []))
-        cells.append(_cell(drawing=Markup(drawing)))
-        cells.append(_cell(pill=verdict(row), below=unjudged))
-    middle, _, span = step_time(row).partition(" ")
-    cells.append(_cell(middle, [x for x in (span, duration(row.step_seconds) if row.step_seconds else "") if x]))
-    cells.append(_cell(count(row.parameters)))
-    cells.append(_cell(count(row.macs), [count(row.training_macs)] if row.training_macs else []))
-    cells.append(_cell(memory(row.peak_memory)))
+    styles = plots.styles(findings)
+    answer, following = decision(findings)
     return {
-        "key": Markup(key(style)),
-        "name": row.architecture,
-        "seeds": f"{number_of_seeds} seed{'' if number_of_seeds == '1' else 's'} {rest}".strip(),
-        "cells": cells,
+        "headline": answer,
+        "following": following,
+        "warnings": warnings(findings),
+        "picture": difference_picture(findings),
+        "results": comparison_grid(findings.rows),
+        "keys": [Markup(key(styles[row.architecture])) for row in findings.rows],
     }
 
 
-def _cell(first: str = "", below: Sequence[str] = (), **other: Any) -> dict[str, Any]:
-    """A value and, small below it, what belongs to it; or a verdict, a drawing, a group."""
-    return {"pill": "", "drawing": "", "group": "", "spread": "", "first": first, "below": list(below), **other}
+def difference_picture(findings: Findings) -> dict[str, Any] | None:
+    """Each row's difference to the baseline with its interval; right is better. None without a baseline."""
+    study, rows = findings.study, [row for row in findings.rows if row.difference and not row.is_baseline]
+    known = [row.difference.mean for row in rows if row.difference and math.isfinite(row.difference.mean)]
+    if not known:
+        return None
+    scale, styles, sign = Scale.of(findings.rows), plots.styles(findings), 1 if study.metric.higher_is_better else -1
+    far = reach(known, [end for row in rows for end in row.ends or ()])
+    lanes = []
+    for row in rows:
+        mean = row.difference.mean if row.difference and math.isfinite(row.difference.mean) else None
+        ends = None if row.ends is None else (sign * row.ends[0], sign * row.ends[1])
+        seeds = [sign * x for x in _by_seed(findings, row)]
+        style = styles[row.architecture]
+        drawing = lane(None if mean is None else sign * mean, ends, far, css_colour(style), row.margin or 0.0, seeds)
+        lanes.append(picture_lane(row.architecture, style, drawing, verdict(row), scale.difference(row)))
+    unit = f", in {scale.points.strip()}" if scale.points else ""
+    title = f"Difference in {findings.results.split} {study.metric.name} to {study.baseline}{unit}"
+    axis = [f"{scale.number(-sign * far, True)} ← worse", "0", f"better → {scale.number(sign * far, True)}"]
+    margin = rows[0].margin_text
+    note = (
+        f"A bar is the interval of a difference. Grey: within {margin} of {study.baseline}, practically equal. A small "
+        "dot is one seed; an arrow is an interval that goes on."
+    )
+    return {"title": title, "lanes": lanes, "axis": axis, "note": note}
+
+
+def picture_lane(name: str, style: plots.PlotStyle, drawing: str, word: str, text: str) -> dict[str, Any]:
+    """A line of a picture: its key and name, the drawing, the word and the numbers."""
+    from markupsafe import Markup
+
+    return {"key": Markup(key(style)), "name": name, "drawing": Markup(drawing), "word": word, "text": text}
 
 
 def _by_seed(findings: Findings, row: Row) -> list[float]:

@@ -289,31 +289,6 @@ def rates(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> N
     _name(axes, series, look)
 
 
-def intervals(
-    axes: Axes,
-    series: Sequence[Series],
-    look: dict[str, PlotStyle],
-    ends: dict[str, list[tuple[float | None, float | None]]],
-    ticks: Sequence[tuple[float, str]],
-) -> None:
-    """Points with intervals on logarithmic axes around the line at 1, side by side; ticks are (place, text)."""
-    axes.axhline(1.0, color=INK, linewidth=1.0, alpha=0.6)
-    for i, item in enumerate(series):
-        style = look[item.name]
-        aside = 1.04 ** (i - (len(series) - 1) / 2)
-        places = [aside * x for x in item.x]
-        axes.plot(places, item.mean, color=style.colour, linestyle=style.line, linewidth=1.2, alpha=0.7)
-        axes.plot(places, item.mean, **_marker(style))
-        for x, (low, high) in zip(places, ends[item.name], strict=True):
-            if low is not None and high is not None:
-                axes.plot([x, x], [low, high], color=style.colour, linewidth=1.8)
-    axes.set_xscale("log")
-    axes.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
-    axes.minorticks_off()
-    axes.margins(x=0.08)
-    _name(axes, series, look)
-
-
 def front(series: Sequence[Series], higher_is_better: bool) -> list[Series]:
     """The Pareto front: rows that no other row beats in quality and cost, the cheapest first."""
     sign = -1 if higher_is_better else 1

@@ -13,7 +13,7 @@ from odeum.lab.study.judge import BETTER, STOPPED, VERDICTS, WORSE, Seeds
 from odeum.lab.study.metric import METRICS
 from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
 from odeum.lab.study.runs import without_places
-from odeum.lab.study.statistics import ERROR, far_runs
+from odeum.lab.study.statistics import ERROR, far_runs, median
 from odeum.lab.study.tuning import FEWEST, SEED
 from odeum.lab.train.settings import MAY_CHANGE
 
@@ -21,6 +21,8 @@ NOTICEABLE = 0.03
 """numbers of parameters within 3 % are called about the same"""
 MOST_SUGGESTED = 30
 """more additional seeds than this are not suggested"""
+CLEARLY = 1.25
+"""times better from which one metric is said to separate rows better than another"""
 SLOWER = 0.1
 """step times within 10 %, or whose range includes 1, are a tie"""
 
@@ -76,10 +78,16 @@ def headline(rows: Sequence[Row], data: str, match: str | None = None) -> str:
 
 def conclusion(findings: Findings) -> str:
     """The headline, whether settings were tuned, and the next command with its estimated time."""
+    return " ".join(filter(None, decision(findings)))
+
+
+def decision(findings: Findings) -> tuple[str, str]:
+    """The headline, and what follows it: whether settings were tuned, and the next command."""
     study = findings.study
     untuned = study.baseline is not None and study.tuning is None and any(row.judged for row in findings.rows)
-    tuned = " Settings were not tuned per architecture." if untuned else ""
-    return f"{headline(findings.rows, study.data, study.match)}{tuned}{_next(findings)}"
+    tuned = "Settings were not tuned per architecture." if untuned else ""
+    following = " ".join(filter(None, (tuned, _next(findings))))
+    return headline(findings.rows, study.data, study.match), following
 
 
 def _next(findings: Findings) -> str:
@@ -124,7 +132,7 @@ def _next(findings: Findings) -> str:
         command, cost = f"{anew} --seeds {seeds} --sizes 3", 3 * (study.tuning.tuning.runs + seeds) * each
     if not command:
         return ""
-    return f" Next: `{command}` ({f'about {duration(cost)} of training' if cost else 'its time is not known yet'})."
+    return f"Next: `{command}` ({f'about {duration(cost)} of training' if cost else 'its time is not known yet'})."
 
 
 def _with_architectures(command: str, names: str) -> str:
@@ -136,15 +144,6 @@ def _with_architectures(command: str, names: str) -> str:
 def _better(judged: Sequence[Row]) -> list[Row]:
     """The rows that are better, the best first."""
     return sorted((row for row in judged if row.verdict in BETTER), key=_rank_of_gain)
-
-
-def verdict_groups(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """The verdicts that occur, with the names of their rows."""
-    compared = [row for row in rows if not row.is_baseline]
-    texts = {row.verdict: verdict(row) if row.verdict != "undecided" else "undecided" for row in compared}
-    kinds = [*(word for word in VERDICTS if word in texts), *(word for word in texts if word not in VERDICTS)]
-    shown = {kind: texts[kind].partition(" (")[0] for kind in kinds}
-    return [(shown[kind], [row.architecture for row in compared if row.verdict == kind]) for kind in kinds]
 
 
 def _rank_of_gain(row: Row) -> tuple[bool, float]:
@@ -508,9 +507,39 @@ def _verdicts(findings: Findings) -> list[str]:
         out.append("With one seed nothing can be told from luck; three seeds or more allow a verdict.")
     if other := next((row.other[0] for row in rows if row.other), None):
         out.append(
-            f"{other.capitalize()} is shown with its interval, but was not declared to decide: it has no verdict."
+            f"The {other} is shown with its interval, but was not declared to decide: it has no verdict."
+            f"{_discriminates(findings, other)}"
+        )
+    if study.signals:
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in study.signals.items())
+        out.append(
+            f"--judge auto chose the {study.metric.name} before the evaluation runs, by signal over noise on the "
+            f"tuning runs ({listed})."
+        )
+    if any(row.pairing is not None for row in rows):
+        out.append(
+            "Pairing is var(difference) / (var(row) + var(baseline)) over the seeds: 0 if the noise of a seed cancels "
+            "in the difference, 1 if pairing gains nothing. A few seeds know it roughly."
         )
     return out
+
+
+def _discriminates(findings: Findings, other: str) -> str:
+    """Which of the two metrics separates the rows better, if it is clear."""
+    judged, shown = findings.study.metric.name, {}
+    for name, differences in (
+        (judged, [row.difference for row in findings.rows]),
+        (other, [row.other[1] for row in findings.rows if row.other]),
+    ):
+        shown[name] = median(abs(each.mean) / each.spread for each in differences if each and each.spread) or 0.0
+    best, worst = sorted(shown, key=lambda name: -shown[name])
+    if not shown[worst] or shown[best] < CLEARLY * shown[worst]:
+        return ""
+    advice = f" A new comparison with --judge {best} would need fewer seeds." if best != judged else ""
+    return (
+        f" The {best} separates the rows better: a difference is {shown[best]:.2g} of its standard deviations over "
+        f"seeds (median over rows), by the {worst} {shown[worst]:.2g}.{advice}"
+    )
 
 
 def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:

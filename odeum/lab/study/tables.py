@@ -31,36 +31,64 @@ def table(rows: Sequence[Row], form: str = "text", width: int | None = None) -> 
 
 
 def comparison_grid(rows: Sequence[Row]) -> Grid:
-    """One line per row, the most important columns first: a terminal shows as many as fit."""
+    """One line per row, at most eight columns: the answer, and what is needed to judge it."""
     scale = Scale.of(rows)
-    metric = rows[0].metric if rows else "metric"
     split = rows[0].split if rows else "test"
-    unit = f" ({scale.unit.strip()})" if scale.unit else ""
-    judged, other = (split, "valid") if split == "test" else (split, "test")
-
-    def score(part: str) -> Column:
-        cells = [scale.summary(row.test if part == "test" else row.valid) for row in rows]
-        return Column(f"{part} {metric}{unit}", cells)
-
-    known = [score(other)] if any(row.test if other == "test" else row.valid for row in rows) else []
-    if unjudged := next((row.other[0] for row in rows if row.other), None):
-        known.append(Column(f"{unjudged} difference (not judged)", [not_judged(row) for row in rows]))
+    parameters = [count(row.parameters) for row in rows]
+    pairings = [ratio_of_variance(row.pairing) for row in rows]
     return Grid(
         [
-            Column("architecture", [row.architecture for row in rows], words=True),
-            score(judged),
+            _names(rows),
+            _scores(rows, split, scale),
             *_compared(rows, scale),
             Column("step time", [step_time(row) for row in rows]),
-            Column("parameters", [count(row.parameters) for row in rows]),
-            Column("multiply–adds an example", [count(row.macs) for row in rows]),
-            Column("peak memory", [memory(row.peak_memory) for row in rows]),
+            *([Column("parameters", parameters)] if len({*parameters}) > 1 else []),
+            *([Column("pairing", pairings)] if {*pairings} != {NONE} else []),
             Column("seeds", [seeds(row) for row in rows]),
-            *known,
-            Column("evaluations", [count(row.evaluations) for row in rows]),
-            Column("multiply–adds of training", [count(row.training_macs) for row in rows]),
-            Column("steps", [NONE if row.steps is None else f"{row.steps:.0f}" for row in rows]),
         ]
     )
+
+
+def other_figures(rows: Sequence[Row]) -> Grid:
+    """The columns that `comparison_grid` leaves out."""
+    scale = Scale.of(rows)
+    split = rows[0].split if rows else "test"
+    other = "valid" if split == "test" else "test"
+    known = [_scores(rows, other, scale)] if any(row.test if other == "test" else row.valid for row in rows) else []
+    if unjudged := next((row.other[0] for row in rows if row.other), None):
+        known.append(Column(f"{unjudged} difference (not judged)", [not_judged(row) for row in rows]))
+    if any("macro_f1" in row.beside for row in rows):
+        f1 = [row.beside.get("macro_f1") for row in rows]
+        known.append(Column("macro-F1 (%)", [NONE if x is None else f"{100 * x.mean:.1f}" for x in f1]))
+    return Grid(
+        [
+            _names(rows),
+            *known,
+            Column("time per step", [duration(row.step_seconds) for row in rows]),
+            Column("steps", [NONE if row.steps is None else f"{row.steps:.0f}" for row in rows]),
+            Column("time of a run", [duration(row.seconds) for row in rows]),
+            Column("parameters", [count(row.parameters) for row in rows]),
+            Column("MACs per example", [count(row.macs) for row in rows]),
+            Column("training MACs", [count(row.training_macs) for row in rows]),
+            Column("evaluations", [count(row.evaluations) for row in rows]),
+            Column("peak memory", [memory(row.peak_memory) for row in rows]),
+        ]
+    )
+
+
+def _names(rows: Sequence[Row]) -> Column:
+    return Column("architecture", [row.architecture for row in rows], words=True)
+
+
+def _scores(rows: Sequence[Row], split: str, scale: Scale) -> Column:
+    unit = f" ({scale.unit.strip()})" if scale.unit else ""
+    cells = [scale.summary(row.test if split == "test" else row.valid) for row in rows]
+    return Column(f"{split} {rows[0].metric if rows else 'metric'}{unit}", cells)
+
+
+def ratio_of_variance(pairing: float | None) -> str:
+    """How well seeds pair: 0.23."""
+    return NONE if pairing is None else f"{pairing:.2f}"
 
 
 def tuning_grid(findings: Findings) -> Grid | None:
@@ -120,7 +148,7 @@ def _compared(rows: Sequence[Row], scale: Scale) -> list[Column]:
     unit = f" ({scale.points.strip()})" if scale.points else ""
     return [
         Column(f"difference to {base or 'baseline'}{unit}", [scale.difference(row) for row in rows]),
-        Column("verdict", [verdict(row) for row in rows], words=True, essential=True),
+        Column("verdict", [verdict(row) for row in rows], words=True, verdicts=True, essential=True),
     ]
 
 

@@ -12,6 +12,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from odeum.lab.study.judge import STOPPED, Criterion, Seeds, judge
+from odeum.lab.study.metric import Margin
 from odeum.lab.study.statistics import Difference, all_pairs, differences, resolution, to_baseline
 
 stats = pytest.importorskip("scipy.stats")
@@ -165,6 +167,19 @@ def test_the_simulation_makes_the_same_intervals(declare) -> None:
             assert [found[p].high for p in pairs] == pytest.approx(high[table].tolist())
 
 
+def test_the_simulation_stops_the_same_hopeless_rows() -> None:
+    random, plan, pairs = np.random.default_rng(4), Seeds.parse("auto"), to_baseline(range(5), 0)
+    values = random.standard_normal((60, 5, 12)) + np.array([0, 0, 0.5, 1.5, -2.5])[:, None]
+    kept, runs, stopped = simulation.decided(values, pairs, plan.looks, 1.0, futility=True)
+    criterion = Criterion(True, Margin(1.0), plan, futility=True)
+    for table, rows in enumerate(values):
+        found = judge({row: dict(enumerate(map(float, each))) for row, each in enumerate(rows)}, pairs, criterion)
+        words = [found[pair].verdict.word for pair in pairs]
+        assert [word == STOPPED for word in words] == stopped[table].tolist()
+        assert [word not in (STOPPED, "undecided") for word in words] == (~np.isnan(kept[0][table])).tolist()
+    assert stopped.any() and runs.min() < runs.max() <= 60
+
+
 def test_the_simulation_makes_the_same_intervals_of_counts() -> None:
     random = np.random.default_rng(2)
     values, pairs = random.integers(0, 4, (200, 3, 3)), to_baseline(range(3), 0)
@@ -219,6 +234,9 @@ def test_the_committed_simulation_keeps_its_promises() -> None:
     assert max(cell["error"] for cell in known) <= 0.055
     assert max(cell["error"] for cell in found["looks"]) <= 0.05
     assert max(cell["error"] for cell in found["counts"]) <= 0.055
+    assert max(cell["error"] for cell in found["futility"]["cells"]) <= 0.05 and found["futility"]["tables"] >= 10_000
+    for cell in found["futility"]["saved"]:
+        assert cell["runs"][1] <= cell["runs"][0] and cell["better"][1] > 0.75 * cell["better"][0]
     assert found["power"][0]["power"] > 2.1 * found["power"][0]["plain"]
     assert found["estimate"]["decided"] > 0.5
 

@@ -72,6 +72,9 @@ def test_the_numbers_are_those_of_the_csv(comparison: Path) -> None:
     dom = opened(comparison / "report.html", "--dump-dom").stdout
     body = re.search(r'<table class="results">.*?</table>', dom, re.DOTALL)
     assert body
+    assert body[0].split("<tbody>")[0].count("<th") == 8 + 1, "at most eight columns"
+    picture = dom[dom.index('class="card picture"') : dom.index('<table class="results">')]
+    drawings = re.findall(r'<div class="line">(.*?)</div>', picture, re.DOTALL)
     lines = re.findall(r"<tr>(.*?)</tr>", body[0].split("<tbody>")[1], re.DOTALL)
     rows = list(csv.DictReader((comparison / "table.csv").open()))
     assert len(lines) == len(rows)
@@ -79,9 +82,14 @@ def test_the_numbers_are_those_of_the_csv(comparison: Path) -> None:
         cells = [unescape(re.sub(r"<[^>]+>", " ", cell)) for cell in re.findall(r"<td.*?</td>", line, re.DOTALL)]
         numbers = [[float(x.replace("−", "-")) for x in re.findall(r"[+−]?\d+\.?\d*", cell)] for cell in cells]
         assert row["architecture"].replace(" ", "") in cells[0].replace(" ", "")
-        mean, spread, valid = (100 * float(row[key]) for key in ("test_mean", "test_spread", "valid_mean"))
-        assert numbers[1] == pytest.approx([mean, spread, valid], abs=0.051)
+        mean, spread = (100 * float(row[key]) for key in ("test_mean", "test_spread"))
+        assert numbers[1] == pytest.approx([mean, spread], abs=0.051)
         if row["difference"]:
             wanted = [100 * float(row[key]) for key in ("difference", "difference_low", "difference_high")]
             assert numbers[2] == pytest.approx(wanted, abs=0.051)
-            assert row["verdict"].split()[0] in cells[4]
+            assert row["verdict"].split()[0] in cells[3]
+            assert numbers[6] == pytest.approx([float(row["pairing"])], abs=0.0051)
+            drawn = drawings.pop(0)
+            assert row["verdict"].split()[0] in drawn
+            (place,) = re.findall(r'<circle cx="([\d.]+)%" cy="50%"', drawn)
+            assert (float(place) > 50) == (float(row["difference"]) > 0)
