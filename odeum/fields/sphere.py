@@ -13,9 +13,10 @@ from odeum.fields.algebra import Wrapper
 from odeum.fields.base import Context, Field
 
 
-def unit(x: Tensor) -> Tensor:
-    """Returns x / |x| over the last axis; zeros stay zeros."""
-    return nn.functional.normalize(x, dim=-1)
+def unit(x: Tensor, axis: int = -1) -> Tensor:
+    """Returns x / |x| over an axis; zeros, as of a query that sees nothing, stay zeros and have a finite gradient."""
+    length = torch.linalg.vector_norm(x, dim=axis, keepdim=True)
+    return x / length.masked_fill(length == 0.0, 1.0)
 
 
 class UnitLinear(nn.Linear):
@@ -34,7 +35,7 @@ class UnitLinear(nn.Linear):
         """relative to the initial value, which is `factor`"""
 
     def forward(self, input: Tensor) -> Tensor:
-        out = nn.functional.linear(input, nn.functional.normalize(self.weight, dim=self.axis))
+        out = nn.functional.linear(input, unit(self.weight, self.axis))
         return out if self.gain is None else (self.factor * self.gain).to(out.dtype) * out
 
     def extra_repr(self) -> str:

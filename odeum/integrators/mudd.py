@@ -18,12 +18,14 @@ from odeum.integrators.base import (
     share_of_step,
     within_step,
 )
+from odeum.integrators.streams import full_precision
 
 
 class DynamicSums(Keyed, nn.Module):
     """`ways` sums Σ_j a_j(x) x_j over `count` states, a = W₂ gelu(W₁ N(x)) + b with x the newest state.
 
-    W₂ starts at zero and b picks the newest state: the plain layer.
+    W₂ starts at zero and b picks the newest state: the plain layer. The sums are taken in single precision at least,
+    under autocast too.
     """
 
     def __init__(self, width: int, count: int, ways: int, *, expand: int = 1, eps: float = 1e-5) -> None:
@@ -43,7 +45,10 @@ class DynamicSums(Keyed, nn.Module):
         x = states[-1]
         normed = nn.functional.rms_norm(x, x.shape[-1:], None, self.eps)
         weights = self.second(nn.functional.gelu(self.first(normed))) + self.bias
-        return weights.unflatten(-1, (-1, self.count)).to(x.dtype) @ torch.stack(states, -2)
+        with full_precision(x):
+            wide = torch.promote_types(x.dtype, torch.float32)
+            sums = weights.unflatten(-1, (-1, self.count)).to(wide) @ torch.stack(states, -2).to(wide)
+        return sums.to(x.dtype)
 
 
 class Mudd(Method):

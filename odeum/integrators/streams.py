@@ -49,7 +49,7 @@ class Streams(Method):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         context = within_step(field, context, repeats=False)
-        with _full_precision(x):
+        with full_precision(x):
             wide = x.float() if x.dtype.itemsize < 4 else x
             read, mix, write = self.coefficients(wide)
             read, write = read.to(wide.dtype), write.to(wide.dtype)
@@ -208,7 +208,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     return mix.movedim((0, 1), (-2, -1)).contiguous()
 
 
-def _full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
+def full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
     """Context with autocast disabled, on devices that have it."""
     kind = x.device.type
     known = torch.amp.is_autocast_available(kind)
