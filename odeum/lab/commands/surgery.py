@@ -178,7 +178,7 @@ def _judge_healed(
     trained: Run, healed: Run, task: Task, part: str, given: dict[str, Any], margin: Any, form: str
 ) -> int:
     from odeum.lab.study.operating import judge_healed
-    from odeum.lab.study.surgery_report import change_text, verdict_text
+    from odeum.lab.study.surgery_report import change_text, end_of, verdict_text
 
     base, row = judge_healed(trained, healed, task, part, margin)
     assert row.change is not None
@@ -187,7 +187,7 @@ def _judge_healed(
         given[key]: dict(zip(names, (each.cost.evaluations, each.cost.parameters, each.loss), strict=True))
         for key, each in (("run", base), ("healed", row))
     }
-    ends = {"change": row.change.mean, "low": row.change.low, "high": row.change.high}
+    ends = {"change": row.change.mean, "low": end_of(row.change.low), "high": end_of(row.change.high)}
     about = {"runs": values, **ends, "verdict": verdict_text(row), "examples": row.change.n, "look": row.look}
     if form == "json":
         print(to_json(about, indent=1))

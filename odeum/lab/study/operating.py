@@ -56,6 +56,10 @@ MOST_CONFIRMED = 12
 """candidates that one look confirms, at most"""
 SAMPLED, MOST_STATES = 32, 1024
 """examples and token states that block influence is measured on"""
+FEWEST_CHANGED = 4.0
+"""effective number of examples, (Σ d²)² / Σ d⁴, below which their mean change has no interval"""
+ROUNDING = 1e-5
+"""spread of changes that are rounding errors, as a share of the loss"""
 TURNS, TIMED = 7, 8
 """turns in which times are measured, and examples of the pass that is timed"""
 BASE = "as trained"
@@ -212,15 +216,19 @@ def paired(losses: Tensor, base: Tensor, error: float) -> Difference:
     """The mean difference of losses on the same examples with its interval at level 1 − error.
 
     Most examples change little and a few by much, and then Student's interval is too short on one side. So each end is
-    that of Student's interval or of the one corrected for skewness (Hall 1992), whichever is further out.
+    that of Student's interval or of the one corrected for skewness (Hall 1992), whichever is further out. Where nearly
+    all of the variance comes from fewer than `FEWEST_CHANGED` examples, the ends are infinite.
     """
     values = losses - base
     if not all(map(is_measurement, values.tolist())):
         return Difference(math.nan, None, None, 1 - error, None, len(values), problem="diverged")
     student = paired_mean(values.tolist(), 1 - error)
     assert student is not None and student.low is not None and student.high is not None
-    if not student.spread:
+    centred = values - values.mean()
+    if not student.spread or student.spread < ROUNDING * float(base.abs().mean()):
         return student
+    if float(centred.square().sum() ** 2 / centred.pow(4).sum()) < FEWEST_CHANGED:
+        return replace(student, low=-math.inf, high=math.inf)
     low, high = _corrected(values, student.spread, t_quantile(1 - error / 2, len(values) - 1))
     return replace(student, low=min(student.low, low), high=max(student.high, high))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -100,7 +101,14 @@ def change_text(change: Difference | None) -> str:
         return "–"
     if change.low is None or change.high is None:
         return change.problem or "–"
+    if math.isinf(change.high):
+        return f"{change.mean:+.3g} [too few examples change]"
     return f"{change.mean:+.3g} [{change.low:+.3g}, {change.high:+.3g}]"
+
+
+def end_of(value: float | None) -> float | None:
+    """The end of an interval for a file: none if it is infinite or not known."""
+    return None if value is None or math.isinf(value) else value
 
 
 def verdict_text(row: Row) -> str:
@@ -197,8 +205,8 @@ def records(result: Result) -> list[dict[str, Any]]:
             "loss": row.loss,
             "screened_loss": row.screened,
             "change": None if row.change is None else row.change.mean,
-            "low": None if row.change is None else row.change.low,
-            "high": None if row.change is None else row.change.high,
+            "low": None if row.change is None else end_of(row.change.low),
+            "high": None if row.change is None else end_of(row.change.high),
             "verdict": verdict_text(row),
             "look": row.look or None,
         }
@@ -245,8 +253,9 @@ def picture(result: Result) -> bytes:
                 colour = plots.INK if row.edit is None else plots.PALETTE[0]
                 style = {"color": colour, "markersize": 5, "markerfacecolor": colour if row in front else "none"}
                 axes.plot([cost(row)], [row.loss], "s" if row.edit is None else "o", **style)
-                if row.change is not None and row.change.low is not None and row.change.high is not None:
-                    ends = (base.loss + row.change.low, base.loss + row.change.high)
+                low, high = (None, None) if row.change is None else (end_of(row.change.low), end_of(row.change.high))
+                if low is not None and high is not None:
+                    ends = (base.loss + low, base.loss + high)
                     axes.plot([cost(row)] * 2, ends, "-", color=colour, lw=0.8)
             axes.axhline(base.loss, color=plots.GRID, lw=1, ls=":")
             axes.set_xlabel(f"{axis}{', of the model as trained' if axis == 'time' else ''}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import torch
 from odeum import OdeumError, load
 from odeum.lab.cli import main
 from odeum.lab.study.operating import Store, Surgery, halves, influences, look_error, paired
-from odeum.lab.study.statistics import ERROR
+from odeum.lab.study.statistics import ERROR, paired_mean
 from odeum.lab.train.origin import write_run
 from odeum.models import assemble
 from odeum.registry.spelling import parse
@@ -117,6 +118,29 @@ def test_looks_spend_the_error_once(tmp_path: Path) -> None:
 def test_a_diverged_edit_has_no_interval() -> None:
     change = paired(torch.tensor([1.0, float("nan"), 2.0]), torch.ones(3), 0.05)
     assert change.problem == "diverged" and change.low is None
+
+
+def test_intervals_are_no_shorter_than_students_and_longer_on_the_side_of_the_tail() -> None:
+    random = torch.Generator().manual_seed(0)
+    base = torch.ones(200, dtype=torch.float64)
+    skewed = base + torch.exp(torch.randn(200, generator=random, dtype=torch.float64))
+    change, student = paired(skewed, base, 0.01), paired_mean((skewed - base).tolist(), 0.99)
+    assert student is not None and None not in (change.low, change.high, student.low, student.high)
+    assert change.low <= student.low and change.high > student.high  # ty: ignore
+    assert change.high - change.mean > change.mean - change.low  # ty: ignore
+    symmetric = paired(base + torch.linspace(-1, 1, 200, dtype=torch.float64), base, 0.05)
+    assert symmetric.high == pytest.approx(-symmetric.low)  # ty: ignore
+
+
+def test_a_change_of_one_example_has_no_interval() -> None:
+    base = torch.ones(50, dtype=torch.float64)
+    one = base.clone()
+    one[3] += 5
+    assert paired(one, base, 0.05).high == math.inf
+    assert paired(base, base, 0.05).high == 0.0  # the same model
+    rounding = base.clone()
+    rounding[3] += 1e-7
+    assert paired(rounding, base, 0.05).high < 1e-6  # ty: ignore
 
 
 def test_confirmed_losses_are_those_of_the_other_half(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
