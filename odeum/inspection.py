@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import inspect as signatures
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -400,11 +400,8 @@ def named_terms(field: Field) -> list[tuple[str, Field]]:
     return [(names.get(id(term), term.role or f"term {place}"), term) for place, term in enumerate(terms)]
 
 
-def attention_entropy(module: SelfAttention, x: Tensor, context: Context, queries: Tensor | None = None) -> float:
-    """Mean entropy of softmax(q k) over heads and queries, some sequences at a time.
-
-    `queries`, [batch, length], are the positions to average over (default: all).
-    """
+def _scores(module: SelfAttention, x: Tensor, context: Context) -> Iterator[tuple[slice, Tensor]]:
+    """Masked scores [batch, heads, queries, keys] before the softmax, some sequences at a time."""
     source = context.own
     q, k, _ = module.queries_keys_values(x, source.rotary)
     if module.shared > 1:
@@ -414,18 +411,37 @@ def attention_entropy(module: SelfAttention, x: Tensor, context: Context, querie
     if source.causal:
         order = torch.ones(length, k.shape[-2], dtype=torch.bool, device=x.device).tril(k.shape[-2] - length)
         mask = merge_masks(order, mask)
-    total, count = 0.0, 0
-    rows = max(1, MAX_ENTROPY_WEIGHTS // max(q.shape[1] * length * k.shape[-2], 1))
-    for begin in range(0, q.shape[0], rows):
-        scores = q[begin : begin + rows] @ k[begin : begin + rows].transpose(-1, -2) / math.sqrt(q.shape[-1])
+    step = max(1, MAX_ENTROPY_WEIGHTS // max(q.shape[1] * length * k.shape[-2], 1))
+    for begin in range(0, q.shape[0], step):
+        rows = slice(begin, begin + step)
+        scores = q[rows] @ k[rows].transpose(-1, -2) / math.sqrt(q.shape[-1])
         if mask is not None:
-            part = mask if mask.dim() < 4 or mask.shape[0] == 1 else mask[begin : begin + rows]
+            part = mask if mask.dim() < 4 or mask.shape[0] == 1 else mask[rows]
             scores = scores.masked_fill(~part, -torch.inf) if part.dtype == torch.bool else scores + part
+        yield rows, scores
+
+
+def attention_weights(module: SelfAttention, x: Tensor, context: Context) -> Tensor:
+    """softmax(q kᵀ / √d), [batch, heads, queries, keys]; zeros for a query that sees nothing."""
+    parts = [
+        scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0.0)
+        for _, scores in _scores(module, x, context)
+    ]
+    return torch.cat(parts)
+
+
+def attention_entropy(module: SelfAttention, x: Tensor, context: Context, queries: Tensor | None = None) -> float:
+    """Mean entropy of softmax(q k) over heads and queries, some sequences at a time.
+
+    `queries`, [batch, length], are the positions to average over (default: all).
+    """
+    total, count = 0.0, 0
+    for rows, scores in _scores(module, x, context):
         logs = scores.log_softmax(-1)
         entropy = -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0.0)).sum(-1)
         seen = entropy.isfinite()  # a query that sees nothing has no entropy
         if queries is not None:
-            seen &= queries[begin : begin + rows, None]
+            seen &= queries[rows, None]
         total, count = total + float(entropy[seen].sum()), count + int(seen.sum())
     return total / max(count, 1)
 

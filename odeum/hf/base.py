@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,12 +17,13 @@ from transformers.utils.generic import can_return_tuple
 
 from odeum.draws import shapes_only
 from odeum.errors import OdeumError
-from odeum.fields.attention import reset
+from odeum.fields.attention import SelfAttention, reset
 from odeum.fields.base import Context
 from odeum.fields.transevolve.linear import LinearFeatures
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import Stack
 from odeum.hf.configuration import OdeumConfig, class_of, write_loader
+from odeum.inspection import attention_weights
 from odeum.models import OdeumModel, assemble
 from odeum.models.base import IGNORE
 from odeum.registry.spelling import parse
@@ -175,14 +177,47 @@ class OdeumPreTrainedModel(PreTrainedModel):
             if isinstance(stack, Stack):
                 stack.recompute = function
 
-    def _states(self, stack: Stack, x: Tensor, context: Context | None, every: bool | None) -> BaseModelOutput:
-        """The last states and, if asked for, those before the first layer and after each; the last ones are normed."""
-        if not (self.config.output_hidden_states if every is None else every):
-            return BaseModelOutput(stack(x, context))
-        *states, x = stack.trajectory(x, context)
-        x = x if stack.norm is None else stack.norm(x)
-        every_state: Any = (*states, x)
-        return BaseModelOutput(every_state[-1], every_state)
+    def _states(
+        self, stack: Stack, x: Tensor, context: Context | None, every: bool | None, attentions: bool | None = None
+    ) -> BaseModelOutput:
+        """The last states and, if asked for, those before the first layer and after each; the last ones are normed.
+
+        With `attentions` also the weights of every evaluation of an attention, in their order: RK4 has four per layer.
+        """
+        wanted = self.config.output_attentions if attentions is None else attentions
+        with _recorded_attentions(stack, context) if wanted else nullcontext(None) as weights:
+            if not (self.config.output_hidden_states if every is None else every):
+                states, last = None, stack(x, context)
+            else:
+                *rest, last = stack.trajectory(x, context)
+                last = last if stack.norm is None else stack.norm(last)
+                states = (*rest, last)
+        output: dict[str, Any] = {"last_hidden_state": last, "hidden_states": states}
+        return BaseModelOutput(**output, attentions=None if weights is None else tuple(weights))  # ty: ignore
+
+
+@contextmanager
+def _recorded_attentions(stack: Stack, context: Context | None) -> Generator[list[Tensor]]:
+    """Collect the weights of every attention of a pass, which computes them a second time beside its fused kernel."""
+    attentions = [part for part in stack.modules() if part.__class__.__name__.endswith("Attention")]
+    if not attentions or any(type(part) is not SelfAttention for part in attentions):
+        raise OdeumError("output_attentions is not available: this architecture has attention other than softmax(q k)")
+    if context is not None and context.own.cache is not None:
+        raise OdeumError("output_attentions does not go with a decoding cache; pass use_cache=False")
+    weights: list[Tensor] = []
+
+    def record(module: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
+        _, x, given = arguments
+        if given.own.past is not None and given.own.past.keys:
+            raise OdeumError("output_attentions is not available: attention reads keys of earlier layers, too")
+        weights.append(attention_weights(module, x, given))
+
+    handles = [part.register_forward_hook(record) for part in attentions]
+    try:
+        yield weights
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class OdeumBaseModel(OdeumPreTrainedModel):
@@ -216,4 +251,4 @@ def _restore_buffers(model: OdeumModel) -> None:
 def refuse_attentions(config: PreTrainedConfig, wanted: bool | None) -> None:
     """Raise OdeumError if attention weights are asked for, by an argument or by the configuration."""
     if config.output_attentions if wanted is None else wanted:
-        raise OdeumError("output_attentions is not available: attention runs in a fused kernel that keeps no weights")
+        raise OdeumError("output_attentions is not available for translation models")

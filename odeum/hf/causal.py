@@ -14,7 +14,7 @@ from transformers.utils.generic import can_return_tuple
 from odeum.decode.common import cacheable
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Source
-from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
+from odeum.hf.base import OdeumPreTrainedModel
 from odeum.hf.cache_slots import CacheSlots
 from odeum.models.base import IGNORE, check_ids, key_mask
 from odeum.models.language import token_positions
@@ -50,7 +50,6 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         **kwargs: Any,
     ) -> tuple[Any, None]:
         """The last states, and the cache that the next tokens are decoded with."""
-        refuse_attentions(self.config, output_attentions)
         tokens = embedded(self, input_ids, inputs_embeds)
         past_key_values = prepare_cache(self, past_key_values, use_cache)
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
@@ -58,7 +57,7 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         source = self_attention_source(tokens, attention_mask, past_key_values, past)
         x = self.odeum.embed(tokens, where, past)
         context = Context(own=source._replace(rotary=self.odeum.positions.rotary(where)))
-        states = self._states(self.odeum.stack, x, context, output_hidden_states)
+        states = self._states(self.odeum.stack, x, context, output_hidden_states, output_attentions)
         return BaseModelOutputWithPast(**states, past_key_values=past_key_values), None
 
     @can_return_tuple
@@ -97,6 +96,7 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
             "logits": logits,
             "past_key_values": features.past_key_values,
             "hidden_states": features.hidden_states,
+            "attentions": features.attentions,
         }
         return CausalLMOutputWithPast(**output)
 

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from odeum.fields.base import Context
-from odeum.hf.base import OdeumPreTrainedModel, refuse_attentions
+from odeum.hf.base import OdeumPreTrainedModel
 from odeum.models.classification import TextModel
 
 
@@ -33,10 +33,9 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> tuple[Any, Context]:
         """The last states, and the context that the head reads."""
-        refuse_attentions(self.config, output_attentions)
         types = {} if isinstance(self.odeum, TextModel) else {"token_type_ids": token_type_ids}
         x, context = self.odeum.embed(input_ids, attention_mask, **types)
-        return self._states(self.odeum.stack, x, context, output_hidden_states), context
+        return self._states(self.odeum.stack, x, context, output_hidden_states, output_attentions), context
 
     @can_return_tuple
     def forward(
@@ -55,7 +54,12 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
         logits = self.odeum.apply_head(features.last_hidden_state, context)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
+        output: dict[str, Any] = {
+            "loss": loss,
+            "logits": logits,
+            "hidden_states": features.hidden_states,
+            "attentions": features.attentions,
+        }
         return SequenceClassifierOutput(**output)
 
 
@@ -84,7 +88,12 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
         logits = self.odeum.apply_head(features.last_hidden_state, context)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
+        output: dict[str, Any] = {
+            "loss": loss,
+            "logits": logits,
+            "hidden_states": features.hidden_states,
+            "attentions": features.attentions,
+        }
         return MaskedLMOutput(**output)
 
     def get_output_embeddings(self) -> nn.Module | None:
@@ -114,8 +123,8 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> tuple[Any, None]:
         """The last states."""
-        refuse_attentions(self.config, output_attentions)
-        return self._states(self.odeum.stack, self.odeum.embed(pixel_values), None, output_hidden_states), None
+        x = self.odeum.embed(pixel_values)
+        return self._states(self.odeum.stack, x, None, output_hidden_states, output_attentions), None
 
     @can_return_tuple
     def forward(
@@ -132,5 +141,10 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         features, _ = self.features(pixel_values, **asked)
         logits = self.odeum.apply_head(features.last_hidden_state)
         loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        output: dict[str, Any] = {"loss": loss, "logits": logits, "hidden_states": features.hidden_states}
+        output: dict[str, Any] = {
+            "loss": loss,
+            "logits": logits,
+            "hidden_states": features.hidden_states,
+            "attentions": features.attentions,
+        }
         return ImageClassifierOutput(**output)

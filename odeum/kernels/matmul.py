@@ -15,7 +15,7 @@ about 15 µs per product, which is too much for decoding with a few rows (`by_mk
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -38,8 +38,13 @@ def onednn_is_faster() -> bool:
     """
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkl.is_available():
         return False
-    processor = torch.cpu.get_capabilities()
+    processor = _processor()
     return bool(processor.get("avx512_f")) and str(processor.get("cpu_name")).startswith("AMD")
+
+
+def _processor() -> Mapping[str, object]:
+    """Name and instructions of this processor; nothing from an older torch (2.9), which does not tell them."""
+    return getattr(torch.cpu, "get_capabilities", dict)()
 
 
 @cache
@@ -48,7 +53,7 @@ def processor_has_bfloat16() -> bool:
 
     Without them oneDNN emulates bfloat16, many times slower than float32.
     """
-    processor = torch.cpu.get_capabilities()
+    processor = _processor()
     return torch.backends.mkldnn.is_available() and bool(processor.get("avx512_bf16") or processor.get("amx_bf16"))
 
 

@@ -22,6 +22,7 @@ from odeum import OdeumError, build, hf, load
 from odeum.decode import beam_search, generate
 from odeum.hf.base import OdeumPreTrainedModel
 from odeum.hf.configuration import class_of
+from odeum.interop.native import to_native
 from odeum.lab.tasks import open_task
 from odeum.lab.train.job import Job
 from odeum.lab.train.progress import Progress
@@ -102,8 +103,10 @@ def test_the_forward_pass_has_what_transformers_users_expect(tmp_path: Path) -> 
     torch.testing.assert_close(theirs(ids, logits_to_keep=1).logits, expected.logits[:, -1:])
     torch.testing.assert_close(theirs(inputs_embeds=theirs.get_input_embeddings()(ids)).logits, expected.logits)
     assert torch.equal(theirs(ids, labels=ids, return_dict=False)[0], out.loss)
-    with pytest.raises(OdeumError, match="output_attentions"):
-        theirs(ids, output_attentions=True)
+    attentions = theirs(ids, output_attentions=True, use_cache=False).attentions
+    assert len(attentions) == 8 and attentions[0].shape == (*attentions[0].shape[:2], ids.shape[1], ids.shape[1])
+    with pytest.raises(OdeumError, match="pass use_cache=False"):
+        theirs(ids, output_attentions=True, use_cache=True)
 
 
 def test_recomputing_gives_the_same_gradient() -> None:
@@ -421,15 +424,48 @@ def test_auto_model_is_the_model_before_its_head(kind: ModelKind, tmp_path: Path
         assert torch.equal(mine, theirs)
     assert torch.equal(out.last_hidden_state, getattr(right, name)[-1]) and base(**inputs).get(name) is None
     for asked in (whole, base):
-        with pytest.raises(OdeumError, match="output_attentions is not available"):
-            asked(**inputs, output_attentions=True)
+        if kind.name == "translation":
+            with pytest.raises(OdeumError, match="output_attentions is not available"):
+                asked(**inputs, output_attentions=True)
+        else:
+            cached = {"use_cache": False} if kind.name == "language" else {}
+            weights = asked(**inputs, output_attentions=True, **cached).attentions
+            assert len(weights) == model.settings.depth
+            for each in weights:
+                torch.testing.assert_close(each.sum(-1), torch.ones_like(each[..., 0]))
 
 
-def test_attentions_asked_for_by_the_configuration_are_refused() -> None:
-    model = hf.OdeumForCausalLM.wrap(language("sequential"))
-    with pytest.raises((OdeumError, ValueError), match="output_attentions"):
-        model.config.output_attentions = True
-        model(prompts()[0])
+@pytest.mark.parametrize("form", ["parallel", "sequential"])
+def test_attentions_are_those_of_transformers(form: str) -> None:
+    """Of the same weights as a GPT-NeoX of theirs, with padding on the left."""
+    model = odeum.build(
+        form, "language_small", width=32, heads=2, depth=2, vocabulary=50, length=16, positions="rotary"
+    )
+    config = transformers.GPTNeoXConfig(**to_native(model).config, attn_implementation="eager")
+    right = transformers.GPTNeoXForCausalLM(config).eval()
+    right.load_state_dict(
+        {k.replace("embed_out", "lm_head"): v for k, v in to_native(model).weights.items()}, strict=False
+    )
+    ids = torch.randint(50, (2, 9))
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    asked = {"attention_mask": mask, "use_cache": False, "output_attentions": True}
+    where = (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        ours = hf.OdeumForCausalLM.wrap(model.eval())(ids, **asked)
+        theirs = right(ids, position_ids=where, **asked)
+    torch.testing.assert_close(ours.logits[mask.bool()], theirs.logits[mask.bool()], rtol=1e-4, atol=1e-4)
+    for mine, other in zip(ours.attentions, theirs.attentions, strict=True):
+        keep = mask.bool()[:, None].expand(mine.shape[:3])
+        torch.testing.assert_close(mine[keep], other[keep], rtol=1e-4, atol=1e-5)
+
+
+def test_attentions_that_are_no_softmax_are_refused() -> None:
+    model = hf.OdeumForCausalLM.wrap(language("transevolve"))
+    with pytest.raises(OdeumError, match="attention other than softmax"):
+        model(prompts()[0], output_attentions=True, use_cache=False)
+    with pytest.raises(OdeumError, match="output_attentions is not available"):
+        hf.OdeumForCausalLM.wrap(language("moda"))(prompts()[0], output_attentions=True, use_cache=False)
 
 
 @pytest.mark.parametrize("kind", [MODEL_KINDS["language"], MODEL_KINDS["vision"]], ids=lambda kind: kind.name)
