@@ -94,7 +94,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'odeum' has no attribute '{name}'{_hint(name)}")
 
 
-@cache  # whoever resolves annotations asks for the same names again and again
+@cache  # resolving annotations asks for the same names repeatedly
 def _hint(name: str) -> str:
     """Where the name is instead."""
     # `from odeum import lab` looks here first, and importing a missing name must not import torch

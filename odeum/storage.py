@@ -268,7 +268,7 @@ def sync_together() -> Generator[set[Path]]:
     """Syncs each directory that files are written to in the block once, at its end, not after every file.
 
     Each file is synced before it gets its name all the same, so no file is ever seen in part. Yields the directories
-    still to be synced; whoever syncs one later may remove it.
+    still to be synced; a caller that syncs one later may remove it.
     """
     directories: set[Path] = set()
     token = _unsynced.set(directories)

@@ -73,10 +73,9 @@ def check_interval(device: torch.device) -> int:
 
 
 class _Search:
-    """The open sentences, `width` open translations each: one at the start, up to `beam` later.
+    """Unfinished sentences with `width` hypotheses each: one at the start, up to `beam` later.
 
-    All that is decided stays on the device: a sentence that is over goes on, unheard, until the next look at which are,
-    and leaves the batch then.
+    Decisions stay on the device: a finished sentence remains in the batch, without effect, until the next check.
     """
 
     def __init__(self, target: Target, most: Tensor, beam: int, penalty: float, start: int, end: int) -> None:

@@ -23,7 +23,7 @@ class Choice(NamedTuple):
     generator: torch.Generator | None = None
 
     def check(self) -> Choice:
-        """Itself, or a sentence that says what is wrong."""
+        """Return itself; raises `OdeumError` for invalid values."""
         if not 0.0 <= self.temperature < math.inf:
             raise OdeumError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature}")
         if self.top_k is not None and self.top_k < 0:
@@ -92,7 +92,7 @@ def _largest_of_blocks(logits: Tensor) -> Tensor:
 
 
 def _places(blocks: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """The tokens of these blocks: [batch, blocks] -> [batch, blocks · BLOCK]; and which lie beyond the last token, of
-    which the last stands there."""
+    """Tokens of these blocks, [batch, blocks] -> [batch, blocks · BLOCK], and a mask of those beyond the last token,
+    which are replaced by it."""
     places = (blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK)).flatten(1)
     return places.clamp(max=vocabulary - 1), places >= vocabulary

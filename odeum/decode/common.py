@@ -81,7 +81,7 @@ def _evaluating(module: nn.Module, copies: dict[nn.Module, nn.Module], folds: Fo
 
 
 def boolean_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
-    """The mask as booleans, or None if it keeps everything; a sentence if the shapes are wrong."""
+    """The mask as booleans, or None if it masks nothing; raises `OdeumError` for wrong shapes."""
     if input_ids.dim() != 2 or input_ids.shape[1] < 1:
         raise OdeumError(f"input_ids has shape {tuple(input_ids.shape)}, but must be [batch, length], not empty")
     if attention_mask is None:

@@ -156,7 +156,7 @@ def foreign_modules(module: nn.Module) -> list[nn.Module]:
     Modules of peft count as known: linear maps with an adapter act on each position alone.
     """
     known = ("odeum", "torch", "peft")
-    # What only looks at a field, and stands for it, says itself which modules there are.
+    # A wrapper that only refers to a field reports its modules itself.
     parts = fast_modules(module) if isinstance(module, nn.Module) else [part for _, part in module.named_modules()]
     return [part for part in parts if type(part).__module__.partition(".")[0] not in known]
 

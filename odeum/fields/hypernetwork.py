@@ -103,7 +103,7 @@ class AdaptiveNorm(Wrapper):
     def __init__(self, norm: nn.Module, field: Field, width: int, t0: float, t1: float) -> None:
         super().__init__(field)
         if projects_anywhere(field):
-            raise OdeumError("adaLN stands before a field, not after the step; use norm=pre or shared")
+            raise OdeumError("adaLN applies before a field, not after the step; use norm=pre or shared")
         self.norm = norm
         self.t0 = t0
         self.t1 = t1

@@ -112,7 +112,7 @@ from odeum.hf import *  # noqa: F403
 
 
 def write_loader(directory: str | Path) -> None:
-    """Write the module that `auto_map` in the configuration names, so that nobody has to import odeum.hf before."""
+    """Write the module that `auto_map` in the configuration names, so that odeum.hf need not be imported first."""
     (Path(directory) / "modeling_odeum.py").write_text(LOADER, encoding="utf-8")
 
 

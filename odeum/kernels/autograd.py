@@ -73,7 +73,7 @@ def gradients_of(
 
 
 def differentiable_once(sentence: str, gradients: Sequence[Tensor | None], inputs: Sequence[Any]) -> list[Any]:
-    """The gradients of these inputs, and the sentence for whoever differentiates them again by any of the inputs."""
+    """Gradients of these inputs, which raise an error when they are differentiated again by any of the inputs."""
     if not torch.is_grad_enabled():
         return list(gradients)
     tensors = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]

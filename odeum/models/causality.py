@@ -36,6 +36,6 @@ def check_causal(stack: nn.Module, width: int, length: int, cross: bool = False)
     if not torch.allclose(before, after, rtol=1e-3, atol=1e-4):
         names = ", ".join(sorted({type(part).__name__ for part in suspects}))
         raise OdeumError(
-            f"{names} cannot stand in a causal model: a later position changes an earlier one; where "
+            f"{names} cannot be used in a causal model: a later position changes an earlier one; where "
             "context.own.causal is True a field may look back only"
         )

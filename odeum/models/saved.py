@@ -135,7 +135,7 @@ def load_model(directory: str | Path) -> nn.Module:
 
 
 def _matched(file: TensorFile, settings: Model, architecture: Architecture) -> dict[str, str]:
-    """The path of each tensor of the file in the model that config.json describes; a sentence if one does not fit.
+    """Paths of the tensors of a file in the model of config.json; raises `OdeumError` if one does not match.
 
     Compared before memory is taken for either.
     """

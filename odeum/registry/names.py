@@ -167,6 +167,6 @@ METHODS: Registry[Tableau | Callable[[], Method]] = Registry("method")
 FIELDS: Registry[Callable[[Shape], Field]] = Registry("field")
 """what a layer may be made of: from a shape to a field"""
 ARCHITECTURES: Registry[Architecture] = Registry("architecture")
-"""the options of each name; several names may stand for options of one class"""
+"""the options of each name; several names may share a class of options"""
 REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS]
 """registries whose names a run may need; others are appended where they are made"""

@@ -280,7 +280,7 @@ def classified() -> Iterator[RealisticSet]:
         text("d.csv", table(reviews(20) * 6, ("text", "label"))),
         ("d.csv",),
         "classification",
-        "stand in the training part too",
+        "are in the training part too",
     )
     yield RealisticSet(
         "a class with 3 examples",
@@ -622,7 +622,7 @@ def seen() -> Iterator[RealisticSet]:
         ),
         ("dup",),
         "images",
-        "stand in the training part too",
+        "are in the training part too",
     )
     yield RealisticSet(
         "audio: .wav files in folders",

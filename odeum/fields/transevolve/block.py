@@ -1,6 +1,6 @@
 """A TransEvolve block: attention is measured at its start, and its layers run under it.
 
-It stands above the layers that it holds, so it knows them only by what it asks of them.
+It contains the layers and is imported before them, so it uses only their interface.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Body(Protocol):
 class Anchored(nn.Module):
     """Measure attention at the start, let the body run under it, norm the end.
 
-    Time starts anew in each block. It stands in a stack like a flow as long as its body.
+    Time starts at 0 in each block. In a stack it acts like a flow of the length of its body.
     """
 
     def __init__(self, body: Body, norm: nn.Module | None, own: Measure, other: Measure | None = None) -> None:

@@ -19,7 +19,7 @@ from odeum.errors import OdeumError
 from odeum.fields.base import Source
 
 KEYS_AT_ONCE = 128
-"""positions that see each other pair by pair; before them a running sum stands for the past"""
+"""positions that attend pairwise; earlier ones are summarised in a running sum"""
 LEAST = 1e-6
 """added to every feature, so that a query and a key never miss each other altogether"""
 
@@ -122,7 +122,7 @@ def _causal(q: Tensor, k: Tensor, b: Tensor, v: Tensor) -> Tensor:
     queries, keys = q.shape[-2], k.shape[-2]
     chunk = min(KEYS_AT_ONCE, keys)
     fill = -keys % chunk
-    q = nn.functional.pad(q, (0, 0, keys - queries, 0))  # what a cache holds stands before the first query
+    q = nn.functional.pad(q, (0, 0, keys - queries, 0))  # cached keys precede the first query
     q, k, v = (nn.functional.pad(x, (0, 0, 0, fill)).unflatten(-2, (-1, chunk)) for x in (q, k, v))
     b = nn.functional.pad(b, (0, fill), value=-torch.inf)
     least = torch.finfo(b.dtype).min

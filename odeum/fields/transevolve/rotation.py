@@ -185,7 +185,7 @@ class PublishedRotation(Rotation):
             setattr(self, name, self._placed(normal * shape[0]))
 
     def keep(self, coefficients: Tensor, phases: Tensor) -> None:
-        """Use these matrices, of a model whose seed nobody has, and save them with the weights."""
+        """Use these matrices, of a model with unknown seed, and save them with the weights."""
         for name, given in (("coefficients", coefficients), ("phases", phases)):
             needed = tuple(getattr(self, name).shape)
             if tuple(given.shape) != needed:

@@ -20,7 +20,7 @@ TABLES: dict[str, PaperTable] = {
 
 
 def table_named(name: str) -> PaperTable:
-    """The table of that name, or a sentence that lists them."""
+    """The table of that name; raises `OdeumError` with the known names."""
     return TABLES[choose(name, TABLES, "table")]
 
 

@@ -127,10 +127,10 @@ class PaperTable:
         ]
 
     def select(self, rows: str | None) -> tuple[TableRow, ...]:
-        """`claims`, `all`, or names with commas between; those that carry a claim come first.
+        """Rows by `claims`, `all` or comma-separated names; rows with a claim come first.
 
-        A name that is no row's own stands for those that begin or end with it: `sequential` of sequential-0 and
-        sequential-0.1, `transformer` of imdb-transformer and ag-transformer; or else for those of that architecture.
+        A name that is not a row selects those that begin or end with it: `sequential` selects sequential-0 and
+        sequential-0.1, `transformer` selects imdb-transformer and ag-transformer; otherwise those of that architecture.
         """
         known, claimed = [row.name for row in self.rows], self.claimed
         ordered = sorted(self.rows, key=lambda row: row.name not in claimed)

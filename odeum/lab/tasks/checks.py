@@ -15,17 +15,17 @@ FEWEST_PER_CLASS = 10
 SMALLEST_TEST = 100
 """test examples below which a warning is given"""
 REPEATED_SHARE = 0.01
-"""share of a part's examples that may stand in the training part without a warning"""
+"""share of examples of a part that may be in the training part without a warning"""
 
 
 def note_repeated(task: Task, repeated: Mapping[str, int]) -> None:
-    """Warn of examples of the validation or test part that stand in the training part too."""
+    """Warn of validation or test examples that are in the training part too."""
     names = {"valid": "validation"}
     for part, count in repeated.items():
         size = task.sizes().get(part, 0)
         if count > REPEATED_SHARE * size:
             task.note(
-                f"{count} of {size} {names.get(part, part)} examples stand in the training part too, so the score says "
+                f"{count} of {size} {names.get(part, part)} examples are in the training part too, so the score says "
                 "less about new data"
             )
 

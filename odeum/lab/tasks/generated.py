@@ -15,7 +15,7 @@ from odeum.tokens import PAD, UNKNOWN, Listed
 
 
 class GeneratedTask(ClassificationTask):
-    """Texts whose symbols stand apart by blanks, with one class each, generated from the options alone."""
+    """Texts of symbols separated by blanks, with one class each, generated from the options."""
 
     @classmethod
     @abstractmethod

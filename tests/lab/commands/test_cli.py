@@ -281,7 +281,7 @@ def test_what_was_understood_stands_before_a_run(
             "classes (training examples): ham 96, spam 32",
             "parts: train from 'sms.csv'; validation and test held out of the training part",
             "examples: spam | message 0 of many",
-            "16 of 16 test examples stand in the training part too",
+            "16 of 16 test examples are in the training part too",
             "the test part has only 16 examples: one example is worth 6.2 points of accuracy",
         ):
             assert line in told, told

@@ -275,7 +275,7 @@ def test_imdb_and_ag_news_layouts(tmp_path, monkeypatch):
     fewer = open_task("imdb", test_examples=10)
     assert len(fewer.parts["test"][0]) == 10
     assert fewer.notes[0] == "tested on 10 of 40 test examples"
-    assert "6 of 10 test examples stand in the training part too" in fewer.notes[1]
+    assert "6 of 10 test examples are in the training part too" in fewer.notes[1]
     assert 0 < fewer.parts["test"][1].sum() < 10
     news = open_task("ag_news")
     assert news.classes == ["World", "Sports", "Business", "Sci/Tech"]

@@ -37,9 +37,9 @@ class Special(NamedTuple):
     mask: int
     pad: int = 0
     first: int | None = None
-    """stands before each text"""
+    """token before each text"""
     last: int | None = None
-    """stands after it"""
+    """token after each text"""
 
 
 SPECIAL_NAMES = (PAD, UNKNOWN, "<mask>", "<start>", "<end>")
@@ -98,7 +98,7 @@ class MaskedTask(Task):
         self.parts["test"] = Ragged(row.tolist() for row in rows)
 
     def with_special_tokens(self, ids: list[int]) -> list[int]:
-        """With the tokens that stand at both ends."""
+        """Add the first and last token."""
         first, last = self.special.first, self.special.last
         return [*([] if first is None else [first]), *ids, *([] if last is None else [last])]
 
