@@ -146,6 +146,8 @@ def main() -> None:
     parser.add_argument("--result", type=Path, default=RESULT)
     parser.add_argument("--show", action="store_true", help="print the table of the results that there are")
     asked = parser.parse_args()
+    if not asked.show and git_revision() is None:
+        parser.error("run in a git checkout: the result records its commit")
     there = json.loads(asked.result.read_text(encoding="utf-8")) if asked.result.exists() else {"losses": {}}
     kinds = asked.kinds.split(",")
     if asked.show:

@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the table of the results that there are")
     parser.add_argument("--result", type=Path, default=RESULT)
     asked = parser.parse_args()
+    if not asked.show and git_revision() is None:
+        parser.error("run in a git checkout: the result records its commit")
     if not asked.show:
         settings = replace(find_preset("language_small"), positions="sinusoidal")  # ty: ignore[unknown-argument]
         slopes: dict[str, dict[str, Any]] = {
