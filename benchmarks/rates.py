@@ -174,7 +174,7 @@ def missing(case: Case, grid: Grid) -> list[float]:
     start = START[case.kind]
     if lacking := [rate for rate in (start / 2, start, start * 2) if rate not in grid]:
         return lacking
-    swept = {rate: scores for rate, scores in grid.items() if rate != case.default}
+    swept = {rate: scores for rate, scores in grid.items() if math.log2(rate / start).is_integer()}
     best = best_rate(case.kind, swept)
     if best in (min(swept), max(swept)):
         return [best / 2 if best == min(swept) else best * 2]
