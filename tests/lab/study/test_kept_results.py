@@ -51,6 +51,19 @@ def test_the_page_names_the_command(name: str) -> None:
     assert told == re.sub(r" --jobs \S+", "", kept)
 
 
+def test_the_demo_is_the_kept_comparison() -> None:
+    """The same options, three of four rows decided, and the words of the README."""
+    script = (ROOT / "script" / "demo").read_text(encoding="utf-8").replace("\\\n", " ")
+    run = re.search(r"odeum (compare .*) --out runs/demo", script)
+    kept = read_json(ROOT / "results" / "demo" / "comparison.json")["command"]
+    assert run is not None and run[1].split() == re.sub(r" --jobs \S+", "", kept).split()[1:]
+    rows = {row.architecture: row for row in findings(ROOT / "results" / "demo").rows}
+    assert [row.answer.word for row in rows.values() if row.answer].count("undecided") <= 1
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("sequential", "parallel"):
+        assert (mean := rows[name].test) is not None and f"{mean.mean:.1f}" in readme
+
+
 def test_a_damaged_line_of_kept_runs_is_reported(tmp_path: Path) -> None:
     kept = Path(shutil.copytree(ROOT / "results" / "digits", tmp_path / "digits"))
     first, *others = (kept / "runs.jsonl").read_bytes().splitlines(keepends=True)
