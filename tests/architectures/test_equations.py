@@ -5,9 +5,11 @@ What stands in test_remembering, test_streams, test_looping, test_reversible and
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from odeum.architectures import stack
+from odeum.errors import OdeumError
 from odeum.fields import Context, Source
 from odeum.fields.bases import Knots
 from odeum.flow import set_steps
@@ -223,6 +226,41 @@ def test_residual_scalars(method: str) -> None:
         else:
             y, _ = start(4, lambda z, g=g, f=f: g(z) + f(z), y)
     agree(model, x, y)
+
+
+def test_fixed_residual_scalars_are_learned_ones_that_have_these_values() -> None:
+    learned, fixed, x = made("residual-scalars"), stack("residual-scalars:stream=0.9,input=0.25", SHAPE), state()
+    with torch.no_grad():
+        for flow in learned.flows:
+            flow.solver.method.stream.fill_(-10.0)
+            flow.solver.method.input.fill_(0.25)
+    missing = fixed.load_state_dict(learned.state_dict(), strict=False)
+    assert not missing.missing_keys and {name.rpartition(".")[2] for name in missing.unexpected_keys} == {
+        "stream",
+        "input",
+    }
+    torch.testing.assert_close(fixed(x), learned(x), rtol=0, atol=1e-12)
+    with pytest.raises(OdeumError, match=r"fixes both multiples or none, not stream=0\.9 and input=None"):
+        stack("residual-scalars:stream=0.9", SHAPE)
+
+
+def test_what_learned_scalars_became_is_read_off_trained_models() -> None:
+    """Means over layers and seeds, rounded, as a spelling of the fixed method."""
+    path = Path(__file__).parents[2] / "benchmarks/discover.py"
+    spec = importlib.util.spec_from_file_location("discover", path)
+    assert spec is not None and spec.loader is not None
+    discover = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(discover)
+    models = [stack("residual-scalars:rate=0.1", SHAPE) for _ in range(2)]
+    with torch.no_grad():
+        for seed, model in enumerate(models):
+            for layer, flow in enumerate(model.flows):
+                flow.solver.method.stream.fill_(layer - 1.5)
+                flow.solver.method.input.fill_(0.1 + 0.02 * seed)
+    table = discover.coefficients(models)
+    assert [(round(stream, 9), round(given, 9)) for stream, given in table[0]][:2] == [(0.85, 0.1), (0.95, 0.1)]
+    assert discover.spelling(table) == "residual-scalars:stream=1.05,input=0.11"
+    assert stack(discover.spelling(table), SHAPE)(state()).isfinite().all()
 
 
 @pytest.mark.parametrize("together", [False, True])

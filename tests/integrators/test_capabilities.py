@@ -46,6 +46,8 @@ hyper:method=euler                       besi     besi     -        -
 hyper:mixing=identity                    besi     besi     -        -
 two-lanes                                besi     besi     -        -
 residual-scalars                         besi     besi     -        -
+residual-scalars:stream=0.9,input=0.1    beswi    beswi    -        -
+late-looping                             besi     besi     -        -
 value-residual                           besi     besi     -        -
 value-residual:source=input,method=rk4   besi     besi     -        -
 moda                                     besi     besi     -        -
