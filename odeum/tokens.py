@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +27,19 @@ if TYPE_CHECKING:
 UNKNOWN, END, PAD = "<unk>", "<eos>", "<pad>"
 LONGEST_PIECE = 1 << 16  # characters that are tokenised at once, so that a file of one long line fits
 BATCH = 1 << 20  # characters of many lines that are tokenised at once
+MOST_CACHED = 1 << 23  # characters of words whose tokens are kept
 _BLANK = re.compile(r"(?<=[^\s]) (?=[^\s/])")  # between two words, but not within <br />
 PIECES = r"<br />|[^\W_]+(?:'\w+)?|[^\w\s]|_"
 """regular expression of words and punctuation"""
+
+
+def _words(text: str) -> list[str]:
+    """Splits a text in lower case at blanks, which no piece but `<br />` contains; most words come again and again."""
+    text = text.lower()
+    if "<br />" not in text:
+        return text.split()
+    first, *others = text.split("<br />")
+    return [*first.split(), *(word for other in others for word in ("<br />", *other.split()))]
 
 
 def _lines(text: str) -> list[str]:
@@ -37,6 +49,18 @@ def _lines(text: str) -> list[str]:
         out += line.split()
         out.append(END)
     return out[:-1]
+
+
+def _at_blanks(text: str) -> tuple[list[str], bool]:
+    """Splits a text at single blanks; the indent stays at the first word. Second: whether it had a line end behind."""
+    ended = text[-1:] == "\n" and not text[-2:-1].isspace() and len(text) > 1
+    body = text[:-1] if ended else text
+    if not body[:1].isspace():
+        return body.split(" "), ended
+    stripped = body.lstrip()
+    words = stripped.split(" ")
+    words[0] = body[: len(body) - len(stripped)] + words[0]
+    return words, ended
 
 
 def text_pieces(text: str) -> Iterator[str]:
@@ -67,10 +91,11 @@ def batched(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
+_PIECES = re.compile(PIECES)
 SPLITTERS: dict[str, Callable[[str], list[str]]] = {
     "words": _lines,
     "characters": list,
-    "pieces": lambda text: re.findall(PIECES, text.lower()),  # words and punctuation, for classification
+    "pieces": lambda text: _PIECES.findall(text.lower()),  # words and punctuation, for classification
     "symbols": str.split,
 }
 JOINERS = {"words": " ", "characters": "", "pieces": " ", "symbols": " "}
@@ -123,13 +148,12 @@ class Tokens(ABC):
         """Encodes several texts at once."""
         return [self.encode(text) for text in texts]
 
-    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
-        """Returns the first `most` tokens of each text (None: all)."""
-        out: list[list[int]] = []
+    def encode_all(self, texts: Iterable[str], most: int | None = None) -> Iterator[list[int]]:
+        """Yields the first `most` tokens of each text (None: all)."""
         for batch in batched(texts):
             short = iter(self.encode_batch([text for text in batch if len(text) <= LONGEST_PIECE]))
-            out += [next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most) for text in batch]
-        return out
+            for text in batch:
+                yield next(short)[:most] if len(text) <= LONGEST_PIECE else self._beginning(text, most)
 
     def _beginning(self, text: str, most: int | None) -> list[int]:
         ids: list[int] = []
@@ -143,7 +167,8 @@ class Tokens(ABC):
         """Returns all texts as one row of ids, encoded line by line so that large corpora fit into memory."""
         out = array("i")
         lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
-        for batch in batched(piece for line in lines for piece in text_pieces(line)):
+        cut = ((line,) if len(line) <= LONGEST_PIECE else text_pieces(line) for line in lines)
+        for batch in batched(chain.from_iterable(cut)):
             for ids in self.encode_batch(batch):
                 out.extend(ids)
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
@@ -151,6 +176,18 @@ class Tokens(ABC):
     def files(self) -> dict[str, bytes]:
         """Returns the files that `load_tokens` reads, by name."""
         return {"tokenizer.json": self.to_json().encode()}
+
+
+class _Known(dict[str, list[int]]):
+    """The ids of words, computed when a word is first asked for."""
+
+    def __init__(self, tokens: Listed) -> None:
+        self.tokens, self.characters = tokens, 0
+
+    def __missing__(self, word: str) -> list[int]:
+        ids = self[word] = self.tokens.numbered(self.tokens.split(word))
+        self.characters += len(word)
+        return ids
 
 
 class Listed(Tokens):
@@ -161,13 +198,21 @@ class Listed(Tokens):
         self.split, self.joiner = SPLITTERS[kind], JOINERS[kind]
         self.index = {entry: i for i, entry in enumerate(entries)}
         self.unknown = next((self.index[name] for name in (UNKNOWN, "[UNK]") if name in self.index), 0)
+        self._known = _Known(self)
 
     @classmethod
     def learn(cls, kind: str, texts: Iterable[str], largest: int | None, first: tuple[str, ...] = ()) -> Listed:
         """Learns a vocabulary: `first`, then entries by decreasing frequency, as the adaptive softmax needs."""
         counts: Counter[str] = Counter()
-        for piece in (piece for text in texts for piece in text_pieces(text)):
-            counts.update(SPLITTERS[kind](piece))
+        pieces = (piece for text in texts for piece in text_pieces(text))
+        if kind == "pieces":
+            words = Counter(chain.from_iterable(map(_words, pieces)))
+            for word, count in words.items():
+                for entry in SPLITTERS[kind](word):
+                    counts[entry] += count
+        else:
+            for piece in pieces:
+                counts.update(SPLITTERS[kind](piece))
         if kind in ("words", "characters") and not counts[UNKNOWN]:
             counts[UNKNOWN] = 0
         ranked = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if word not in first]
@@ -180,8 +225,16 @@ class Listed(Tokens):
         return cls(kind, [*first, *ranked])
 
     def encode(self, text: str) -> list[int]:
+        if self.kind != "pieces":
+            return self.numbered(self.split(text))
+        if self._known.characters > MOST_CACHED:
+            self._known = _Known(self)
+        return list(chain.from_iterable(map(self._known.__getitem__, _words(text))))
+
+    def numbered(self, parts: list[str]) -> list[int]:
+        """Returns the ids of entries."""
         get, unknown = self.index.get, self.unknown
-        return [get(word, unknown) for word in self.split(text)]
+        return [get(part, unknown) for part in parts]
 
     def unknown_share(self, text: str) -> float:
         words = self.split(text)
@@ -224,6 +277,9 @@ class Bpe(Tokens):
     def __init__(self, tokenizer: Tokenizer, size: int = 0) -> None:
         self.tokenizer = tokenizer
         self.size = max(size, tokenizer.get_vocab_size())
+        self._first: dict[str, list[int]] = {}
+        self._later: dict[str, list[int]] = {}
+        self._characters = 0
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int, first: tuple[str, ...] = (), prefix_space: bool = False) -> Bpe:
@@ -254,6 +310,54 @@ class Bpe(Tokens):
         return sum(token == number for token in ids) / max(1, len(ids))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Encodes several texts at once: where that gives the same tokens by words, since most words repeat."""
+        if self._newline is None:
+            return self._encoded(texts)
+        split = list(map(_at_blanks, texts))
+        out = [self._joined(*words) for words in split]
+        if missing := [i for i, ids in enumerate(out) if ids is None]:
+            self._encode_words([split[i][0] for i in missing])
+            for i in missing:
+                out[i] = self._joined(*split[i])
+        whole = iter(self._encoded([text for text, ids in zip(texts, out, strict=True) if ids is None]))
+        if self._characters > MOST_CACHED:
+            self._first, self._later, self._characters = {}, {}, 0
+        return [next(whole) if ids is None else ids for ids in out]
+
+    def _joined(self, words: list[str], ended: bool) -> list[int] | None:
+        """Returns the tokens of a text that `_at_blanks` split; None if those of a word are missing."""
+        first, *later = words
+        start = self._first.get(first)
+        rest = list(map(self._later.get, later))
+        if start is None or None in rest or (later and first[-1].isspace()):
+            return None
+        return [*start, *chain.from_iterable(rest), *(self._newline or () if ended else ())]  # ty: ignore[invalid-argument-type]
+
+    def _encode_words(self, texts: list[list[str]]) -> None:
+        """Encodes the words of texts that `_at_blanks` split, but those with other white space at an end."""
+        first = list({words[0] for words in texts}.difference(self._first))
+        later = set(chain.from_iterable(words[1:] for words in texts)).difference(self._later)
+        later = [word for word in later if word and not word[0].isspace() and not word[-1].isspace()]
+        encoded = self._encoded([*first, *(" " + word for word in later)])
+        self._first.update(zip(first, encoded, strict=False))
+        self._later.update(zip(later, encoded[len(first) :], strict=True))
+        self._characters += sum(map(len, first)) + sum(map(len, later))
+
+    @cached_property
+    def _newline(self) -> list[int] | None:
+        """The tokens of a line end; None if the tokens of a text are not those of its words, one after the other.
+
+        They are if byte-level BPE alone makes them: its pieces begin at every single blank between two words.
+        """
+        content = json.loads(self.tokenizer.to_str())
+        pieces, model = content["pre_tokenizer"] or {}, content["model"]
+        alone = (pieces.get("type"), pieces.get("add_prefix_space")) == ("ByteLevel", False)
+        alone &= pieces.get("use_regex", False) and content["normalizer"] is None and not model.get("dropout")
+        for token in content["added_tokens"]:
+            alone &= not (token["lstrip"] or token["rstrip"] or any(map(str.isspace, token["content"])))
+        return self._encoded(["\n"])[0] if alone else None
+
+    def _encoded(self, texts: list[str]) -> list[list[int]]:
         with library_errors():
             return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
@@ -312,9 +416,9 @@ class Framed(Tokens):
     def unknown_share(self, text: str) -> float:
         return self.inner.unknown_share(text)
 
-    def encode_all(self, texts: Iterable[str], most: int | None = None) -> list[list[int]]:
-        inner = self.inner.encode_all(texts, None if most is None else max(1, most - 2))
-        return [[self.first, *row, self.last][:most] for row in inner]
+    def encode_all(self, texts: Iterable[str], most: int | None = None) -> Iterator[list[int]]:
+        for row in self.inner.encode_all(texts, None if most is None else max(1, most - 2)):
+            yield [self.first, *row, self.last][:most]
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.inner.decode(i for i in ids if i not in (self.first, self.last))

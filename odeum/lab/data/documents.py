@@ -9,7 +9,15 @@ from typing import Any
 
 from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import read_text
-from odeum.lab.data.table_files import NUMBER_NAMES, Table, find_label, find_text, json_objects, open_table
+from odeum.lab.data.table_files import (
+    NUMBER_NAMES,
+    Table,
+    find_label,
+    find_text,
+    json_objects,
+    look_at_table,
+    open_table,
+)
 
 TURNS = ("messages", "conversations", "conversation", "dialog", "dialogue", "turns")
 """JSON columns with the turns of a chat"""
@@ -32,11 +40,11 @@ def is_json(path: Path) -> bool:
 def holds_documents(path: Path) -> bool:
     """Whether a table contains running text: a chat, or a text column without a label column."""
     try:
-        if is_json(path) and any(_turns(item) or _exchange(item) for _, item in json_objects(path)[:1]):
-            return True
-        table = open_table(path)
+        table = look_at_table(path)
     except OdeumError:  # the reader of that kind of data reports it
         return False
+    if table.first is not None and (_turns(table.first) or _exchange(table.first)):
+        return True
     columns = find_text(table.head, None)
     numbers = any(name.strip().lower().rpartition(".")[2] in NUMBER_NAMES for name in table.head)
     free = columns is not None and find_label(table.head, None) is None and not numbers
@@ -45,12 +53,10 @@ def holds_documents(path: Path) -> bool:
 
 def read_documents(path: Path) -> str:
     """The text of all rows; a chat becomes lines `role: words`."""
-    if is_json(path):
-        objects = [item for _, item in json_objects(path)]
-        if objects and (_turns(objects[0]) or _exchange(objects[0])):
-            notice(f"'{path}' contains chats: read as running text, one line per turn")
-            return "\n\n".join(filter(None, (_chat(item) for item in objects))) + "\n"
     table = open_table(path)
+    if table.first is not None and (_turns(table.first) or _exchange(table.first)):
+        notice(f"'{path}' contains chats: read as running text, one line per turn")
+        return "\n\n".join(filter(None, (_chat(item) for _, item in json_objects(path)))) + "\n"
     columns = find_text(table.head, None)
     if columns is None and is_json(path):
         raise OdeumError(

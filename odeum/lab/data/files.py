@@ -204,8 +204,7 @@ def read_lines(path: Path) -> list[str]:
 
 def rows_of(path: Path) -> Iterator[str]:
     """Lines with line ends, which `csv` needs to keep quoted line breaks."""
-    for line in read_text(path).split("\n"):
-        yield line + "\n"
+    yield from map(str.__add__, read_text(path).split("\n"), itertools.repeat("\n"))
 
 
 def table_rows(file: Iterator[str], suffix: str) -> Iterator[list[str]]:

@@ -20,6 +20,7 @@ from odeum.lab.data.table_files import (
     Understood,
     choose_columns,
     find_text,
+    look_at_table,
     open_table,
 )
 
@@ -44,8 +45,10 @@ def with_points(cells: Sequence[str]) -> list[str]:
     """
     stripped = [cell.strip() for cell in cells]
     commas = [cell for cell in stripped if "," in cell]
+    if not commas:
+        return list(cells)
     fits = all(_WITH_COMMA.fullmatch(cell) if "," in cell else is_number(cell) or not cell for cell in stripped)
-    if not commas or not fits or all(len(cell.rpartition(",")[2]) == 3 and "." not in cell for cell in commas):
+    if not fits or all(len(cell.rpartition(",")[2]) == 3 and "." not in cell for cell in commas):
         return list(cells)
     return [cell.replace(".", "").replace(",", ".") if "," in cell else cell for cell in stripped]
 
@@ -110,7 +113,7 @@ def holds_numbered_texts(sniffed: Sniffed) -> bool:
         return False
     path = next((p for p in tables if split_name(p.name) == "train"), tables[0])
     try:
-        table = open_table(path)
+        table = look_at_table(path)
         table, _, place = _columns(table, None, _usual(table.head, LABEL_NAMES.split()))
         cells = with_points([row[place].strip() for _, row in table.checked([place]) if row[place].strip()])
     except OdeumError:  # the reader of the file reports it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -13,9 +14,12 @@ class Ragged:
     """Many rows of ids, stored end to end."""
 
     def __init__(self, rows: Iterable[list[int]]) -> None:
-        arrays = [np.asarray(row, dtype=np.int32) for row in rows]
-        self.lengths = torch.tensor([len(a) for a in arrays], dtype=torch.long)
-        self.flat = torch.from_numpy(np.concatenate(arrays)) if arrays else torch.empty(0, dtype=torch.int32)
+        flat, lengths = array("i"), array("q")
+        for row in rows:
+            flat.extend(row)
+            lengths.append(len(row))
+        self.lengths = torch.from_numpy(np.array(lengths, dtype=np.int64))
+        self.flat = torch.from_numpy(np.array(flat, dtype=np.int32))
         self.begins = self.lengths.cumsum(0) - self.lengths
 
     def __len__(self) -> int:

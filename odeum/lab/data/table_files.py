@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odeum.errors import OdeumError
-from odeum.lab.data.files import half_characters, read_lines, read_text, rows_of, table_rows
+from odeum.lab.data.files import half_characters, read_lines, read_text, regular, rows_of, table_rows
 from odeum.lab.data.unsupported import table_hint
 
 TEXT_NAMES = (
@@ -45,6 +45,8 @@ class Table:
     """whether the file has a header"""
     nested: Mapping[str, int] = field(default_factory=dict)
     """JSON columns with lists or objects, each with the number of such a row; they cannot be text or label"""
+    first: Mapping[str, Any] | None = None
+    """the first object of a JSON file"""
 
     def without_header(self, names: list[str]) -> Table:
         """The table with its first row read as data."""
@@ -70,10 +72,11 @@ class Table:
 
     def checked(self, places: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
         """Non-blank rows; raises `OdeumError` for a row with too few or too many columns."""
+        most, width = max(places), len(self.head)
         for number, row in self.rows:
             if not any(row):
                 continue
-            if len(row) <= max(places) or any(row[len(self.head) :]):
+            if len(row) <= most or (len(row) > width and any(row[width:])):
                 raise OdeumError(
                     f"row {number} of '{self.path}' has {len(row)} columns where {len(self.head)} were expected"
                 )
@@ -81,6 +84,8 @@ class Table:
 
     def text(self, number: int, row: list[str], places: Sequence[int]) -> str:
         """The text columns of a row, joined by blanks."""
+        if len(places) == 1:
+            return row[places[0]].strip()
         return " ".join(row[place] for place in places if row[place]).strip()
 
 
@@ -97,8 +102,32 @@ class Chosen(NamedTuple):
         return Understood([table.head[i] for i in self.text], table.head[self.label])
 
 
+_looked_at: dict[tuple[Path, int, int, int], Table] = {}
+"""the last table that was only looked at, by its file and the state of that"""
+
+
+def look_at_table(path: Path) -> Table:
+    """Like `open_table`, for recognisers: the table is kept until it is opened or another file is looked at."""
+    key = _state(path)
+    if (table := _looked_at.get(key)) is None:
+        _looked_at.clear()
+        table = _looked_at[key] = _read_table(path)
+    return table
+
+
 def open_table(path: Path) -> Table:
     """Read a table; the format is that of the file extension."""
+    table = _looked_at.get(_state(path)) if _looked_at else None
+    _looked_at.clear()
+    return _read_table(path) if table is None else table
+
+
+def _state(path: Path) -> tuple[Path, int, int, int]:
+    about = regular(path).stat()
+    return path.absolute(), about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _read_table(path: Path) -> Table:
     if path.suffix.lower() in (".jsonl", ".json"):
         return _json_table(path)
     csv.field_size_limit(sys.maxsize)
@@ -160,13 +189,27 @@ def _usual(head: list[str], names: str) -> str | None:
 
 
 def _json_table(path: Path) -> Table:
-    objects = [(number, flattened(item)) for number, item in json_objects(path)]
-    head = list(dict.fromkeys(key for _, item in objects for key in item))
-    nested = {key: number for number, item in objects for key, value in item.items() if isinstance(value, list | dict)}
-    for number, item in objects:  # an object in a column that has plain values in other rows
-        nested |= {start: number for key in item for start in _above(key) if start in head}
+    objects = json_objects(path)
+    first = objects[0][1] if objects else None
+    objects = [(number, flattened(item) if _holds_objects(item) else item) for number, item in objects]
+    head = list(dict.fromkeys(key for names in dict.fromkeys(tuple(item) for _, item in objects) for key in names))
+    nested: dict[str, int] = {}
+    for number, item in objects:
+        for key, value in item.items():
+            if isinstance(value, _NESTED):
+                nested[key] = number
+    above = {key: starts for key in head if (starts := [start for start in _above(key) if start in head])}
+    for number, item in objects if above else ():  # an object in a column that has plain values in other rows
+        nested |= {start: number for key in item for start in above.get(key, ())}
     rows = [(number, [_cell(item.get(key)) for key in head]) for number, item in objects]
-    return Table(path, head, rows, nested=nested)
+    return Table(path, head, rows, nested=nested, first=first)
+
+
+_NESTED = (list, dict)
+
+
+def _holds_objects(item: Mapping[str, Any]) -> bool:
+    return any(isinstance(value, dict) for value in item.values())
 
 
 def flattened(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -186,6 +229,8 @@ def _above(name: str) -> Iterator[str]:
 
 def _cell(value: Any) -> str:
     """A JSON value as a cell; null and NaN, which libraries write for missing values, are empty."""
+    if isinstance(value, str):
+        return value
     return "" if value is None or value != value else str(value)
 
 
@@ -198,6 +243,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return item
 
 
+_decode = json.JSONDecoder(object_pairs_hook=_once).decode  # json.loads would make a decoder for each line
+
+
 def json_objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Objects of a JSON Lines file or of one JSON list, each with its line number or position."""
     whole = read_text(path).lstrip().startswith("[")
@@ -206,7 +254,7 @@ def json_objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            item = json.loads(line, object_pairs_hook=_once)
+            item = _decode(line)
         except OdeumError as error:
             raise OdeumError(f"line {number} of '{path}' {error}") from None
         except json.JSONDecodeError as error:

@@ -128,8 +128,8 @@ def test_a_long_line_in_pieces_has_the_tokens_of_the_whole(kind):
             tokens = Listed.learn(kind, [text], None)
     whole = tokens.encode(text)
     assert [i for piece in pieces for i in tokens.encode(piece)] == whole
-    assert tokens.encode_all([text, "the cat"], 50) == [whole[:50], tokens.encode("the cat")[:50]]
-    assert tokens.encode_all([text]) == [whole]
+    assert list(tokens.encode_all([text, "the cat"], 50)) == [whole[:50], tokens.encode("the cat")[:50]]
+    assert list(tokens.encode_all([text])) == [whole]
 
 
 def test_a_line_without_blanks_is_cut_too():

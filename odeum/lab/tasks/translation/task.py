@@ -238,7 +238,7 @@ class TranslationTask(Task):
         lines = list(inputs)
         most = self.length - 1
         full = [i for i, line in enumerate(lines) if line.strip()]
-        encoded = self.tokens.encode_all((lines[i].strip() for i in full), most + 1)
+        encoded = list(self.tokens.encode_all((lines[i].strip() for i in full), most + 1))
         if cut := sum(len(ids) > most for ids in encoded):
             notice(f"lines of more than {most} tokens were cut: {cut}")
         sources = [[*row[:most], END] for row in encoded]
