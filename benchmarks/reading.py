@@ -66,10 +66,11 @@ def write_data(folder: Path, megabytes: float, rows: int) -> dict[str, Path]:
         table = csv.writer(file)
         table.writerow(["id", "review", "label"])
         table.writerows(
-            [number, text, ["neg", "pos"][label]] for number, (text, label) in enumerate(zip(texts, labels))
+            [number, text, ["neg", "pos"][label]]
+            for number, (text, label) in enumerate(zip(texts, labels, strict=True))
         )
     with paths["rows.jsonl"].open("w") as file:
-        for text, label in zip(texts, labels):
+        for text, label in zip(texts, labels, strict=True):
             file.write(json.dumps({"review": text, "label": label}) + "\n")
     return paths
 

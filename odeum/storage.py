@@ -39,6 +39,14 @@ def slug(spelling: str) -> str:
     return re.sub(r"[^\w.]+", "-", spelling).strip("-")
 
 
+def expanded(path: str | Path) -> Path:
+    """Returns a user's path with `~` replaced by the home directory."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise OdeumError(f"'{path}' begins with the home of a user who is not here; give the whole path") from None
+
+
 def out_directory(given: str | None, default: Path) -> Path:
     """Returns the directory given by --out, or the default."""
     if given is None:
@@ -72,7 +80,7 @@ def new_directory(given: str | Path) -> Generator[Path]:
     """
     if not str(given).strip() or "\0" in str(given):
         raise OdeumError(f"{str(given)!r} names no directory; give a path")
-    target = Path(given).expanduser().absolute()
+    target = expanded(given).absolute()
     if os.path.exists(target) and not (os.path.isdir(target) and not any(target.iterdir())):
         raise OdeumError(f"'{given}' is there already; name a new or an empty directory")
     missing = [path for path in (target, *target.parents) if not os.path.lexists(path)]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.models.tensors import TensorFile
-from odeum.storage import read_json
+from odeum.storage import expanded, read_json
 
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -39,7 +39,7 @@ def open_source(source: str | Path | nn.Module | Mapping[str, Tensor]) -> Pretra
         return _module(source)
     if isinstance(source, Mapping):
         return Pretrain({}, dict(source), None, "tensors")
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_dir():
         return _folder(path)
     if path.is_file():

@@ -54,6 +54,7 @@ def verbs() -> Iterator[Case]:
             yield words(f"{verb} nowhere", "nowhere")
             yield words(f"{verb} digits digits", "digits")
             yield words(f"{verb} digts", "digts")
+            yield words(f"{verb} ~nobody-of-this-name/data", "begins with the home of a user who is not here")
             yield words(f"{verb} digits --kind nonsense", "unknown kind of data 'nonsense'")
             yield words(f"{verb} digits --kind", "--kind needs a value")
             yield words(f"{verb} digits --config", "--config needs a value")

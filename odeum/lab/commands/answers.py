@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from odeum.errors import OdeumError, with_display_names
 from odeum.lab.terminal import LiveLine, not_computed, to_json
-from odeum.storage import atomic_write, make_directory
+from odeum.storage import atomic_write, expanded, make_directory
 
 if TYPE_CHECKING:
     from odeum.lab.data.inputs import PredictInput
@@ -147,7 +147,7 @@ def open_answers(task: Task, form: str, out: str | None, overwrite: bool, inputs
         return
     if "\0" in out:
         raise OdeumError(f"--out {out!r} is not a file name; give a path")
-    path = Path(out).expanduser()
+    path = expanded(out)
     if path.suffix.lower() not in ENDINGS:
         raise OdeumError(f"--out {out} must end in {' or '.join(ENDINGS)}, which defines the format")
     if any(path.exists() and Path(name).exists() and path.samefile(name) for name in inputs if name != "-"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
-from odeum.storage import new_directory, read_json, write_json
+from odeum.storage import expanded, new_directory, read_json, write_json
 
 TARGETS = ("onnx", "torch", "transformers", "ctranslate2", "gguf", "hf")
 GRAPHS = ("onnx", "torch")
@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--solver", type=str, default=None, help="another method than in training")
     parser.add_argument("--steps", type=int, default=None, help="another number of steps per layer")
     given = parser.read(argv)
-    to, out = choose(given.get("to", "onnx"), TARGETS, "target"), Path(given["directory"]).expanduser()
+    to, out = choose(given.get("to", "onnx"), TARGETS, "target"), expanded(given["directory"])
     changes = {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}
     if to not in GRAPHS and changes:
         raise OdeumError(f"--to {to} writes the run as trained; use --solver and --steps with --to onnx or torch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
@@ -20,6 +21,7 @@ from odeum.lab.commands.options import (
     read_config,
     take,
 )
+from odeum.lab.data.progress import report_files, reports_reading
 from odeum.lab.data.sniffing import recognise
 from odeum.lab.tasks import DATA_SETS, KINDS, Kind
 from odeum.lab.train.distributed import ranks
@@ -69,7 +71,9 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
         raise OdeumError(f"missing: the data, such as digits or a path; see `{parser.prog} --help`")
     _refuse_architectures(source, argv)
     named = named or config.get("kind")
-    kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
+    with reports_reading(_progress(argv)):
+        report_files([] if source and source[0] in DATA_SETS else source)
+        kind = KINDS[str(named) if named else recognise(*source) if source else "images"]
     parser.section("data", kind.options, argv)
     parser.section("model", type(chosen) if chosen else kind.settings, argv, kind.decided)
     _refuse_decided(kind, argv, config)
@@ -89,6 +93,17 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
         given["train"] = {**given.get("train", {}), "track": track}
     _check_surroundings(given)
     return Request(source, kind, chosen, given)
+
+
+def _progress(argv: Sequence[str]) -> Callable[[str], None]:
+    """Prints progress of reading data, unless --quiet is given or another process does it."""
+    silent = "--quiet" in argv or not ranks.is_main()
+
+    def show(line: str) -> None:
+        if not silent:
+            print(f"odeum: {line}", file=sys.stderr, flush=True)
+
+    return show
 
 
 def _refuse_architectures(source: list[str], argv: list[str]) -> None:
@@ -119,6 +134,11 @@ def _check_surroundings(given: dict[str, Any]) -> None:
     check_jobs(str(given.get("jobs", "auto")), on)
     training = given.get("train", {})
     device, precision = training.get("device", "auto"), training.get("precision", "auto")
+    if training.get("compile") and on is None and ranks.is_main():
+        from odeum.lab.train.distributed.world import pick_device
+
+        if ranks.size() == 1 and pick_device(device).type == "cpu":
+            notice("--train.compile on a CPU usually makes training slower; leave it out unless you measured a gain")
     if (device not in ("auto", "cpu") or precision == "bf16") and on is None and ranks.size() == 1:
         from odeum.lab.train.distributed.world import pick_device, uses_bfloat16
 
@@ -162,7 +182,9 @@ def open_request(request: Request, like: Path | None = None) -> tuple[Task, Mode
         notice(f"the budget '{budget}' has no unit and is read as seconds; write {budget}s, {budget}m or {budget}h")
     with_changes(Training(), request.given.get("train", {}))  # raises for invalid settings before the data is read
     known = None if like is None else load_task(like)  # an existing model has its tokenizer
-    task = open_task(*request.source, kind=request.kind.name, like=known, **request.given.get("data", {}))
+    quiet = ["--quiet"] if request.given.get("quiet") else []
+    with reports_reading(_progress(quiet)):
+        task = open_task(*request.source, kind=request.kind.name, like=known, **request.given.get("data", {}))
     for note in task.notes:
         notice(note)
     facts = task.facts()

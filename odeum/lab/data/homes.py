@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 from odeum.errors import OdeumError
+from odeum.storage import expanded
 
 
 def homes() -> list[Path]:
     """Folders that are searched for named data sets: $ODEUM_DATA, then the cache."""
     given = os.environ.get("ODEUM_DATA")
-    return ([Path(given).expanduser()] if given else []) + [cache()]
+    return ([expanded(given)] if given else []) + [cache()]
 
 
 def cache() -> Path:

@@ -18,6 +18,7 @@ from odeum.lab.data.files import (
 )
 from odeum.lab.data.table_files import FILE_COLUMNS, Columns, Table, find_text, looks_like_head, open_table
 from odeum.lab.data.unpacking import plain_files
+from odeum.storage import expanded
 
 
 class PredictInput(NamedTuple):
@@ -130,7 +131,7 @@ def _text_file(name: str) -> Path:
 
 def _unpacked(name: str) -> Path:
     """The path, or the unpacked content of a packed file, as `odeum train` reads it."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     return plain_files(path) if path.is_file() else path
 
 

@@ -29,6 +29,7 @@ from odeum.lab.data.split_names import split_name
 from odeum.lab.data.unpacking import plain_files
 from odeum.lab.data.unsupported import refuse_unsupported
 from odeum.lab.tasks.kind import DATA_SETS, KINDS
+from odeum.storage import expanded
 
 MOST_FILES = 5000  # largest number of files of a folder that are examined
 LONGEST_LINE = 1 << 20  # characters of a line that are examined
@@ -86,7 +87,7 @@ def existing(item: str | Path) -> Path:
     word = str(item)
     if not word:
         raise OdeumError("the name of the data is empty; give a named set or a path ('.' for this folder)")
-    path = Path(item).expanduser()
+    path = expanded(item)
     try:
         exists = path.exists()
     except (OSError, ValueError):  # the name is too long or contains a zero byte

@@ -24,7 +24,7 @@ from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, Data, kind_of_task
 from odeum.lab.train.settings import Training
 from odeum.models.settings import Model
-from odeum.storage import checksum, make_directory, write_bytes, write_json
+from odeum.storage import checksum, expanded, make_directory, write_bytes, write_json
 
 Batch = dict[str, Tensor]
 HELD_OUT = ("valid", "test")
@@ -49,7 +49,7 @@ class Task(ABC):
         self.name = name
         self.options = options
         # absolute, so that a run finds its data again from any folder
-        self.source = tuple(s if s in DATA_SETS else str(Path(s).expanduser().resolve()) for s in source)
+        self.source = tuple(s if s in DATA_SETS else str(expanded(s).resolve()) for s in source)
         self.notes: tuple[str, ...] = ()  # remarks for the report
         self.origins: Origins = {}  # the files of each part; empty for named sets
         self.examples: tuple[str, ...] = ()  # some examples of the training part, as people read them

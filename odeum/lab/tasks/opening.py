@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
 import math
 from collections.abc import Generator
@@ -17,7 +18,7 @@ from odeum.lab.data.unpacking import plain_files
 from odeum.lab.tasks.base import Task
 from odeum.lab.tasks.kind import DATA_SETS, KINDS, Data, Kind
 from odeum.registry.options import check_options
-from odeum.storage import Damaged, checksum, read_bytes, read_json
+from odeum.storage import Damaged, checksum, expanded, read_bytes, read_json
 
 
 def open_task(
@@ -34,15 +35,28 @@ def open_task(
         if chosen.name != like.kind or "like" not in inspect.signature(chosen.task_class.open).parameters:
             raise OdeumError(f"data of the kind {chosen.name} cannot be read as that of a {like.kind} run")
         arguments["like"] = like
-    task = _open_paths(chosen, [data, *more], arguments)
+    with _without_collection():
+        task = _open_paths(chosen, [data, *more], arguments)
     task.taken_over = like is not None
     return task
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Context without cyclic garbage collection, which would visit millions of new objects repeatedly."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _open_paths(kind: Kind, items: list[str | Path], arguments: dict[str, Any]) -> Task:
     if len(items) == 1 and str(items[0]) in DATA_SETS:
         return kind.task_class.open(items[0], **arguments)
-    paths = [Path(item).expanduser() for item in items]
+    paths = [expanded(item) for item in items]
     local = [fetch_any(str(path)) if is_hub_name(str(path)) else path for path in paths]
     plain = [plain_files(path, getattr(arguments["options"], "encoding", None)) for path in local]
     if plain == paths:
@@ -132,7 +146,7 @@ def reopen_task(directory: str | Path) -> Task:
         kind, options = _options(record)
         source = [str(path) for path in record["data"]]
     for path in source if record["name"] not in DATA_SETS else ():
-        if not Path(path).expanduser().exists() and not is_hub_name(path):
+        if not expanded(path).exists() and not is_hub_name(path):
             raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
     if not source:
         raise OdeumError(

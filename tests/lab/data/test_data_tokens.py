@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 
 import pytest
 import torch
+from tokenizers import normalizers
 
 from odeum.errors import OdeumError
 from odeum.lab.data.ragged import Ragged, by_count, by_tokens
 from odeum.lab.tasks.classification import ClassificationData
 from odeum.lab.tasks.classification.task import ClassificationTask
-from odeum.tokens import LONGEST_PIECE, PAD, UNKNOWN, Bpe, Bytes, Framed, Listed, Tokens, load_tokens, text_pieces
+from odeum.tokens import (
+    LONGEST_PIECE,
+    PAD,
+    PIECES,
+    UNKNOWN,
+    Bpe,
+    Bytes,
+    Framed,
+    Listed,
+    Tokens,
+    load_tokens,
+    text_pieces,
+)
 
 TEXT = "the cat sat on the mat .\n\nthe dog , too : Größe 戦場 \x85 end\n" * 3
 
@@ -173,3 +188,42 @@ def test_unknown_tokens_are_counted_and_reported_once(
 def test_bytes_know_every_text() -> None:
     learned = Bpe.learn(["the cat sat on the mat"] * 9, 270)
     assert Bytes().unknown_share("日本") == learned.unknown_share("日本") == 0
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_words_encoded_once_give_the_tokens_of_whole_texts(prefix: bool):
+    """All kinds of white space, special tokens in the text, letters that change in lower case or with their context."""
+    draw = random.Random(0)
+    parts = [*" \n\t\r\x1c\x85\xa0\u2003\u0301\ufeffa'._-éßΣ你🙂İ²", "  ", "the", "cat", "'s", "12", "ΑΣ", PAD]
+    parts += ["<br />", "<BR />", "foo ", " bar"]
+    texts = ["".join(draw.choices(parts, k=draw.randrange(14))) for _ in range(3000)]
+    texts += [f"{text}\n" for text in texts] + [line + "\n" for line in TEXT.split("\n")]
+    bpe = Bpe.learn(texts, 400, first=(PAD,), prefix_space=prefix)
+    whole = [encoding.ids for encoding in bpe.tokenizer.encode_batch(texts, add_special_tokens=False)]
+    assert bpe.encode_batch(texts) == whole and bpe.encode_batch(texts) == whole
+    pieces = [re.findall(PIECES, text.lower()) for text in texts]
+    counts = Counter(piece for found in pieces for piece in found)
+    listed = Listed.learn("pieces", texts, 60, first=(PAD, UNKNOWN))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    assert listed.entries[2:] == [word for word, _ in ranked][:58]
+    assert listed.encode_batch(texts) == [[listed.index.get(w, listed.unknown) for w in found] for found in pieces]
+
+
+def test_words_are_not_encoded_alone_where_other_parts_of_a_tokenizer_see_the_text():
+    bpe = Bpe.learn([TEXT], 300)
+    bpe.tokenizer.add_tokens(["the cat"])
+    bpe = Bpe(bpe.tokenizer)
+    assert bpe.encode_batch(["see the cat sat"]) == [bpe.encode("see the cat sat")]
+    bpe = Bpe.learn([TEXT], 300)
+    bpe.tokenizer.normalizer = normalizers.Replace(" c", " d")
+    bpe = Bpe(bpe.tokenizer)
+    assert bpe.encode_batch(["see the cat sat"]) == [bpe.encode("see the cat sat")]
+
+
+def test_what_is_kept_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odeum.tokens.MOST_CACHED", 100)
+    bpe, listed = Bpe.learn([TEXT], 300), Listed.learn("pieces", [TEXT], None)
+    texts = [f"the word{i} and the wor{i} again" for i in range(50)]
+    for tokens in (bpe, listed):
+        assert [tokens.encode_batch([text])[0] for text in texts] == [tokens.encode(text) for text in texts]
+    assert len(bpe._later) < 60 and len(listed._known) < 60

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.lab.data import tables
+from odeum.lab.data.progress import report_stage
 from odeum.lab.data.split_names import SPLITS
 from odeum.lab.data.splits import hold_out, stratified
 from odeum.lab.data.understanding import labelled_examples, repeated
@@ -22,6 +23,7 @@ from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.tasks.text_base import TextSplit, TextTask, cut_length, encode_texts, learn_tokens, subset
 from odeum.lab.train.settings import Training
 from odeum.models.settings import PRESETS, Classification
+from odeum.storage import expanded
 from odeum.tokens import Tokens, load_tokens
 
 # sized for a laptop: a few minutes per run
@@ -58,7 +60,7 @@ class ClassificationTask(Classes, TextTask):
         cls, data: str | Path, *more: str | Path, options: ClassificationData, like: Any = None
     ) -> ClassificationTask:
         known = str(data) in DATA_SETS
-        paths = [Path(p).expanduser() for p in (data, *more)]
+        paths = [expanded(p) for p in (data, *more)]
         table = tables.named_table(str(data), options) if known else tables.read_tables(paths, options)
         if data == "imdb-bytes" and options.tokens == "auto":
             options = dataclasses.replace(options, tokens="bytes")
@@ -67,7 +69,10 @@ class ClassificationTask(Classes, TextTask):
         rows = split(table.parts, labels, str(data), options.fold)
         most = options.test_examples or (5000 if data == "imdb-bytes" else None)
         rows["test"], note = subset(rows["test"], most)
+        size = sum(len(text) for text, _ in rows["train"])
+        report_stage("learning the tokens", size if like is None else 0)
         tokens = learn_tokens(options, [text for text, _ in rows["train"]]) if like is None else like.tokens
+        report_stage("encoding", size)
         length = cut_length(options, tokens) if like is None else min(like.length, options.length or like.length)
         parts = {part: numbered(part_rows, tokens, labels, length) for part, part_rows in rows.items()}
         classes = [table.names.get(label, label) for label in labels]

@@ -19,6 +19,7 @@ from odeum.lab.tasks.images import ImageData
 from odeum.lab.tasks.kind import DATA_SETS, Data
 from odeum.lab.train.settings import Training
 from odeum.models.settings import PRESETS, Vision
+from odeum.storage import expanded
 
 # sized for a laptop: digits in about 15 seconds per run, CIFAR-100 in about 20 minutes
 RECIPES: dict[str, Training] = {
@@ -57,7 +58,7 @@ class ImageTask(Classes, ImageInputTask):
             options = dataclasses.replace(options, size=like.size, fit=like.options.fit)
         check_folder(more, options.size)
         known = str(data) in DATA_SETS
-        folder = Path(data).expanduser()
+        folder = expanded(data)
         if known:
             data_set = pictures.named_images(str(data), options.fold)
         else:

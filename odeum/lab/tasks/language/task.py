@@ -19,6 +19,7 @@ from odeum.decode.choice import Choice
 from odeum.errors import OdeumError
 from odeum.interop.ctranslate2 import CTranslate2
 from odeum.lab.data import corpora
+from odeum.lab.data.progress import report_stage
 from odeum.lab.data.ragged import Ragged
 from odeum.lab.data.splits import mixed, refuse_fold
 from odeum.lab.data.understanding import Origins, sample, shortened
@@ -41,7 +42,7 @@ from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
 from odeum.models.language import LanguageModel
 from odeum.models.settings import PRESETS, Language
-from odeum.storage import checksum
+from odeum.storage import checksum, expanded
 from odeum.tokens import LONGEST_PIECE, Bpe, Listed, Tokens, load_tokens
 
 # sized for a laptop: WikiText-2 below 300 test perplexity in 20 minutes
@@ -94,7 +95,7 @@ class LanguageTask(Task):
     def open(cls, data: str | Path, *more: str | Path, options: LanguageData, like: Any = None) -> LanguageTask:
         known = str(data) in DATA_SETS
         origins: Origins = {}
-        paths = [Path(p).expanduser() for p in (data, *more)]
+        paths = [expanded(p) for p in (data, *more)]
         if known:
             refuse_fold(options.fold)
             corpus = corpora.named_corpus(str(data), options.megabytes)
@@ -104,7 +105,10 @@ class LanguageTask(Task):
             most = round(1e6 * options.held_out_megabytes)
             corpus = {part: texts if part == "train" else _beginning(texts, most) for part, texts in corpus.items()}
         wiki = str(data).startswith("wikitext") if known else corpora.is_tokenised(paths)
+        size = sum(map(len, corpus["train"]))
+        report_stage("learning the tokens", size if like is None else 0)
         tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
+        report_stage("encoding", size)
         streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name

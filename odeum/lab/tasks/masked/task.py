@@ -21,6 +21,7 @@ from odeum.lab.tasks.masked import MaskedData
 from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
 from odeum.models.settings import PRESETS, MaskedLanguage
+from odeum.storage import expanded
 from odeum.tokens import PAD, UNKNOWN, Bpe, Listed, Tokens, load_tokens
 
 RECIPES = {"other": Training(epochs=20, batch_size=32, learning_rate=1e-3, weight_decay=0.05)}
@@ -71,7 +72,7 @@ class MaskedTask(Task):
     def open(
         cls, data: str | Path, *more: str | Path, options: MaskedData, like: MaskedTask | None = None
     ) -> MaskedTask:
-        paths = [Path(p).expanduser() for p in (data, *more)]
+        paths = [expanded(p) for p in (data, *more)]
         corpus = corpora.read_corpus(paths)
         lines = {
             part: [line for text in texts for line in text.splitlines() if line.strip()]

@@ -28,6 +28,7 @@ from odeum.lab.tasks.regression import ImageRegressionData, RegressionData
 from odeum.lab.tasks.text_base import TextSplit, TextTask, cut_length, encode_texts, learn_tokens, subset
 from odeum.lab.train.settings import Training
 from odeum.models.settings import PRESETS, ImageRegression, Regression
+from odeum.storage import expanded
 from odeum.tokens import Tokens, load_tokens
 
 TEXT_RECIPE = Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05)
@@ -118,7 +119,7 @@ class RegressionTask(NumberTask, TextTask):
 
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: RegressionData) -> RegressionTask:
-        paths = [Path(p).expanduser() for p in (data, *more)]
+        paths = [expanded(p) for p in (data, *more)]
         origins: Origins = {}
         parts, columns = tables.tables_in_parts(
             paths, lambda path: numbers.read_numbers(path, options.text_column, options.label_column), origins
@@ -165,7 +166,7 @@ class ImageRegressionTask(NumberTask, ImageInputTask):
     @classmethod
     def open(cls, data: str | Path, *more: str | Path, options: ImageRegressionData) -> ImageRegressionTask:
         check_folder(more, options.size)
-        folder = Path(data).expanduser()
+        folder = expanded(data)
         folders = numbers.labelled_folders(folder) if folder.is_dir() else {}
         if not folders:
             raise OdeumError(f"'{data}' must be a folder of images with a {numbers.LABELS} of file names and numbers")

@@ -26,6 +26,7 @@ from odeum.lab.tasks.translation import TranslationData
 from odeum.lab.train.settings import Training
 from odeum.models.base import IGNORE
 from odeum.models.settings import PRESETS, Model, Translation
+from odeum.storage import expanded
 from odeum.tokens import Bpe, Tokens, load_tokens
 
 # sized for a laptop: Multi30k above 20 BLEU in 20 minutes
@@ -80,7 +81,7 @@ class TranslationTask(Task):
     def open(cls, data: str | Path, *more: str | Path, options: TranslationData) -> TranslationTask:
         known = str(data) in DATA_SETS
         origins: Origins = {}
-        paths = [Path(p).expanduser() for p in (data, *more)]
+        paths = [expanded(p) for p in (data, *more)]
         if known:
             refuse_fold(options.fold)
             texts, languages = pairs.named_pairs(str(data), options.test)
