@@ -15,6 +15,7 @@ from PIL import Image
 import odeum
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
+from odeum.lab.data import table_files
 from odeum.lab.data.sniffing import recognise
 from odeum.lab.data.split_names import split_name, whole_name
 from odeum.lab.data.splits import mixed
@@ -220,3 +221,34 @@ def test_hidden_folders_are_no_data(tmp_path: Path) -> None:
     task = odeum.lab.tasks.open_task(tmp_path)
     assert task.classes == ["a", "b"]  # ty: ignore
     assert sum(len(labels) for _, labels in task.parts.values()) == 16  # ty: ignore
+
+
+def test_a_table_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recognisers and the reader share it; it is not kept afterwards, and a changed file is read again."""
+    rows = [{"review": f"the film number {i} was fine", "label": i % 2} for i in range(60)]
+    path = tmp_path / "reviews.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read: list[Path] = []
+    monkeypatch.setattr(table_files, "_read_table", lambda p, f=table_files._read_table: (read.append(p), f(p))[1])
+    assert open_task(path).sizes()["train"] < 60 and read == [path] and not table_files._looked_at
+    assert recognise(path) == "classification" and len(read) == 2
+    path.write_text("".join(json.dumps(row | {"label": row["label"] + 5}) + "\n" for row in rows))
+    assert open_task(path, kind="classification").classes == ["5", "6"]  # ty: ignore[unresolved-attribute]
+
+
+def test_large_data_is_announced_before_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "the quick brown fox jumps over the lazy dog and runs away\n"
+    (tmp_path / "small.txt").write_text(line * 100)
+    (tmp_path / "large.txt").write_text(line * 90_000)
+    for name, quiet in (("small.txt", []), ("large.txt", []), ("large.txt", ["--quiet"])):
+        arguments = ["compare", str(tmp_path / name), "--data.tokens", "words", "--print_config", *quiet]
+        assert main(arguments) == 0
+        said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("odeum: ")]
+        large = ["odeum: reading 'large.txt' (5 MB)", "odeum: learning the tokens (5 MB)", "odeum: encoding (5 MB)"]
+        assert [line for line in said if "MB)" in line] == (large if name == "large.txt" and not quiet else [])
+
+
+def test_compiling_on_a_cpu_is_remarked(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in ((["--train.compile", "true"], 1), ([], 0)):
+        assert main(["compare", "digits", "--print_config", "--train.device", "cpu", *arguments]) == 0
+        assert capsys.readouterr().err.count("--train.compile on a CPU usually makes training slower") == said
