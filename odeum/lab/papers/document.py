@@ -16,7 +16,7 @@ from odeum.lab.papers import TABLES
 from odeum.lab.papers.plan import BUDGET, plan, plan_grid
 from odeum.lab.study.drawings import claims_picture, marks_of
 from odeum.lab.study.findings import Findings
-from odeum.lab.study.judge import ClaimResult, CostResult, Opinion
+from odeum.lab.study.judge import CostResult, Opinion
 from odeum.lab.study.runs import Store, kept_results
 from odeum.lab.study.tables import claim_grid, paper_table, tuning_grid
 from odeum.storage import write_bytes
@@ -169,7 +169,7 @@ def counts(tables: Sequence[Findings]) -> str:
     return f"{len(opinions)} claims: {known}"
 
 
-def results_text(tables: Sequence[Findings], store: Store) -> str:
+def results_text(tables: Sequence[Findings]) -> str:
     """Answers first, then the picture, the plan and each table with its claims, rates and seeds."""
     runs = len({(table.study.row(run.row).key, run.seed) for table in tables for run in table.results.runs})
     parts = [
@@ -179,7 +179,7 @@ def results_text(tables: Sequence[Findings], store: Store) -> str:
     if marks_of(tables):
         parts.append(f"![every claim with its interval]({PICTURE})\n")
     for table in tables:
-        ran = {run.row for run in table.results.runs} | {row for each in _started(table) for row in each.claim.pair}
+        ran = {run.row for run in table.results.runs}
         parts.append(f"### `odeum table {table.study.name}`\n")
         if not ran and not any(cost.ratio for cost in table.costs) and table.study.tuning is None:
             regimes = [note for note in table.study.notes if note.startswith("Regime:")]
@@ -189,10 +189,6 @@ def results_text(tables: Sequence[Findings], store: Store) -> str:
         if tuning := tuning_grid(table):
             parts.append(f"Tuning (validation part, seed of its own):\n\n{tuning.markdown()}")
     return "\n".join(parts)
-
-
-def _started(table: Findings) -> list[ClaimResult]:
-    return [each for each in table.claims if each.opinion != "not run"]
 
 
 def plan_text(store: Store) -> str:
@@ -231,7 +227,7 @@ def documents(root: Path, store: Store) -> dict[Path, str]:
     tables = all_results(store)
     texts = {
         root / "README.md": short_text(tables),
-        root / "docs" / "results.md": results_text(tables, store),
+        root / "docs" / "results.md": results_text(tables),
         root / "docs" / "protocol.md": plan_text(store),
     }
     pages = {path: with_results(path.read_text(encoding="utf-8"), text) for path, text in texts.items()}

@@ -9,7 +9,7 @@ from html import escape
 
 from odeum.lab.study.design import Study
 from odeum.lab.study.findings import Findings
-from odeum.lab.study.judge import ClaimResult
+from odeum.lab.study.judge import ClaimResult, Opinion
 from odeum.lab.study.plots import INK, PALETTE, PlotStyle
 
 
@@ -97,7 +97,12 @@ REACH = 12.0
 """margins on either side of zero; longer intervals end in an arrow"""
 TEXT, PLOT, LINE, TOP = 470, 330, 24, 44
 """pixels: width of the text, width of the axis, height of a line, height of the head"""
-OPINION_COLOURS = {"agrees": "#009e73", "disagrees": "#d55e00", "not resolved": "#6e7781"}
+OPINION_COLOURS: dict[Opinion, str] = {
+    "agrees": "#009e73",
+    "disagrees": "#d55e00",
+    "practically equal": "#0072b2",
+    "not resolved": "#6e7781",
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class ClaimMark:
     """A claim on the axis: in margins, to the right where it holds."""
 
     text: str
-    opinion: str
+    opinion: Opinion
     mean: float
     low: float
     high: float

@@ -352,6 +352,11 @@ def test_a_picture_of_claims(tmp_path: Path) -> None:
     (mark,) = marks_of([result])
     assert mark.opinion == "agrees" and mark.paper == pytest.approx(10) and mark.low > 0
     assert claims_picture([result]).count("<circle") == 2
+    near, alike = Store(tmp_path / "near"), [0.8001, 0.8121, 0.8012]
+    keep(near, table, "first", alike)
+    keep(near, table, "second", [0.80, 0.812, 0.801])
+    equal = table.findings("laptop", near)
+    assert marks_of([equal])[0].opinion == "practically equal" and "<circle" in claims_picture([equal])
     lower = small_table(metric="loss", margin=Margin(0.01, relative=True))
     assert marks_of([lower.findings("laptop", store)]) == []  # nothing of this metric is kept
 
