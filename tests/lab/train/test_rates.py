@@ -90,3 +90,15 @@ def test_the_page_holds_the_tables_of_the_results(benchmark: Callable[[str], Mod
     stated = {name: rule for name, kind in KINDS.items() if (rule := kind.rates) is not None}
     for name, rule in stated.items():
         assert f"| {name} | {rule} |" in page
+
+
+def test_defaults_are_near_the_best_rate_of_held_out_sets(benchmark: Callable[[str], ModuleType]) -> None:
+    rates = benchmark("rates")
+    runs, sets = rates.stored(), set()
+    for case in rates.CASES:
+        grid = runs.get(case.name, {})
+        if case.fit or case.default is None or rates.missing(case, grid):
+            continue
+        assert rates.behind(case, grid) <= rates.NEAR[rates.JUDGED[case.kind]], case.name
+        sets.add((case.kind, case.data))
+    assert {kind for kind, _ in sets} == {name for name, kind in KINDS.items() if kind.rates is not None}
