@@ -40,7 +40,12 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--lines", action="store_true", help="each line of DATA is an example (language models)")
     parser.add_argument("--layers", type=str, default=None, help="layers to edit, such as 3-8 (none: all)")
     parser.add_argument("--screen", type=int, default=None, help="candidates to measure per kind and length (6)")
-    parser.add_argument("--margin", type=str, default=None, help="loss that does not matter: 0.01 or 2%% (none: 1%%)")
+    parser.add_argument(
+        "--margin",
+        type=str,
+        default=None,
+        help="change of loss that does not matter, such as 0.02 or 2%% (default: 0.01)",
+    )
     parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
     parser.add_argument("--out", type=str, default=None, help="directory for page.html, surgery.json, table.csv, …")
     parser.add_argument("--save", type=str, default=None, help="write an edited model as a run to this directory")
