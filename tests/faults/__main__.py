@@ -21,6 +21,7 @@ from faults.families import FAMILIES, Trial
 from odeum.lab.cli import VERBS
 from odeum.lab.cli import main as run
 from odeum.lab.tasks import open_task
+from odeum.lab.train.provenance import git_revision
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "guarantees.md"
 BEGIN, END = "<!-- faults: written by script/faults -->", "<!-- /faults -->"
@@ -81,7 +82,7 @@ def write(counts: dict[str, Counter[str]], command: str) -> None:
     rows.append(_line("**all**", sum(counts.values(), Counter())))
     versions = f"odeum {odeum.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     table = "\n".join(["| fault | tried | survived | lost | silent |", "|:--|--:|--:|--:|--:|", *rows])
-    note = f"`{command}`, {date.today()}, {versions}, {platform.system()}."
+    note = f"`{command}`, {date.today()}, commit {git_revision()}, {versions}, {platform.system()}."
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
