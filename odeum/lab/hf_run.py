@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from transformers import GenerationConfig, ViTImageProcessor
+from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError
 from odeum.hf.card import model_card
@@ -21,6 +19,9 @@ from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models.base import OdeumModel
 from odeum.models.saved import load_model
 from odeum.tokens import Listed, Tokens
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 CLASS_TOKEN = "<class>"
 """first token of each text for classifiers that read a class token"""
@@ -84,6 +85,8 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
             put_first(tokenizer, CLASS_TOKEN)
         tokenizer.save_pretrained(directory)
     if isinstance(task, ImageInputTask):
+        from transformers import ViTImageProcessor
+
         size = {"height": task.size, "width": task.size}
         ViTImageProcessor(size=size, image_mean=list(task.mean), image_std=list(task.std)).save_pretrained(directory)
         notes.append("its image processor resizes without cropping; square images are read as by `odeum predict`")
@@ -156,6 +159,8 @@ def _config(task: Task) -> dict[str, Any]:
 
 def _generation(model: Any, task: Task) -> GenerationConfig:
     """Greedy by default; padding and start tokens are suppressed in translations, as in `odeum.decode`."""
+    from transformers import GenerationConfig
+
     settings: dict[str, Any] = {"use_cache": model.config.use_cache}
     if _target(task) == "next token":
         settings |= {key: getattr(model.config, key) for key in ("bos_token_id", "eos_token_id")}

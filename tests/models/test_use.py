@@ -188,8 +188,8 @@ def test_images_of_pillow_numpy_and_torch_are_the_file(images: str, photos: Path
     for wrong, sentence in (
         (tensor, "give a list of images, or a batch of four dimensions, not one of shape"),
         (picture, "not a single image"),
-        ([array.astype(np.float32)], "numbers from 0 to 1, not from 0 to"),
-        ([np.full((4, 4), np.nan)], "numbers from 0 to 1"),
+        ([array.astype(np.float32)], "values from 0 to 1, not from 0 to"),
+        ([np.full((4, 4), np.nan)], "values from 0 to 1"),
         ([np.zeros((5, 5, 2), np.uint8)], "with 1, 3 or 4 channels"),
         ([3], "an image must be a path, a Pillow image, an array or a tensor, not int"),
     ):

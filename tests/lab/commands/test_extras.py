@@ -64,7 +64,7 @@ def test_every_missing_extra_is_a_sentence(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert found.returncode == 0 and "Traceback" not in found.stderr, found.stderr
     missing = {line.split()[1] for line in found.stdout.splitlines() if line.startswith("module ")}
-    assert missing == {"odeum.hf", "odeum.interop.timm"}, missing
+    assert missing == {"odeum.hf", "odeum.interop.timm", "odeum.lab.hf_run"}, missing
     assert found.stdout.count("code 2\n") == len(LINES), found.stdout + found.stderr
     for line, sentence in LINES.items():
         assert sentence in found.stderr, (line, found.stderr)

@@ -92,7 +92,7 @@ def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.C
     assert main(["evaluate", str(first), str(second), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [{k: line[k] for k in values[0]} for line in found] == [pytest.approx(value) for value in values]
-    assert [line["solver"] for line in found] == ["lie-trotter, 1 step a layer", "euler, 1 step a layer"]
+    assert [line["solver"] for line in found] == ["lie-trotter, 1 step per layer", "euler, 1 step per layer"]
     assert main(["evaluate", str(first), str(second)]) == 0
     shown = capsys.readouterr().out
     mean = values[1]["loss"] - values[0]["loss"]

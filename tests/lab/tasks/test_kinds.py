@@ -123,7 +123,7 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' is one of images already"),
+        ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' belongs to 'images' already"),
         ({"options": int}, "data options of the kind 'mine' must be a dataclass"),
         (
             {"model": ModelKind("mine", ParityData, OdeumModel)},  # ty: ignore[invalid-argument-type]
@@ -132,11 +132,11 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
         ({"setz": ()}, "unknown part of the kind 'mine' 'setz'; did you mean 'sets'"),
         (
             {"model": ModelKind("mine", Mine, OdeumModel, {"vit_8": Mine()})},
-            "model 'vit_8' of the kind 'mine' is one of vision already",
+            "model 'vit_8' of the kind 'mine' belongs to 'vision' already",
         ),
         (
             {"model": ModelKind("mine", SAME_NAME, OdeumModel)},
-            "'Vision' of the kind 'mine' is a name of vision already",
+            "'Vision' of the kind 'mine' belongs to 'vision' already",
         ),
         (
             {"model": dataclasses.replace(CLASSIFICATION, settings=Mine)},
@@ -144,7 +144,7 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
         ),
         (
             {"options": dataclasses.make_dataclass("ImageData", [])},
-            "'ImageData' of the kind 'mine' is a name of images",
+            "'ImageData' of the kind 'mine' belongs to 'images'",
         ),
     ],
 )

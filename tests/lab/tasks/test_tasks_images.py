@@ -171,7 +171,7 @@ def test_bad_folders_get_a_sentence(photos, tmp_path):
     with pytest.raises(OdeumError, match="only one class, 'bright'"):
         open_task(photos)
     (tmp_path / "empty" / "sub").mkdir(parents=True)
-    with pytest.raises(OdeumError, match="holds no images"):
+    with pytest.raises(OdeumError, match="has no recognised images"):
         open_task(tmp_path / "empty")
     (tmp_path / "flat").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "flat" / "x.png")

@@ -160,7 +160,7 @@ def test_named_layouts_in_both_directions(tmp_path, monkeypatch):
     assert len(open_task("multi30k-en-de", test="test_2017_flickr").texts["test"][0]) == 43
     with pytest.raises(OdeumError, match="test_2016_flickr"):
         open_task("multi30k-en-de", test="test_2018")
-    with pytest.raises(OdeumError, match=r"put train\.en, train\.fr, val\.en, .* into .*multi30k"):
+    with pytest.raises(OdeumError, match=r"Put train\.en, train\.fr, val\.en, .* into .*multi30k"):
         open_task("multi30k-en-fr")
 
 
