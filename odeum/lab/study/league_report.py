@@ -185,7 +185,7 @@ def cell_grid(found: LeagueReport, each: Outcome) -> Grid:
             ]
         )
     metric = each.findings.rows[0].metric if each.findings else "value"
-    heads = ("Place", "Row", f"Test {metric}", f"Gain over {found.league.baseline}", "Verdict")
+    heads = ("Place", "Row", f"Test {metric}", f"Difference to {found.league.baseline}", "Verdict")
     return Grid.of((*heads, "Screening, validation", "Step time", "Parameters"), lines, (1, 4))
 
 
