@@ -106,7 +106,8 @@ def main() -> None:
             } | {"turns": turns}
             print(name, {what: round(about[name][what], 2) for what in ("cpu", "wall", "memory")}, flush=True)
     about |= {"megabytes": asked.megabytes, "rows": asked.rows, "cores": len(os.sched_getaffinity(0))}
-    about |= {"command": " ".join(["python", *sys.argv]), "date": datetime.date.today().isoformat()}
+    words = ["EARLIER" if word == str(asked.beside) else word for word in sys.argv]
+    about |= {"command": " ".join(["python", *words]), "date": datetime.date.today().isoformat()}
     write_json(asked.result, about)
 
 
