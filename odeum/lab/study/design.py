@@ -279,7 +279,7 @@ class Study:
         if margin is not None and agreed != wanted:
             asked, was = metric.spell_margin(wanted), metric.spell_margin(agreed)
             raise OdeumError(
-                f"{where} with a margin of {was}, not {asked}: it is said before the run; give another --out"
+                f"{where} with a margin of {was}, not {asked}; it is declared before the runs; give another --out"
             )
         listed = [*(before.get("architectures") or ()), *(before.get("earlier") or ())]
         return replace(

@@ -17,7 +17,7 @@ from odeum.lab.study.grid import Column, Grid, markdown, to_csv
 from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
 from odeum.lab.study.page import picture_lane, render
 from odeum.lab.study.prose import NONE, Scale, count, duration, listing, verdict
-from odeum.lab.study.runs import without_places
+from odeum.lab.study.runs import KEPT_RUNS, without_places
 from odeum.lab.study.sentences import warnings
 from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
 from odeum.lab.study.tuning import FEWEST
@@ -67,7 +67,7 @@ def read_ladder(directory: str | Path) -> Ladder:
     """Write the report of each size and read its findings; no model is loaded."""
     root = Path(directory)
     names = ladder_sizes(root)
-    here = [name for name in names if any(folder_of(root, name).glob("*/seed-*"))]
+    here = [name for name in names if _has_runs(folder_of(root, name))]
     if not here:
         raise OdeumError(f"'{root}' holds a ladder without runs; the command in {root / LADDER} trains it")
     compared = tuple(report.write(folder_of(root, name)).findings for name in here)
@@ -83,6 +83,10 @@ def read_ladder(directory: str | Path) -> Ladder:
     except OdeumError as error:
         problem = str(error)
     return Ladder(root, data, tuple(here), missing, compared, known, words, problem)
+
+
+def _has_runs(folder: Path) -> bool:
+    return (folder / KEPT_RUNS).is_file() or any(folder.glob("*/seed-*"))
 
 
 def _rung(name: str, findings: Findings) -> Rung:

@@ -135,7 +135,7 @@ def draw(findings: Findings, directory: str | Path) -> list[Figure]:
     for name, axis, cost in (
         ("parameters", "parameters", lambda row: row.parameters),
         ("time", "milliseconds of a step", lambda row: None if row.step_seconds is None else 1e3 * row.step_seconds),
-        ("compute", "multiply–adds of training", lambda row: row.training_macs),
+        ("compute", "training MACs", lambda row: row.training_macs),
     ):
         drawn = [point for row in rows if (point := _point(row, cost(row), scale.factor))]
         title = f"Quality against {name}"

@@ -147,5 +147,5 @@ def interval_note(rows: Sequence[Row]) -> str:
     level = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
     lent = any(each.degrees > each.n - 1 for each in known)
     return f"{note} at {level} each, so that all {len(known)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
-        "; rows lend each other part of what they know of the spread." if lent else "."
+        "; variance is partly pooled across rows." if lent else "."
     )

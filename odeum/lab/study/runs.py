@@ -24,6 +24,7 @@ from odeum.lab.study.design import COMPARISON, JUDGE, NO_BASELINE, Study, StudyR
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import AUTO, METRICS, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
+from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
 from odeum.lab.study.statistics import Summary, summarise
 from odeum.lab.study.tuning import SEED as TUNING_SEED
 from odeum.lab.study.tuning import Point, TuningResults, read_tuning
@@ -159,13 +160,21 @@ def read(directory: str | Path, everything: bool = False) -> Results:
 
 
 def keep_comparison(directory: Path, target: Path) -> None:
-    """Copy the records of a comparison or a run without weights and folders: its JSON files, its tables, runs.jsonl.
+    """Copy the records of a comparison, a ladder or a run without weights and folders: its JSON files, its tables,
+    runs.jsonl.
 
     The places of this machine are left out of the commands.
     """
     if not directory.is_dir():
         raise OdeumError(f"'{directory}' is no directory; give the --out of a comparison or of a run")
     storage.make_directory(target)
+    if (directory / LADDER).exists():
+        storage.write_json(target / LADDER, _portable(storage.read_json(directory / LADDER)))
+        for path in (*directory.glob("ladder.md"), *directory.glob("ladder.csv")):
+            storage.write_bytes(target / path.name, path.read_bytes())
+        for size in ladder_sizes(directory):
+            keep_comparison(folder_of(directory, size), folder_of(target, size))
+        return
     for name in (COMPARISON, RUN, RESULT):
         if (directory / name).exists():
             storage.write_json(target / name, _portable(storage.read_json(directory / name)))

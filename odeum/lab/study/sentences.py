@@ -65,7 +65,7 @@ def headline(rows: Sequence[Row], data: str, match: str | None = None) -> str:
         return _open(still, base, data, scale, match) + _behind(judged)
     stay = f"Keep `{base.architecture}` on {data}:"
     left = [row.architecture for row in rows if row not in judged and not row.is_baseline]
-    unsaid = f" Of {listing(left)} nothing can be said yet." if left else ""
+    unsaid = f" No verdict yet on {listing(left)}." if left else ""
     if stopped := [row.architecture for row in judged if row.verdict == STOPPED]:
         return f"{stay} {listing(stopped)} {'was' if len(stopped) == 1 else 'were'} not shown to be better.{unsaid}" + (
             _behind(judged)
@@ -171,7 +171,7 @@ def _ranking(rows: Sequence[Row], data: str, scale: Scale) -> str:
     behind = [row.architecture for row in ranked if row not in leaders]
     score = f"{best.split} {best.metric} {scale.value(best.score)}"
     left = [row.architecture for row in rows if not row.group]
-    unsaid = f" Of {listing(left)} nothing can be said yet." if left else ""
+    unsaid = f" No verdict yet on {listing(left)}." if left else ""
     if len(leaders) == 1:
         others = listing(behind) if left else "all others"
         return f"`{best.architecture}` leads on {data} ({score}), ahead of {others}.{unsaid}"
@@ -236,7 +236,9 @@ def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str, ma
             )
     names = [row.architecture for row in equal]
     still = [row.architecture for row in judged if row.verdict == "undecided"]
-    tail = f" Of {listing(still)} more seeds would tell." if still else ""
+    tail = (
+        f" {listing(still)} {'is' if len(still) == 1 else 'are'} undecided; more seeds would decide." if still else ""
+    )
     are = "is" if len(names) == 1 else "are"
     return (
         f"Keep `{base.architecture}` on {data}: {listing(names)} {are} practically equal to it "
@@ -295,43 +297,44 @@ MATCH_NOTES = {
     "steps": "Every architecture took the same number of optimizer steps on the same batches; "
     "a step may cost more in one than in another",
     "time": "Every architecture trained for the same time by the measured cost of a step; faster ones took more steps",
-    "macs": "Every architecture spent the same number of multiply–adds on training; cheaper ones took more steps",
+    "macs": "Every architecture spent the same number of MACs on training; cheaper ones took more steps",
     "params": "The models were sized to about the same number of parameters and took the same number of steps",
 }
 
 MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
     "steps": ("numbers of steps", 0.01, lambda row: row.steps),
     "time": ("training times", 0.1, lambda row: row.seconds),
-    "macs": ("multiply–adds of training", 0.05, lambda row: row.training_macs),
+    "macs": ("training MACs", 0.05, lambda row: row.training_macs),
     "params": ("numbers of parameters", 0.1, lambda row: row.parameters),
 }
 """What each match holds equal, and the share by which it may miss."""
 
 DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget", "warmup"})
-"""Settings that differ by design where time or multiply–adds are held equal."""
+"""Settings that differ by design where time or MACs are held equal."""
 
 
 def notes(findings: Findings) -> list[str]:
     """How the study was made and how to read it, the most important first."""
     study, rows = findings.study, findings.rows
     out = [*_held_equal(findings), *data_notes(findings), *_verdicts(findings)]
-    luck, rest = "the luck of initial weights and batch order", "the choice of the data, its split, or the recipe"
+    source, rest = (
+        "the variation from initial weights and batch order",
+        "the choice of the data, its split, or the recipe",
+    )
     if study.overlap:
-        luck, rest = (
-            f"{luck} and of the split, which is another one in each seed",
+        source, rest = (
+            f"{source} and from the split, which is another one in each seed",
             "the choice of the data or the recipe",
         )
         out.append(
             "Training parts of different splits overlap, so the intervals are wider than those of independent seeds "
             f"(Nadeau and Bengio: the variance of a mean has {study.overlap:.2f} beside 1/n)."
         )
-    out.append(f"± is the sample standard deviation over seeds: {luck}. It does not cover {rest}.")
+    out.append(f"± is the sample standard deviation over seeds: {source}. It does not cover {rest}.")
     out += _tuned(findings)
     out += _times(findings)
     if known := next((row.beside["majority_accuracy"] for row in rows if "majority_accuracy" in row.beside), None):
-        out.append(
-            f"Always saying the most frequent class of the training has an accuracy of {100 * known.mean:.1f} %."
-        )
+        out.append(f"Always predicting the most frequent training class has an accuracy of {100 * known.mean:.1f} %.")
     if rows and rows[0].split == "valid":
         out.append("There is no test result for every run, so architectures are judged on the validation part.")
     return [*out, *hidden_note(findings)]
@@ -349,7 +352,7 @@ def _tuned(findings: Findings) -> list[str]:
         f"The {settings} of each architecture was chosen by {tuning.runs} tuning runs{widened} with seed {SEED}, which "
         f"no evaluation uses, by the {study.tuned_by.name} on the validation part, at the length of the evaluation. "
         f"Tuning cost {duration(math.fsum(results.seconds.values()))} in all.",
-        "The intervals are conditional on the chosen settings: they do not cover the luck of the tuning.",
+        "The intervals are conditional on the chosen settings: they do not cover the variation of the tuning.",
     ]
     choices = {label: results.choice(label, study.tuned_by.higher_is_better) for label in study.labels}
     if unresolved := [label for label, choice in choices.items() if choice and not choice.resolved]:
@@ -391,7 +394,7 @@ def _times(findings: Findings) -> list[str]:
             "where the middle half of the turns lies on both sides of 1 it is a tie, written as 1. Training times are "
             "numbers of steps × these, whatever the clock said of runs that went on beside others"
         )
-    out = [f"{how}; multiply–adds are counted for one example, forward."]
+    out = [f"{how}; MACs are counted for one example, forward."]
     infos = (run.info for run in findings.results.runs)
     if any("steps chosen by" in str(info.get("scheme")) for info in infos) and study.pace is not None:
         out.append(
@@ -463,7 +466,7 @@ def _held_equal(findings: Findings) -> list[str]:
     steps = _span([row.steps for row in rows], lambda x: f"{x:.0f}")
     time = _span([row.seconds for row in rows], duration)
     macs = _span([row.training_macs for row in rows], count)
-    measured = [f"{value} {what}" for value, what in ((steps, "steps"), (time, "of training"), (macs, "multiply–adds"))]
+    measured = [f"{value} {what}" for value, what in ((steps, "steps"), (time, "of training"), (macs, "MACs"))]
     figures = ", ".join(text for text in measured if not text.startswith(" "))
     return [f"{claim} (measured: {figures})." if figures else f"{claim}."]
 
@@ -497,14 +500,14 @@ def _verdicts(findings: Findings) -> list[str]:
     else:
         out = [
             interval_note(rows),
-            f"Verdicts are read off the intervals, with a margin of {margin} said before the run: “practically equal” "
-            "lies within it altogether, “better” or “worse” leaves out zero, “undecided” does neither. The number of "
-            "seeds that would decide an undecided one supposes that difference and spread stay what they are.",
+            f"Verdicts are read off the intervals, with a margin of {margin} declared before the runs: “practically "
+            "equal” lies within it altogether, “better” or “worse” leaves out zero, “undecided” does neither. The "
+            "number of seeds that would decide an undecided one assumes that difference and spread stay what they are.",
         ]
     if study.seeds and study.seeds.auto:
         out.append(_looks(study.seeds, rows))
     if not any(row.judged or row.group for row in rows):
-        out.append("With one seed nothing can be told from luck; three seeds or more allow a verdict.")
+        out.append("One seed cannot separate an effect from noise; three seeds or more allow a verdict.")
     if other := next((row.other[0] for row in rows if row.other), None):
         out.append(
             f"The {other} is shown with its interval, but was not declared to decide: it has no verdict."

@@ -83,7 +83,7 @@ def test_all_decided_at_the_first_look_ends_the_comparison(tmp_path: Path, capsy
 def planned(directory: Path, judge: str | None = None, margin: str | None = None, **changes: Any) -> Study:
     rows = StudyRow("a", "a"), StudyRow("b", "b")
     study = Study("digits", rows, METRICS["accuracy"], Margin(0.01), Seeds(3), "a", match="steps")
-    return replace(study, **changes).final_prefix(directory, judge, margin)
+    return replace(study, **changes).settled(directory, judge, margin)
 
 
 def test_an_old_plan_has_the_default_margin_and_keeps_it(tmp_path: Path) -> None:

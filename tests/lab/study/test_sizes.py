@@ -12,6 +12,7 @@ from synthetic_runs import write_plan, write_run
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
 from odeum.lab.study.ladder_report import headline, read_ladder, write
+from odeum.lab.study.runs import keep_comparison
 from odeum.lab.study.sizes import Size, folder_of, parse_sizes, write_ladder
 from odeum.models.settings import Language
 
@@ -108,6 +109,15 @@ def test_files_hold_the_same_gains_and_a_missing_size_is_named(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("without_plots")
+def test_a_kept_ladder_has_the_same_gains(tmp_path: Path) -> None:
+    root = ladder(tmp_path / "runs", (0.1, 0.12, 0.15))
+    write(root)
+    keep_comparison(root, tmp_path / "kept")
+    files = {str(path.relative_to(tmp_path / "kept")) for path in (tmp_path / "kept").rglob("*") if path.is_file()}
+    assert "ladder.json" in files and not any("seed-" in name for name in files)
+    assert read_ladder(tmp_path / "kept").gains == read_ladder(root).gains
+
+
 def test_a_baseline_that_diverged_leaves_the_gains_undecided(tmp_path: Path) -> None:
     ladder(tmp_path, (0.1, 0.1, 0.1))
     for path in (tmp_path / "size-64x4" / "sequential").rglob("result.json"):
