@@ -99,7 +99,7 @@ CASES = [
         with_file("model.safetensors.index.json", OUTSIDE),
         "parts that lie elsewhere",
     ),
-    Case(("import", "theirs"), "'opt' cannot be imported", configured(model_type="opt"), "another family"),
+    Case(("import", "theirs"), "'xlnet' cannot be imported", configured(model_type="xlnet"), "another family"),
     Case(("import", "theirs"), "heads", configured(num_attention_heads=3), "heads that do not divide"),
     Case(("import", "theirs"), "num_attention_heads='two'", configured(num_attention_heads="two"), "heads in words"),
     Case(("import", "theirs"), "activation 'mish'", configured(hidden_act="mish"), "another activation"),
