@@ -14,6 +14,7 @@ from odeum.lab.study import plots, report
 from odeum.lab.study.drawings import css_colour, lane, reach
 from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.grid import Column, Grid, markdown, to_csv
+from odeum.lab.study.judge import WORSE
 from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
 from odeum.lab.study.page import picture_lane, render
 from odeum.lab.study.prose import NONE, Scale, count, duration, listing, verdict
@@ -156,9 +157,10 @@ def _decision(ladder: Ladder) -> str:
     faster: list[tuple[float, str]] = []
     slower, unsure = [], []
     for label in ladder.labels:
-        gain = ladder.gains.get((label, last))
+        gain, row = ladder.gains.get((label, last)), ladder.row(label, last)
         if gain is None or gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
-            unsure.append(label)
+            # worse at equal time needs more time, even where it is undecided how much
+            (slower if row and row.verdict in WORSE else unsure).append(label)
         elif gain.low > 0:
             faster.append((gain.log or 0.0, label))
         else:
