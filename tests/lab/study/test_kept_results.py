@@ -114,7 +114,7 @@ def quoting_sections() -> list[tuple[str, str, Path]]:
 
 def recorded_versions(folder: Path) -> list[dict[str, str]]:
     """The versions of every kept run in a folder."""
-    records = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    records = [json.loads(line) for path in folder.rglob("*.jsonl") for line in path.read_text().splitlines()]
     records += [json.loads(path.read_text()) for path in folder.glob("run.json")]
     return [record.get("run", record).get("versions", {}) for record in records]
 
