@@ -120,7 +120,7 @@ def library_errors(what: str = "the tokenizer fails on this text") -> Generator[
 def check_ids(vocabulary: Any, path: Path) -> int:
     """One more than the largest id of a vocabulary; raises `OdeumError` where ids are no numbers of a table."""
     if not isinstance(vocabulary, dict):
-        raise OdeumError(f"'{path}' is no vocabulary: it should map texts to numbers")
+        raise OdeumError(f"'{path}' is not a vocabulary: it must map texts to numbers")
     try:
         return _size({"model": {"vocab": vocabulary}})
     except _InvalidTokenizer as error:

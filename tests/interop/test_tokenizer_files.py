@@ -82,7 +82,7 @@ def test_a_panic_is_a_message() -> None:
 def test_vocabularies_that_are_none(tmp_path: Path, vocabulary: str) -> None:
     (tmp_path / "vocab.json").write_text(vocabulary)
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
-    with pytest.raises(OdeumError, match=r"vocab\.json' is no vocabulary"):
+    with pytest.raises(OdeumError, match=r"vocab\.json' is not a vocabulary"):
         read_pretrained_tokens(tmp_path, 10)
     (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1}')  # whose merge has no token
     with pytest.raises(OdeumError, match=r"merges\.txt are not a valid tokenizer"):

@@ -78,10 +78,10 @@ def test_the_page_shows_what_is_taken_for_what(tmp_path: Path) -> None:
             counts = [[8, 2], [1, 9]] if name == "parallel" else [[10, 0], [4, 6]]
             write_json(folder / CONFUSION, {"classes": ["cat", "<dog>"], "counts": counts})
     page = page_of(tmp_path)
-    assert "What parallel takes for what" in page and "&lt;dog&gt;" in page and "<dog>" not in page
+    assert "Confusion matrix of parallel" in page and "&lt;dog&gt;" in page and "<dog>" not in page
     assert all(f">{2 * count}</td>" in page for count in (8, 2, 1, 9))
     (folder / CONFUSION).write_text('{"classes": ["cat"], "counts": "many"}')
-    assert "takes for what" in page_of(tmp_path)
+    assert "Confusion matrix of parallel" in page_of(tmp_path)
 
 
 def test_trained_models_stand_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
