@@ -86,10 +86,9 @@ def run(argv: list[str]) -> int:
         result = surgery.operate(margin, kinds, layers, MEASURED if most is None else most)
         if given.get("out") is not None:
             _write(Path(given["out"]), result, trained)
-        row = None if target is None else _row(result, given.get("row"))
-        if target is not None and row is not None:
-            _save(target, trained, row)
-    print(_shown(result, trained, form))
+        print(_shown(result, trained, form))
+        if target is not None:
+            _save(target, trained, _row(result, given.get("row")))
     if given.get("out") is not None and form in ("text", "md"):
         print(f"page: {Path(given['out']) / 'page.html'}")
     if target is not None:

@@ -22,6 +22,7 @@ from odeum.lab.data.table_files import (
     find_text,
     look_at_table,
     open_table,
+    with_text,
 )
 
 LABELS = "labels.csv"
@@ -86,7 +87,7 @@ def read_numbers(path: Path, text: str | None, label: str | None) -> tuple[Numbe
         notice(f"{lost} rows of '{path}' without a number were left out")
     if not rows:
         raise OdeumError(f"'{path}' has no rows with a number")
-    return rows, Chosen(texts, place).named(table)
+    return with_text(rows, path), Chosen(texts, place).named(table)
 
 
 def _columns(table: Table, text: str | None, label: str | None) -> tuple[Table, list[int], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -21,6 +21,11 @@ class Ragged:
         self.lengths = torch.from_numpy(np.array(lengths, dtype=np.int64))
         self.flat = torch.from_numpy(np.array(flat, dtype=np.int32))
         self.begins = self.lengths.cumsum(0) - self.lengths
+
+    @classmethod
+    def join(cls, parts: Sequence[Ragged]) -> Ragged:
+        """The rows of all parts, one after the other."""
+        return cls(row.tolist() for part in parts for row in part.flat.split(part.lengths.tolist()))
 
     def __len__(self) -> int:
         return len(self.lengths)

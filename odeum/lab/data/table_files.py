@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import half_characters, read_lines, read_text, regular, rows_of, table_rows
 from odeum.lab.data.unsupported import table_hint
 
@@ -270,3 +270,16 @@ def json_objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
         where = f"item {bad[0]}" if whole else f"line {bad[0]}"
         raise OdeumError(f"'{path}' must have one object with a text and a label per line, but {where} is none")
     return out
+
+
+Row = TypeVar("Row", bound=tuple[str, object])
+
+
+def with_text(rows: list[Row], path: Path) -> list[Row]:
+    """Rows with a text; the others are left out and counted."""
+    full = [row for row in rows if row[0].strip()]
+    if lost := len(rows) - len(full):
+        notice(f"{lost} rows of '{path}' with an empty text were left out")
+    if not full:
+        raise OdeumError(f"all texts of '{path}' are empty")
+    return full

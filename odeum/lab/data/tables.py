@@ -11,7 +11,7 @@ from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import TABLE_SUFFIXES, entries, read_lines, read_text
 from odeum.lab.data.homes import homes, locate
 from odeum.lab.data.split_names import split_name
-from odeum.lab.data.table_files import Columns, Table, Understood, choose_columns, open_table
+from odeum.lab.data.table_files import Columns, Table, Understood, choose_columns, open_table, with_text
 from odeum.lab.data.understanding import Origins
 from odeum.lab.data.unsupported import refuse_several_labels
 from odeum.lab.tasks.classification import ClassificationData
@@ -137,7 +137,7 @@ def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Understoo
 
 
 def labelled(table: Table, text: list[int], label: int) -> Rows:
-    """Rows with a label, as (text, label); the others are left out and counted."""
+    """Rows with a text and a label, as (text, label); the others are left out and counted."""
     rows = [(table.text(number, row, text), row[label].strip()) for number, row in table.checked([*text, label])]
     labelled_rows = [row for row in rows if row[1]]
     refuse_several_labels((cell for _, cell in labelled_rows), str(table.path))
@@ -145,4 +145,4 @@ def labelled(table: Table, text: list[int], label: int) -> Rows:
         notice(f"{lost} rows of '{table.path}' without a label were left out")
     if not labelled_rows:
         raise OdeumError(f"'{table.path}' has no rows with a label")
-    return labelled_rows
+    return with_text(labelled_rows, table.path)

@@ -71,6 +71,8 @@ def _refuse_mixed_folder(sniffed: Sniffed, folder: Path) -> None:
 def refuse_strange_classes(path: Path, names: Collection[str]) -> None:
     """Raise `OdeumError` if sub-folders of images are images and masks, or parts of the data, and no classes."""
     lowered = {name.lower() for name in names}
+    if len(lowered) > 2:
+        lowered -= {"x", "y"}  # letters of an alphabet
     if lowered & INPUT_FOLDERS and lowered & MASK_FOLDERS:
         raise OdeumError(
             f"'{path}' holds {' and '.join(sorted(names))}: segmentation or detection data, which Odeum does not train "

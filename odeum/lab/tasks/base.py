@@ -185,8 +185,12 @@ class Task(ABC):
         """Loss and metrics of `examine` alone."""
         return self.examine(model, split, device, limit, single=False)[0]
 
-    def test_on_everything(self) -> None:  # noqa: B027 (optional)
+    def test_on_everything(self) -> None:
         """Put all examples into the test part, for a model that was trained on none of them."""
+        parts: Any = getattr(self, "parts", {})
+        columns = zip(*(self._part(split) for split in ("train", *HELD_OUT)), strict=True)
+        merged = tuple(Ragged.join(c) if isinstance(c[0], Ragged) else torch.cat(c) for c in columns)
+        parts["test"] = merged if isinstance(parts["test"], tuple) else merged[0]
 
     def example_keys(self, split: str) -> list[str]:
         """A hash of the content of each example of a part, in the order that `select` counts in."""
@@ -215,7 +219,8 @@ class Task(ABC):
         columns = part if isinstance(part, tuple) else (part,)
         if not all(isinstance(column, Ragged | Tensor) for column in columns):
             raise OdeumError(
-                f"a {self.kind} task does not say what its single examples are; it needs `example_keys` and `select`"
+                f"a {self.kind} task does not say what its single examples are; it needs `example_keys`, `select` and "
+                "`test_on_everything`"
             )
         return columns
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from odeum.errors import OdeumError
 from odeum.lab.data.image_files import header, read_image
+from odeum.lab.data.unsupported import refuse_strange_classes
 from odeum.lab.tasks import load_task, open_task
 
 ORIENTATION = 0x0112
@@ -171,3 +172,12 @@ def test_only_image_formats_are_decoded(first: bytes, tmp_path: Path, monkeypatc
         with pytest.raises(OdeumError, match=r"evil\.png' is not a readable image"):
             read(tmp_path / "evil.png")
     assert not started
+
+
+def test_folders_named_by_letters_are_classes(tmp_path: Path) -> None:
+    """x and y are images and targets only where nothing else stands beside them."""
+    for letter in "wxyz":
+        (tmp_path / "letters" / letter).mkdir(parents=True)
+    refuse_strange_classes(tmp_path / "letters", "wxyz")
+    with pytest.raises(OdeumError, match="segmentation"):
+        refuse_strange_classes(tmp_path / "letters", ("x", "y"))

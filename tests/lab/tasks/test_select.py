@@ -83,3 +83,17 @@ def test_two_halves_have_the_losses_of_the_whole(kind: str, tmp_path: Path) -> N
         torch.cat(parts).double().sort().values, evidence.losses.double().sort().values, atol=1e-5, rtol=1e-5
     )
     assert task.example_keys("valid") == keys  # the task itself is as it was
+
+
+@pytest.mark.parametrize("kind", ["images", "classification", "regression", "translation", "masked", "lines"])
+def test_everything_in_the_test_part(kind: str, tmp_path: Path) -> None:
+    """Data for a model that was trained on none of it: each example of all parts is in the test part once."""
+    task = _task(kind, tmp_path)
+    sizes = task.sizes()
+    others = [key for part in ("train", "valid", "test") for key in task.example_keys(part)] if kind != "lines" else []
+    task.test_on_everything()
+    keys = task.example_keys("test")
+    assert len(keys) == sum(sizes.values()) if kind != "lines" else len(keys) > sizes["test"]
+    assert kind == "lines" or sorted(keys) == sorted(others)
+    _, evidence = task.examine(build(parse("sequential"), task.model(), depth=1).eval(), "test")
+    assert evidence is not None and len(evidence.losses) == len(keys)

@@ -254,6 +254,14 @@ def test_rows_without_a_label_are_counted(tmp_path):
         open_task(write_csv(tmp_path / "x.csv", [*reviews(60), ("a", ""), ("b", " ")]))
 
 
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_rows_without_a_text_are_counted(tmp_path, kind):
+    rows = [(text, str(i % 2)) for i, (text, _) in enumerate([*reviews(60), ("", ""), (" ", "")])]
+    with pytest.warns(UserWarning, match="2 rows of .* with an empty text were left out"):
+        task = open_task(write_csv(tmp_path / "x.csv", rows), kind=kind)
+    assert sum(task.sizes().values()) == 60
+
+
 def test_imdb_and_ag_news_layouts(tmp_path, monkeypatch):
     monkeypatch.setenv("ODEUM_DATA", str(tmp_path))
     (tmp_path / "imdb").mkdir()

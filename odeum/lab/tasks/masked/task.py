@@ -93,11 +93,6 @@ class MaskedTask(Task):
         }
         return task
 
-    def test_on_everything(self) -> None:
-        """Put all lines into the test part, for a model that was trained on none of them."""
-        rows = [row for part in self.parts.values() for row in part.flat.split(part.lengths.tolist())]
-        self.parts["test"] = Ragged(row.tolist() for row in rows)
-
     def with_special_tokens(self, ids: list[int]) -> list[int]:
         """Add the first and last token."""
         first, last = self.special.first, self.special.last
