@@ -28,12 +28,12 @@ PROMPT, TOKENS, ROUNDS = 32, 64, 5
 BATCHES = {1: ARCHITECTURES, 16: ("sequential", "parallel", "transevolve"), 64: ("parallel",)}
 
 
-def neox() -> torch.nn.Module:
+def neox(vocabulary: int = 10_000) -> torch.nn.Module:
     """GPT-NeoX with the parallel residual: x + attention(norm x) + feed-forward(norm x), as our parallel layer."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     config = GPTNeoXConfig(
-        vocab_size=SIZE["vocabulary"],
+        vocab_size=vocabulary,
         hidden_size=SIZE["width"],
         num_attention_heads=SIZE["heads"],
         num_hidden_layers=SIZE["depth"],

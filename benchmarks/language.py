@@ -36,18 +36,17 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
 
 def contestants(words: int, names: tuple[str, ...]) -> dict[str, Callable[[], None]]:
     """Training steps by name, each with a model of its own."""
-    decode.SIZE["vocabulary"] = words
     ids = torch.randint(0, words, (BATCH, decode.SIZE["length"] + 1))
     inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     found = {}
     for name in names:
         if name == "gpt-neox":  # which shifts its labels itself
-            theirs = decode.neox().train()
+            theirs = decode.neox(words).train()
             found[name] = step(theirs, lambda m=theirs, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             if len(names) > 1 and (fast := compiled(theirs)) is not None:
                 found["gpt-neox, compiled"] = step(theirs, lambda m=fast, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             continue
-        model = build(name, "language_small", **decode.SHAPE).train()
+        model = build(name, "language_small", **(decode.SHAPE | {"vocabulary": words})).train()
         found[name] = step(model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss)
     return found
 
