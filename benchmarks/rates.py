@@ -7,7 +7,7 @@
 A case is a data set, a width, a batch size and a number of steps. It is trained with the sequential architecture at
 rates a factor of 2 apart, until the best of them lies between two others. Cases marked `fit` decided the rule
 (`odeum/lab/train/rates.py`); the others are held out: they are trained at the default rate too, which judges it. Each
-line of the result file is one run. Language models
+line of the result file is one case at one rate. Language models
 of 300 steps and more are of an earlier version of this script, which trained by the command line, with sinusoidal
 positions.
 """
@@ -20,6 +20,7 @@ import datetime
 import json
 import math
 import os
+import statistics
 import sysconfig
 import tempfile
 from collections.abc import Mapping
@@ -34,8 +35,8 @@ from odeum.lab.tasks import KINDS, Task, open_task
 from odeum.lab.train.provenance import git_revision, versions
 
 RESULT = Path(__file__).parent / "results" / "rates.jsonl"
-SEED = 1000
-"""of every run: no comparison uses it"""
+SEEDS = {"language": [1000], "classification": [1000, 1001, 1002], "images": [1000, 1001, 1002], "translation": [1000]}
+"""of every run, which no comparison uses; accuracies of one seed are too uncertain to be held against one point"""
 START = {"language": 0.008, "classification": 0.004, "images": 0.004, "translation": 0.008}
 """the middle of the first three rates"""
 JUDGED = {"language": "loss", "classification": "accuracy", "images": "accuracy", "translation": "loss"}
@@ -152,11 +153,12 @@ def _glyphs(path: Path) -> None:
 
 
 def trained(case: Case, task: Task, rate: float) -> dict[str, float]:
-    """The scores of one run."""
+    """The scores of a case at one rate: the mean over its seeds."""
     model = replace(task.model(), width=case.width, **case.model)
     recipe = replace(task.training(), batch_size=case.batch, steps=case.steps, learning_rate=rate)
     split = "valid" if case.kind == "translation" else "test"  # where nothing is translated
-    return scores("sequential", task, model, recipe, SEED, LIMIT[case.kind], split)
+    runs = [scores("sequential", task, model, recipe, seed, LIMIT[case.kind], split) for seed in SEEDS[case.kind]]
+    return {name: statistics.fmean(run[name] for run in runs) for name in runs[0]}
 
 
 def stored() -> dict[str, Grid]:
@@ -242,7 +244,14 @@ def main() -> None:
 def run(case: Case, task: Task, rate: float) -> None:
     """Train once and add a line to the results."""
     test = {key: value if math.isfinite(value) else None for key, value in trained(case, task, rate).items()}
-    about = {"case": case.name, "rate": rate, "test": test, "options": dict(case.options), "model": dict(case.model)}
+    about = {
+        "case": case.name,
+        "rate": rate,
+        "test": test,
+        "seeds": SEEDS[case.kind],
+        "options": dict(case.options),
+        "model": dict(case.model),
+    }
     origin = {"date": datetime.date.today().isoformat(), "git": git_revision(), "versions": versions()}
     with RESULT.open("a", encoding="utf-8") as file:
         file.write(json.dumps(about | origin) + "\n")
