@@ -28,16 +28,16 @@ PROMPT, TOKENS, ROUNDS = 32, 64, 5
 BATCHES = {1: ARCHITECTURES, 16: ("sequential", "parallel", "transevolve"), 64: ("parallel",)}
 
 
-def neox(vocabulary: int = 10_000) -> torch.nn.Module:
+def neox(vocabulary: int = 10_000, width: int = SIZE["width"]) -> torch.nn.Module:
     """GPT-NeoX with the parallel residual: x + attention(norm x) + feed-forward(norm x), as our parallel layer."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     config = GPTNeoXConfig(
         vocab_size=vocabulary,
-        hidden_size=SIZE["width"],
-        num_attention_heads=SIZE["heads"],
+        hidden_size=width,
+        num_attention_heads=width // 64,
         num_hidden_layers=SIZE["depth"],
-        intermediate_size=SIZE["hidden"],
+        intermediate_size=4 * width,
         max_position_embeddings=SIZE["length"],
         hidden_act="relu",
         use_parallel_residual=True,

@@ -34,19 +34,22 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     return run
 
 
-def contestants(words: int, names: tuple[str, ...]) -> dict[str, Callable[[], None]]:
+def contestants(
+    words: int, names: tuple[str, ...], width: int = decode.SIZE["width"], batch: int = BATCH
+) -> dict[str, Callable[[], None]]:
     """Training steps by name, each with a model of its own."""
-    ids = torch.randint(0, words, (BATCH, decode.SIZE["length"] + 1))
+    size = decode.SHAPE | {"vocabulary": words, "width": width, "heads": width // 64, "hidden": 4 * width}
+    ids = torch.randint(0, words, (batch, decode.SIZE["length"] + 1))
     inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     found = {}
     for name in names:
         if name == "gpt-neox":  # which shifts its labels itself
-            theirs = decode.neox(words).train()
+            theirs = decode.neox(words, width).train()
             found[name] = step(theirs, lambda m=theirs, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             if len(names) > 1 and (fast := compiled(theirs)) is not None:
                 found["gpt-neox, compiled"] = step(theirs, lambda m=fast, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             continue
-        model = build(name, "language_small", **(decode.SHAPE | {"vocabulary": words})).train()
+        model = build(name, "language_small", **size).train()
         found[name] = step(model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss)
     return found
 

@@ -19,17 +19,34 @@ BUSY = 0.25
 
 WANTED: tuple[tuple[str, str, tuple[str, ...], str, float], ...] = (
     ("a language model's step, 10,000 words: GPT-NeoX / `parallel`", "language",
-     ("tables", "10000 words", "rows", "parallel", "ratio"), "at least", 1.15),
-    ("… with 32,000 words", "language", ("tables", "32000 words", "rows", "parallel", "ratio"), "at least", 1.15),
+     ("tables", "10000 words", "rows", "parallel", "ratio"), "at least", 1.5),
+    ("… with 32,000 words", "language", ("tables", "32000 words", "rows", "parallel", "ratio"), "at least", 1.7),
     ("its memory with 50,000 words, times less", "language",
      ("memory", "parallel", "times less than the reference"), "at least", 4.0),
+    ("a language model's step in bf16, 128 wide: GPT-NeoX autocast / `parallel`", "precision",
+     ("tables", "language, 128 wide", "rows", "parallel, bf16", "ratio"), "at least", 1.8),
+    ("… 512 wide", "precision", ("tables", "language, 512 wide", "rows", "parallel, bf16", "ratio"), "at least", 1.3),
+    ("a ViT's step, 65 tokens: timm / `sequential`", "vision",
+     ("tables", "65 tokens", "rows", "sequential", "ratio"), "at least", 1.5),
+    ("… 197 tokens", "vision", ("tables", "197 tokens", "rows", "sequential", "ratio"), "at least", 1.15),
+    ("a ViT's step in bf16, 65 tokens: timm autocast / `sequential`", "precision",
+     ("tables", "images, 65 tokens", "rows", "sequential, bf16", "ratio"), "at least", 1.6),
+    ("… 197 tokens", "precision",
+     ("tables", "images, 197 tokens", "rows", "sequential, bf16", "ratio"), "at least", 1.4),
+    ("an encoder's step, 512 tokens: `nn.TransformerEncoder` / `sequential`", "precision",
+     ("tables", "encoder, 512 tokens", "rows", "sequential", "ratio"), "at least", 1.1),
+    ("TransEvolve's step, 512 to 4096 tokens, the worst: `nn.TransformerEncoder` / `transevolve`", "transevolve",
+     ("exact, dropout 0.0", "*", "shared / nn.TransformerEncoderLayer"), "at least", 1.4),
+    ("bf16 over fp32, `parallel`, 128 wide", "precision",
+     ("ratios", "language, 128 wide", "parallel"), "at least", 1.6),
+    ("two threads over one, `parallel`, 128 wide", "threads",
+     ("ratios", "language, parallel", "2 threads over 1"), "at least", 1.7),
     ("greedy decoding, batch 1: `generate` / `parallel`", "decode",
      ("tables", "batch 1", "rows", "parallel", "ratio"), "at least", 2.3),
-    ("… batch 16", "decode", ("tables", "batch 16", "rows", "parallel", "ratio"), "at least", 1.6),
-    ("beam of 4: Marian / `post-norm`", "beam", ("rows", "post-norm", "ratio"), "at least", 1.6),
-    ("a ViT's step, 65 tokens: timm / `sequential`", "vision",
-     ("tables", "65 tokens", "rows", "sequential", "ratio"), "at least", 0.97),
-    ("… 197 tokens", "vision", ("tables", "197 tokens", "rows", "sequential", "ratio"), "at least", 0.97),
+    ("… batch 16: CTranslate2 / `parallel`", "decode",
+     ("tables", "batch 16", "rows", "parallel / ctranslate2", "ratio"), "at least", 0.95),
+    ("beam of 4, 8 sources: CTranslate2 / `post-norm`", "beam",
+     ("rows", "post-norm / ctranslate2", "ratio"), "at least", 0.9),
     ("RK4 / Euler, training, the worst of the sizes", "solvers",
      ("ratios", "*", "rk4 / euler, training"), "at most", 4.05),
     ("recomputing / keeping, the worst", "solvers",
@@ -39,7 +56,8 @@ WANTED: tuple[tuple[str, str, tuple[str, ...], str, float], ...] = (
     ("first step of digits, in `import torch`", "startup",
      ("ratios", "first step of odeum train digits", "in `import torch`"), "at most", 2.1),
 )  # fmt: skip
-"""what is asked of each question: the file, where in it (* for the worst of all), and the bar"""
+"""what is asked of each question: the file, where in it (`*` for the worst of all, `A / B` for a
+quotient), and the bar"""
 
 
 def wanted(results: Path) -> Iterator[str]:
@@ -48,21 +66,26 @@ def wanted(results: Path) -> Iterator[str]:
     yield "|---|---|---|---|"
     for what, name, path, side, bar in WANTED:
         file = results / f"{name}.json"
-        if not file.exists():
+        values = _found(json.loads(file.read_text()), path) if file.exists() else []
+        if not values:
             yield f"| {what} | {side} {bar:g} | not yet | |"
             continue
-        worst = min if side == "at least" else max
-        value = worst(_found(json.loads(file.read_text()), path))
+        value = (min if side == "at least" else max)(values)
         holds = value >= bar if side == "at least" else value <= bar
         yield f"| {what} | {side} {bar:g} | {value:.2f} | {'holds' if holds else '**does not hold**'} |"
 
 
-def _found(found: Any, path: tuple[str, ...]) -> list[float]:
-    for i, key in enumerate(path):
-        if key == "*":
-            return [value for part in found.values() for value in _found(part, path[i + 1 :])]
-        found = found[key]
-    return [found]
+def _found(record: Any, path: tuple[str, ...]) -> list[float]:
+    """The values at a path, or none where a peer was not measured."""
+    if not path:
+        return [record]
+    key, *rest = path
+    if key == "*":
+        return [value for part in record.values() for value in _found(part, tuple(rest))]
+    if key not in record and " / " in key:
+        ours, theirs = (_found(record, (name, *rest)) for name in key.split(" / "))
+        return [a / b for a, b in zip(ours, theirs, strict=False)]
+    return _found(record[key], tuple(rest)) if key in record else []
 
 
 def render(page: str, results: Path = HERE / "results") -> str:
@@ -82,18 +105,13 @@ def render(page: str, results: Path = HERE / "results") -> str:
 
 def table(found: Mapping[str, Any]) -> Iterator[str]:
     """A record as lines of Markdown."""
-    if "ratios" in found:
-        names = list(dict.fromkeys(name for row in found["ratios"].values() for name in row))
-        yield from _grid(names, found["ratios"], 2)
-    elif "slopes" in found:
-        yield from _grid(list(next(iter(found["slopes"].values()))), found["slopes"], 2)
-    elif "rows" in found:
-        yield from _rows({"": found})
-    else:
-        yield from _rows(found["tables"])
-    if "memory" in found:
-        yield ""
-        yield from _grid(list(next(iter(found["memory"].values()))), found["memory"], 0)
+    if "rows" in found or "tables" in found:
+        yield from _rows(found.get("tables", {"": found}))
+    for name, digits in (("ratios", 2), ("slopes", 2), ("memory", 0)):
+        if name in found:
+            yield from [""] * ("tables" in found)
+            columns = list(dict.fromkeys(column for row in found[name].values() for column in row))
+            yield from _grid(columns, found[name], digits)
     machine = found.get("machine", {})
     others, vectors = machine.get("others"), f", {machine['vectors']}" if "vectors" in machine else ""
     if machine.get("products") == "oneDNN":

@@ -127,6 +127,23 @@ def with_both_settings(
     return {**usually, **{name + other: under(run, not usual) for name, run in contestants.items()}}
 
 
+BF16 = ", bf16"
+
+
+def with_both_precisions(contestants: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
+    """Every contestant in fp32 by the faster matmul setting of this processor, and under bfloat16 autocast."""
+
+    def under(run: Callable[[], object], low: bool) -> Callable[[], object]:
+        def turn() -> None:
+            torch.set_float32_matmul_precision("medium" if matmul.onednn_is_faster() else "highest")
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                run()
+
+        return turn
+
+    return {name + suffix: under(run, bool(suffix)) for suffix in ("", BF16) for name, run in contestants.items()}
+
+
 def unpacked(run: Callable[[], object]) -> Callable[[], object]:
     """Decoding of ours without packed weights, as on processors on which oneDNN is not faster."""
 
@@ -151,11 +168,11 @@ def over(one: list[float], other: list[float]) -> dict[str, float]:
 def rows(seconds: Mapping[str, list[float]], reference: str, share: float = 1.0) -> dict[str, dict[str, float]]:
     """Milliseconds (of a `share` of a call: one token of many) and (reference time / own time).
 
-    The reference runs under the same matmul setting as the row, where it ran under both.
+    The reference runs under the same matmul setting and precision as the row, where it ran under both.
     """
 
     def peer(name: str) -> list[float]:
-        suffix = next((suffix for suffix in (MKL, ONEDNN) if name.endswith(suffix)), "")
+        suffix = next((suffix for suffix in (MKL, ONEDNN, BF16) if name.endswith(suffix)), "")
         return seconds.get(reference + suffix, seconds[reference])
 
     return {

@@ -18,6 +18,7 @@ from odeum.models import build
 
 SHAPES = {"65 tokens": (32, 4, 32), "197 tokens": (224, 16, 8)}
 ROUNDS = 9
+PEER = "timm deit_tiny"
 
 
 def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
@@ -28,32 +29,31 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
     return run
 
 
+def contestants(size: int, patch: int, batch: int) -> dict[str, Callable[[], None]]:
+    """Training steps by name, each with a model of its own."""
+    images, labels = torch.randn(batch, 3, size, size), torch.randint(0, 100, (batch,))
+    found = {}
+    for architecture in ("sequential", "parallel"):
+        model = build(architecture, "deit_tiny", image_size=size, patch_size=patch, classes=100).train()
+        found[architecture] = step(model, lambda m=model: m(images=images, labels=labels).loss)
+    if installed("timm"):
+        import timm
+
+        theirs = timm.create_model("deit_tiny_patch16_224", img_size=size, patch_size=patch, num_classes=100).train()
+        found[PEER] = step(theirs, lambda: nn.functional.cross_entropy(theirs(images), labels))
+        if (fast := compiled(theirs)) is not None:
+            found[f"{PEER}, compiled"] = step(theirs, lambda: nn.functional.cross_entropy(fast(images), labels))
+    return found
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     kept, tables = keep_freed_memory(), {}
-    for name, (size, patch, batch) in SHAPES.items():
-        pictures, labels = torch.randn(batch, 3, size, size), torch.randint(0, 100, (batch,))
-        contestants = {}
-        for architecture in ("sequential", "parallel"):
-            model = build(architecture, "deit_tiny", image_size=size, patch_size=patch, classes=100).train()
-            contestants[architecture] = step(model, lambda m=model, x=pictures, y=labels: m(images=x, labels=y).loss)
-        reference = "sequential"
-        if installed("timm"):
-            import timm
-
-            reference = "timm deit_tiny"
-            theirs = timm.create_model(
-                "deit_tiny_patch16_224", img_size=size, patch_size=patch, num_classes=100
-            ).train()
-            contestants[reference] = step(
-                theirs, lambda m=theirs, x=pictures, y=labels: nn.functional.cross_entropy(m(x), y)
-            )
-            if (fast := compiled(theirs)) is not None:
-                contestants["timm deit_tiny, compiled"] = step(
-                    theirs, lambda m=fast, x=pictures, y=labels: nn.functional.cross_entropy(m(x), y)
-                )
-        table = rows(take_turns(with_both_settings(contestants), ROUNDS), reference)
+    for name, shape in SHAPES.items():
+        runs = contestants(*shape)
+        reference = PEER if PEER in runs else "sequential"
+        table = rows(take_turns(with_both_settings(runs), ROUNDS), reference)
         show(f"{name}: a training step, and the ratio to {reference}", table)
         tables[name] = {"reference": reference, "rows": table}
     record("vision", {"tables": tables, "shapes": SHAPES, "rounds": ROUNDS, "freed memory is kept": kept, "seed": 0})
