@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect as signatures
+import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -400,48 +401,51 @@ def named_terms(field: Field) -> list[tuple[str, Field]]:
     return [(names.get(id(term), term.role or f"term {place}"), term) for place, term in enumerate(terms)]
 
 
-def _scores(module: SelfAttention, x: Tensor, context: Context) -> Iterator[tuple[slice, Tensor]]:
-    """Masked scores [batch, heads, queries, keys] before the softmax, some sequences at a time."""
+def _scores(module: SelfAttention, x: Tensor, context: Context) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Masked scores [batch, heads, queries, keys] before the softmax, some sequences or some queries at a time."""
     source = context.own
     q, k, _ = module.queries_keys_values(x, source.rotary)
     if module.shared > 1:
         k = k.repeat_interleave(module.shared, dim=1)
-    length = q.shape[-2]
+    length, keys = q.shape[-2], k.shape[-2]
     mask = source.mask
     if source.causal:
-        order = torch.ones(length, k.shape[-2], dtype=torch.bool, device=x.device).tril(k.shape[-2] - length)
+        order = torch.ones(length, keys, dtype=torch.bool, device=x.device).tril(keys - length)
         mask = merge_masks(order, mask)
-    step = max(1, MAX_ENTROPY_WEIGHTS // max(q.shape[1] * length * k.shape[-2], 1))
-    for begin in range(0, q.shape[0], step):
-        rows = slice(begin, begin + step)
-        scores = q[rows] @ k[rows].transpose(-1, -2) / math.sqrt(q.shape[-1])
+    per_query = max(1, q.shape[1] * keys)
+    step = max(1, MAX_ENTROPY_WEIGHTS // (per_query * length))
+    some = max(1, min(length, MAX_ENTROPY_WEIGHTS // per_query))
+    for begin, first in itertools.product(range(0, q.shape[0], step), range(0, length, some)):
+        rows, queries = slice(begin, begin + step), slice(first, first + some)
+        scores = q[rows, :, queries] @ k[rows].transpose(-1, -2) / math.sqrt(q.shape[-1])
         if mask is not None:
             part = mask if mask.dim() < 4 or mask.shape[0] == 1 else mask[rows]
+            part = part if part.shape[-2] == 1 else part[..., queries, :]
             scores = scores.masked_fill(~part, -torch.inf) if part.dtype == torch.bool else scores + part
-        yield rows, scores
+        yield rows, queries, scores
 
 
 def attention_weights(module: SelfAttention, x: Tensor, context: Context) -> Tensor:
     """softmax(q kᵀ / √d), [batch, heads, queries, keys]; zeros for a query that sees nothing."""
-    parts = [
-        scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0.0)
-        for _, scores in _scores(module, x, context)
-    ]
-    return torch.cat(parts)
+    parts: dict[int, list[Tensor]] = {}
+    for rows, _, scores in _scores(module, x, context):
+        weights = scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0.0)
+        parts.setdefault(rows.start, []).append(weights)
+    return torch.cat([torch.cat(each, dim=-2) for each in parts.values()])
 
 
 def attention_entropy(module: SelfAttention, x: Tensor, context: Context, queries: Tensor | None = None) -> float:
-    """Mean entropy of softmax(q k) over heads and queries, some sequences at a time.
+    """Mean entropy of softmax(q k) over heads and queries, some of them at a time.
 
     `queries`, [batch, length], are the positions to average over (default: all).
     """
     total, count = 0.0, 0
-    for rows, scores in _scores(module, x, context):
+    for rows, places, scores in _scores(module, x, context):
         logs = scores.log_softmax(-1)
         entropy = -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0.0)).sum(-1)
         seen = entropy.isfinite()  # a query that sees nothing has no entropy
         if queries is not None:
-            seen &= queries[rows, None]
+            seen &= queries[rows, None, places]
         total, count = total + float(entropy[seen].sum()), count + int(seen.sum())
     return total / max(count, 1)
 
@@ -518,19 +522,30 @@ def _layer_calls(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> list[tu
     return watch.calls
 
 
-def lyapunov(model: nn.Module, batch: Mapping[str, Any] | Tensor, count: int = 4, *, seed: int = 0) -> np.ndarray:
+def lyapunov(
+    model: nn.Module,
+    batch: Mapping[str, Any] | Tensor,
+    count: int = 4,
+    *,
+    seed: int = 0,
+    seen: Tensor | None = None,
+) -> np.ndarray:
     """The leading Lyapunov exponents of the path of the first sequence, per unit of time, largest first.
 
     Tangent vectors pass through each layer by Jacobian–vector products and are made orthonormal again (QR) after each
-    layer; the logarithms of their growth are summed. A positive exponent means that small differences grow.
+    layer; the logarithms of their growth are summed. A positive exponent means that small differences grow. Positions
+    of padding, or that are False in `seen` [batch, length], stay as they are.
     """
     calls = _layer_calls(model, batch)
-    x = calls[0][2][:1]
-    size = x.numel()
+    _, _, x, context = calls[0]
+    free = (seen_positions(x, context) if seen is None else seen.to(x.device))[:1]
+    free = free.view(1, -1, *[1] * (x.dim() - 2)).expand_as(x[:1]).reshape(-1, 1)
+    size = int(free.sum())
     if not 1 <= count <= size:
         raise OdeumError(f"--lyapunov {count} must be from 1 to the {size} numbers of one sequence's state")
     random = torch.Generator().manual_seed(seed)
-    basis = torch.linalg.qr(torch.randn(size, count, generator=random, dtype=torch.float64))[0].to(x.device, x.dtype)
+    start = torch.randn(len(free), count, generator=random, dtype=torch.float64).to(x.device) * free
+    basis = torch.linalg.qr(start)[0].to(x.dtype)
     growth, time = torch.zeros(count, dtype=torch.float64), 0.0
     for flow, start, before, context in calls:
         state, here = before[:1], _first_row(context, before.shape[0])
@@ -543,8 +558,8 @@ def lyapunov(model: nn.Module, batch: Mapping[str, Any] | Tensor, count: int = 4
                 torch.func.jvp(layer, (state,), (basis[:, i].view_as(state),))[1].detach().flatten()
                 for i in range(count)
             ]
-        q, r = torch.linalg.qr(torch.stack(columns, 1).double())
-        growth += r.diagonal().abs().clamp_min(1e-300).log()
+        q, r = torch.linalg.qr(torch.stack(columns, 1).double() * free)
+        growth += r.diagonal().abs().clamp_min(1e-300).log().cpu()
         basis, time = q.to(x.dtype), time + abs(flow.duration)
     return np.sort((growth / time).numpy())[::-1].copy()
 
@@ -567,8 +582,10 @@ def _first_row(context: Context, batch: int) -> Context:
     return context._replace(own=first(context.own), other=first(context.other))
 
 
-def local_error(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> np.ndarray:
+def local_error(model: nn.Module, batch: Mapping[str, Any] | Tensor, *, seen: Tensor | None = None) -> np.ndarray:
     """Error of each layer against two steps of half the length, ‖x₁ − x₂‖ / ‖x₁‖ · 2^p / (2^p − 1), mean over tokens.
+
+    The tokens are those that are not padding, or those that are True in `seen` [batch, length].
 
     p is the order of the layer's method; a method without an order, or an adaptive solver, raises `OdeumError`.
     """
@@ -585,7 +602,7 @@ def local_error(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> np.ndarr
             end = start + flow.duration
             once = solver(flow.field, start, end, before, context)
             twice = fine(flow.field, start, end, before, context)
-            seen = seen_positions(before, context)
-            error = (once - twice)[seen].norm(dim=-1) / once[seen].norm(dim=-1).clamp_min(1e-12)
+            here = seen_positions(before, context) if seen is None else seen.to(before.device)
+            error = (once - twice)[here].norm(dim=-1) / once[here].norm(dim=-1).clamp_min(1e-12)
             out.append(float(error.mean()) * 2**order / (2**order - 1))
     return np.array(out)

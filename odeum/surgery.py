@@ -452,6 +452,15 @@ def settings_of(model: OdeumModel, edit: Edit) -> tuple[Architecture, Model]:
     return architecture, replace(settings, depth=depth, decoder=decoder, decoder_depth=decoder_depth)
 
 
+def not_saved(model: OdeumModel, edit: Edit) -> str | None:
+    """Why no architecture names the edited model; None if one does."""
+    try:
+        settings_of(model, edit)
+    except OdeumError as error:
+        return str(error)
+    return None
+
+
 def _edited(architecture: Stepped, edit: Edit, whole: bool) -> tuple[Stepped, int]:
     steppings = {place.stepping for place in edit.places}
     if len(steppings) > 1:

@@ -74,10 +74,27 @@ def test_a_sample_of_the_test_part(
 def test_given_texts(name: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     one = inspected(capsys, runs[name], "--text", "a red bird")
     two = inspected(capsys, runs[name], "--text", "a red bird", "--text", "the old fox sleeps and no cat was seen")
-    assert one["sample"] == "1 inputs" and two["models"][0]["sequences"] == 2
+    assert one["sample"] == "1 input" and two["models"][0]["sequences"] == 2
     if name == "language":  # padding on the right does not reach earlier positions
         length = len(one["models"][0]["answer"][0])
         assert two["models"][0]["answer"][0][:length] == one["models"][0]["answer"][0]
+
+
+def test_many_inputs_are_cut_to_a_bounded_number(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lines.txt").write_text("a red bird sings\n" * 9)
+    monkeypatch.setattr(inspecting, "MAX_TOKENS", 12)
+    result = inspected(capsys, runs["classes"], tmp_path / "lines.txt")
+    assert result["sample"] == "3 of 9 inputs" and result["models"][0]["sequences"] == 3
+
+
+def test_streams_have_columns_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", *SMALL, "--architecture", "hyper:streams=3", "--out", str(tmp_path / "run")]) == 0
+    (model,) = inspected(capsys, tmp_path / "run", "--examples", 2, "--out", tmp_path / "out")["models"]
+    assert all(len(layer["streams"]) == 3 for layer in model["layers"][:-1])
+    page = (tmp_path / "out" / "page.html").read_text()
+    assert "norm of each stream" in page and "moves of each stream" in page
 
 
 def test_given_images(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

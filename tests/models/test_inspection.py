@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import odeum
+from odeum import inspection
 from odeum.architectures.parts.solvers import make_method
 from odeum.errors import OdeumError
 from odeum.fields import Field
@@ -244,3 +245,37 @@ def test_sublayers_turn_states_as_their_layer_does() -> None:
     assert acting.cosine == pytest.approx(result.layers[1].cosine) and acting.influence == pytest.approx(
         1 - result.layers[1].cosine
     )
+
+
+@pytest.mark.parametrize("most", [1, 50, 300])
+def test_entropy_in_parts(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts are measured some queries at a time, with the same entropies and weights."""
+    settings = Classification(width=16, heads=2, depth=2, length=12, vocabulary=20, classes=3)
+    mask = torch.ones(3, 9, dtype=torch.long)
+    mask[1, 4:] = 0
+    for model, batch in (
+        (model_of("sequential"), {"input_ids": torch.randint(0, 20, (3, 9))}),
+        (model_of("sequential", settings), {"input_ids": torch.randint(1, 20, (3, 9)), "attention_mask": mask}),
+    ):
+        monkeypatch.undo()
+        whole = inspect(model, batch)
+        monkeypatch.setattr(inspection, "MAX_ENTROPY_WEIGHTS", most)
+        parts = inspect(model, batch)
+        for a, b in zip(whole.branches, parts.branches, strict=True):
+            assert a.entropy == (None if b.entropy is None else pytest.approx(b.entropy, rel=1e-5))
+
+
+def test_padding_has_no_exponents_and_no_error() -> None:
+    model = model_of("sequential", Classification(width=8, heads=2, depth=2, length=12, vocabulary=20, classes=3))
+    ids = torch.randint(1, 20, (1, 5))
+    mask = torch.ones(1, 9, dtype=torch.long)
+    mask[:, 5:] = 0
+    padded = {"input_ids": torch.cat((ids, torch.zeros(1, 4, dtype=torch.long)), dim=1), "attention_mask": mask}
+    alone = {"input_ids": ids, "attention_mask": torch.ones(1, 5, dtype=torch.long)}
+    assert lyapunov(model, padded, 40).sum() == pytest.approx(lyapunov(model, alone, 40).sum(), rel=1e-4)
+    with pytest.raises(OdeumError, match="from 1 to the 40 numbers"):
+        lyapunov(model, padded, 41)
+    assert local_error(model, padded) == pytest.approx(local_error(model, alone), rel=1e-4)
+    seen = torch.ones(1, 9, dtype=torch.bool)
+    seen[:, 5:] = False
+    assert local_error(model, padded, seen=~seen) != pytest.approx(local_error(model, alone), rel=1e-4)

@@ -102,7 +102,10 @@ def _looks(given: dict[str, Any], examples: int, layers: tuple[int, int] | None)
         task = each.task if inputs is not None else _with_data(each)
         batch = taken_sample(task, each.model, inputs if inputs is None else inputs[:examples], examples)
         count = next(iter(batch.values())).shape[0]
-        sample = f"{count} {'inputs' if named else 'examples of the test part'}"
+        sample = f"{count} example{'' if count == 1 else 's'} of the test part"
+        if inputs is not None:
+            left = f" of {len(inputs)}" if count < len(inputs) else ""
+            sample = f"{count}{left} input{'' if len(inputs) == 1 else 's'}"
         label = f"{Path(each.directory).name or each.directory} ({solver_of(each)})"
         looks.append(
             look(

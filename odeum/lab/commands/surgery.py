@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odeum.errors import OdeumError, choose
+from odeum.errors import OdeumError, choose, notice
 from odeum.lab.commands.inspect import read_layers
 from odeum.lab.commands.options import Parser
 from odeum.lab.commands.request import command_line
@@ -79,16 +81,19 @@ def run(argv: list[str]) -> int:
         task = _opened(trained, given.get("data") or [], bool(given.get("lines")))
         if given.get("healed") is not None:
             return _judge_healed(trained, load(given["healed"]), task, part, given, margin, form)
+        if target is not None:
+            _warn_not_saved(trained.model, kinds, layers)
         if given.get("out") is not None:
             make_directory(Path(given["out"]))
-        store = places.enter_context(opened(trained.directory, store_name(trained.directory, task.example_keys(part))))
+        name = store_name(trained.directory, task.example_keys(part), task.example_groups(part))
+        store = places.enter_context(opened(trained.directory, name))
         surgery = Surgery(trained, task, part, store, lambda text: print(f"odeum: {text}", file=sys.stderr))
         result = surgery.operate(margin, kinds, layers, MEASURED if most is None else most)
         if given.get("out") is not None:
             _write(Path(given["out"]), result, trained)
         print(_shown(result, trained, form))
         if target is not None:
-            _save(target, trained, _row(result, given.get("row")))
+            _save(target, trained, _row(result, given.get("row"), trained.model))
     if given.get("out") is not None and form in ("text", "md"):
         print(f"page: {Path(given['out']) / 'page.html'}")
     if target is not None:
@@ -124,17 +129,32 @@ def _opened(trained: Run, data: list[str], lines: bool) -> Task:
     return task
 
 
-def _row(result: Result, number: int | None) -> Row:
+def _warn_not_saved(model: Any, kinds: Any, layers: tuple[int, int] | None) -> None:
+    """Before any work: which edits are measured and cannot be written; raises `OdeumError` if none can."""
+    from odeum.surgery import edits, not_saved
+
+    reasons = {edit: not_saved(model, edit) for edit in edits(model, kinds, layers)[0]}
+    if reasons and all(reasons.values()):
+        raise OdeumError(f"--save can write none of these edits: {next(iter(reasons.values()))}; leave out --save")
+    counts = Counter((edit.kind, why.rpartition("cannot be saved: ")[2]) for edit, why in reasons.items() if why)
+    for (kind, why), count in sorted(counts.items()):
+        notice(f"{count} {kind} edits are measured, but --save cannot write them: {why}")
+
+
+def _row(result: Result, number: int | None, model: Any) -> Row:
     from odeum.lab.study.surgery_report import recommended
+    from odeum.surgery import not_saved
 
     rows = result.rows
     if number is not None:
         if not 1 <= number < len(rows):
             raise OdeumError(f"--row {number} is none of the {len(rows) - 1} edits in the table")
         return rows[number]
-    best = recommended(result)
+    best = recommended(
+        replace(result, rows=[row for row in rows if row.edit is None or not not_saved(model, row.edit)])
+    )
     if best is None:
-        raise OdeumError("no cheaper edit is shown to lose nothing, so none was saved; name one by --row")
+        raise OdeumError("no cheaper edit that can be saved is shown to lose nothing, so none was; name one by --row")
     return best
 
 
@@ -193,6 +213,7 @@ def _judge_healed(
     }
     ends = {"change": row.change.mean, "low": end_of(row.change.low), "high": end_of(row.change.high)}
     about = {"runs": values, **ends, "verdict": verdict_text(row), "examples": row.change.n, "look": row.look}
+    about |= {} if row.unit == "examples" else {"unit": row.unit}
     if form == "json":
         print(to_json(about, indent=1))
         return 0
@@ -203,13 +224,14 @@ def _judge_healed(
         print(f"{name}: {each['evaluations']} evaluations, {each['parameters']:,} parameters, loss {each['loss']:.4g}")
     print(
         f"healed: {verdict_text(row)}; change of loss {change_text(row.change)} (margin {row.margin:.2g}, "
-        f"{row.change.n} examples that neither surgery nor healing used, look {row.look})"
+        f"{row.change.n} {row.unit} that neither surgery nor healing used, look {row.look})"
     )
     return 0
 
 
 def _sample(result: Result) -> str:
-    return f"{result.examples[0]} examples screened, {result.examples[1]} confirmed"
+    groups = "" if result.groups is None else f", in {result.groups[0]} and {result.groups[1]} {result.unit}"
+    return f"{result.examples[0]} examples screened, {result.examples[1]} confirmed{groups}"
 
 
 def _shown(result: Result, trained: Run, form: str) -> str:

@@ -70,6 +70,14 @@ BRANCH_MEASURES = (
     ),
     Measure("entropy", "entropy", "Entropy of attention in nats: 0 looks at one token, log n at n tokens equally."),
 )
+STREAM_MEASURES = {
+    "streams": Measure(
+        "streams", "norm of each stream", "‖stream‖ / √width of each stream; norm is that of their mean."
+    ),
+    "stream_displacements": Measure(
+        "stream_displacements", "moves of each stream", "‖x′ − x‖ / ‖x‖ of each stream; moves is that of their mean."
+    ),
+}
 LYAPUNOV = "Growth rate of small differences along the path, per unit of time; above 0 they grow, below 0 they shrink."
 
 
@@ -105,9 +113,7 @@ class Look:
 
 def taken_sample(task: Task, model: Any, inputs: Sequence[Any] | None, count: int) -> Batch:
     """A batch of the inputs, or of the test part, of at most MOST_TOKENS positions."""
-    if inputs is not None:
-        return task.as_batch(model, inputs)
-    batch = task.sample(count)
+    batch = task.sample(count) if inputs is None else task.as_batch(model, inputs)
     positions = _positions(model, batch)
     rows = max(1, min(count, MAX_TOKENS // max(1, positions)))
     return {key: value[:rows] for key, value in batch.items()}
@@ -135,8 +141,8 @@ def look(
     if decoder is not None:  # padding behind a translation; its first token is the one that begins texts
         seen = (decoder != 0) | (torch.arange(decoder.shape[1]) == 0)
     result = inspect(model, sample, keep=MOST_SHOWN, seen=seen)
-    error = local_error(model, sample) if errors else None
-    exponent = lyapunov(model, sample, exponents) if exponents is not None else None
+    error = local_error(model, sample, seen=seen) if errors else None
+    exponent = lyapunov(model, sample, exponents, seen=seen) if exponents is not None else None
     first = 0
     if layers is not None:
         first, last = layers
@@ -167,13 +173,13 @@ def _number(value: float | None, digits: int = 3) -> str:
 def layer_grid(here: Look) -> Grid:
     """One row per layer."""
     measures = here.measures
-    several = bool(here.inspection.layers[0].streams)
-    heads = ["layer", *(m.head for m in measures), *(["norm of each stream"] if several else [])]
+    several = [name for name in STREAM_MEASURES if any(getattr(layer, name) for layer in here.inspection.layers)]
+    heads = ["layer", *(m.head for m in measures), *(STREAM_MEASURES[name].head for name in several)]
     lines = [
         [
             str(layer.layer),
             *(_number(here.value(layer, m.name)) for m in measures),
-            *([" ".join(_number(x) for x in layer.streams)] if several else []),
+            *(" ".join(map(_number, getattr(layer, name))) or "–" for name in several),
         ]
         for layer in here.inspection.layers
     ]
@@ -426,13 +432,19 @@ def _page(looks: Sequence[Look], sample: str, command: str, tokens: int, lens: i
             for here in looks
         ],
         charts=charts(looks),
-        about={m.head: m.about for m in (*MEASURES, *BRANCH_MEASURES)},
+        about=_explained(looks),
         lyapunov=LYAPUNOV,
         scenes=scenes,
         labels=[here.label for here in looks],
         notes=[*([note] if note else []), *dict.fromkeys(notes)],
         command=command,
     )
+
+
+def _explained(looks: Sequence[Look]) -> dict[str, str]:
+    """The explanation of each column that a page has."""
+    several = any(layer.streams for here in looks for layer in here.inspection.layers)
+    return {m.head: m.about for m in (*MEASURES, *BRANCH_MEASURES, *(STREAM_MEASURES.values() if several else ()))}
 
 
 def _scene(looks: Sequence[Look], row: int, tokens: int) -> dict[str, Any]:

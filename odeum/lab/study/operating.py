@@ -1,8 +1,9 @@
 """Surgery of a trained model: screen edits of its depth on one half of the examples, confirm the best on the other.
 
 The evaluation examples are split once, by a hash of their content, so equal examples lie in one half and count once.
-One half screens: by block influence, then by measured loss. The best of each cost class are confirmed on the other
-half, with intervals of the mean difference paired by example. All candidates confirmed at one look are a family, and
+Windows of one document stay together and count as one in the error of a mean. One half screens: by block influence,
+then by measured loss. The best of each cost class are confirmed on the other half, with intervals of the mean
+difference paired by example. All candidates confirmed at one look are a family, and
 look k at the same half spends ERROR / 2^k of the error, so all looks together stay within ERROR however often the
 command runs. Measurements and looks are kept in RUN/surgery, so an interrupted surgery continues and a repeated one
 returns the same answer.
@@ -31,6 +32,7 @@ from odeum.lab.study.judge import BETTER, Verdict, verdict_of
 from odeum.lab.study.metric import Margin
 from odeum.lab.study.statistics import ERROR, Difference, Ratio, is_measurement, paired_mean, paired_ratio, t_quantile
 from odeum.lab.tasks import Task
+from odeum.lab.tasks.base import Groups
 from odeum.lab.tasks.evidence import Evidence, read_losses
 from odeum.lab.tasks.run import Run
 from odeum.models.saved import weights_entry
@@ -91,6 +93,8 @@ class Row:
     """of a forward pass, beside that of the model as it was trained"""
     look: int = 0
     """at which it was confirmed"""
+    unit: str = "examples"
+    """what the interval counts: examples, or groups of them that are independent"""
 
     @property
     def label(self) -> str:
@@ -130,6 +134,10 @@ class Result:
     """that screened and that confirmed"""
     looks: int
     """at the confirming half, with this one"""
+    groups: tuple[int, int] | None = None
+    """in which these examples lie, such as documents (none: each example is independent)"""
+    unit: str = "examples"
+    """what a group is, or what an example is"""
 
 
 class Store:
@@ -203,34 +211,65 @@ def opened(run: Path, name: str) -> Generator[Store]:
         yield Store(directory)
 
 
-def halves(keys: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """The rows that screen and that confirm, by hash; of equal examples the first."""
+def halves(keys: Sequence[str], groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The rows that screen and that confirm, by hash; of equal examples the first. A group lies in one half."""
     first: dict[str, int] = {}
     for row, key in enumerate(keys):
         first.setdefault(key, row)
-    rows = [[row for key, row in sorted(first.items()) if int(key[:8], 16) % 2 == half] for half in (0, 1)]
+    side = dict.fromkeys(first, "")
+    if groups is not None:
+        members: dict[int, list[str]] = {}
+        for key, row in first.items():
+            members.setdefault(int(groups[row]), []).append(key)
+        for each in members.values():
+            side |= dict.fromkeys(each, checksum(" ".join(sorted(each)).encode()))
+    rows: list[list[int]] = [[], []]
+    for key, row in sorted(first.items()):
+        rows[int((side[key] or key)[:8], 16) % 2].append(row)
     return torch.tensor(rows[0][:SCREENED]).sort().values, torch.tensor(rows[1]).sort().values
 
 
-def paired(losses: Tensor, base: Tensor, error: float) -> Difference:
+def paired(losses: Tensor, base: Tensor, error: float, groups: Tensor | None = None) -> Difference:
     """The mean difference of losses on the same examples with its interval at level 1 − error.
+
+    Examples of one group, such as windows of one document, are not independent: then the unit is the group. Its value
+    is how far the mean moves without it (jackknife), and groups of unequal size are as many as equal ones of their
+    effective number, (Σ n)² / Σ n².
 
     Most examples change little and a few by much, and then Student's interval is too short on one side. So each end is
     that of Student's interval or of the one corrected for skewness (Hall 1992), whichever is further out. Where nearly
     all of the variance comes from fewer than `FEWEST_CHANGED` examples, the ends are infinite.
     """
-    values = losses - base
+    values, degrees = losses - base, len(losses) - 1.0
     if not all(map(is_measurement, values.tolist())):
         return Difference(math.nan, None, None, 1 - error, None, len(values), problem="diverged")
+    if groups is not None:
+        values, degrees = _by_group(values, groups)
     student = paired_mean(values.tolist(), 1 - error)
     assert student is not None and student.low is not None and student.high is not None
-    centred = values - values.mean()
+    quantile = t_quantile(1 - error / 2, degrees)
+    if groups is not None and student.spread:
+        half = quantile * student.spread / math.sqrt(len(values))
+        student = replace(student, low=student.mean - half, high=student.mean + half, degrees=degrees)
     if not student.spread or student.spread < ROUNDING * float(base.abs().mean()):
         return student
+    centred = values - values.mean()
     if float(centred.square().sum() ** 2 / centred.pow(4).sum()) < FEWEST_CHANGED:
         return replace(student, low=-math.inf, high=math.inf)
-    low, high = _corrected(values, student.spread, t_quantile(1 - error / 2, len(values) - 1))
+    low, high = _corrected(values, student.spread, quantile)
+    assert student.low is not None and student.high is not None
     return replace(student, low=min(student.low, low), high=max(student.high, high))
+
+
+def _by_group(values: Tensor, groups: Tensor) -> tuple[Tensor, float]:
+    """A value per group, whose mean is that of all values and whose spread is the jackknife's; degrees of freedom."""
+    _, members = groups.unique(return_inverse=True)
+    sizes = members.bincount().double()
+    sums = torch.zeros_like(sizes).index_add_(0, members, values)
+    total, count = float(sizes.sum()), len(sizes)
+    without = (values.sum() - sums) / (total - sizes)
+    pseudo = count * values.mean() - (count - 1) * without
+    return pseudo - pseudo.mean() + values.mean(), max(1.0, total**2 / float(sizes.square().sum()) - 1)
 
 
 def _corrected(values: Tensor, spread: float, quantile: float) -> tuple[float, float]:
@@ -254,14 +293,19 @@ class Surgery:
         self.model: Any = run.model.eval()
         stacks_of(self.model)
         self.keys = task.example_keys(part)
-        screen, confirm = halves(self.keys)
-        if min(len(screen), len(confirm)) < FEWEST:
+        every = task.example_groups(part)
+        screen, confirm = halves(self.keys, None if every is None else every.numbers)
+        self.examples = self.units = len(screen), len(confirm)
+        self.unit, self.groups = "examples", None
+        if every is not None:
+            self.unit, self.groups = every.unit, every.numbers[confirm]
+            self.units = len(every.numbers[screen].unique()), len(self.groups.unique())
+        if min(self.units) < FEWEST:
             raise OdeumError(
-                f"surgery needs at least {FEWEST} different examples in each half, and the {part} part has "
-                f"{len(screen)} and {len(confirm)}; give more data"
+                f"surgery needs at least {FEWEST} different {self.unit} in each half, and the {part} part has "
+                f"{self.units[0]} and {self.units[1]}; give more data"
             )
         self.tasks = {"screen": task.select(part, screen), "confirm": task.select(part, confirm)}
-        self.examples = len(screen), len(confirm)
         write_json(store.directory / "examples.json", {"keys": self.keys})
 
     def losses(self, half: str, edit: Edit | None) -> tuple[dict[str, float], Tensor]:
@@ -330,15 +374,19 @@ class Surgery:
         for number, each in enumerate(chosen, 1):
             scores, losses = self.losses("confirm", each.edit)
             look, error = spent[each.edit.key]
-            change = paired(losses, base, error)
+            change = paired(losses, base, error, self.groups)
             verdict = verdict_of(change, width, higher_is_better=False)
             ratio = self._time(each.edit)
             rows.append(
-                Row(each.edit, each.cost, scores, _mean(losses), each.loss, change, verdict, width, ratio, look)
+                Row(
+                    *(each.edit, each.cost, scores, _mean(losses), each.loss, change, verdict, width, ratio, look),
+                    unit=self.unit,
+                )
             )
             self.say(f"{number}/{len(chosen)} confirmed: {each.edit.label}, {verdict.word}")
         rows[1:] = sorted(rows[1:], key=lambda row: (row.cost.evaluations, row.cost.parameters, row.loss))
-        return Result(rows, screened, refused, count, self.examples, len(self.store.looks()))
+        groups = None if self.groups is None else self.units
+        return Result(rows, screened, refused, count, self.examples, len(self.store.looks()), groups, self.unit)
 
     def _time(self, edit: Edit) -> Ratio | None:
         """Of one forward pass, in turns with the model as it was trained; measured once."""
@@ -412,9 +460,10 @@ def time_ratio(model: nn.Module, base: nn.Module, batch: dict[str, Tensor]) -> R
     return paired_ratio(seconds["ours"], seconds["base"])
 
 
-def store_name(run: Path, keys: Sequence[str]) -> str:
+def store_name(run: Path, keys: Sequence[str], groups: Groups | None = None) -> str:
     """A name of the weights and the examples: another training, or other data, is another surgery."""
-    return checksum(f"{weights_entry(run)} {' '.join(keys)}".encode())[:16]
+    split = "" if groups is None else f" {groups.unit} {groups.numbers.tolist()}"
+    return checksum(f"{weights_entry(run)} {' '.join(keys)}{split}".encode())[:16]
 
 
 def judge_healed(run: Run, healed: Run, task: Task, part: str, margin: Margin) -> tuple[Row, Row]:
@@ -431,9 +480,15 @@ def judge_healed(run: Run, healed: Run, task: Task, part: str, margin: Margin) -
             f"the verdict on a healed model needs examples of its own: {len(rows)} of the {len(keys)} examples were "
             f"used neither by surgery nor by the healing, and at least {FEWEST} are needed; give other data"
         )
-    mine = task.select(part, torch.tensor(rows).sort().values)
+    chosen = torch.tensor(rows).sort().values
+    mine, every = task.select(part, chosen), task.example_groups(part)
+    groups, unit = (None, "examples") if every is None else (every.numbers[chosen], every.unit)
+    if groups is not None and (count := len(groups.unique())) < FEWEST:
+        raise OdeumError(
+            f"the verdict on a healed model needs at least {FEWEST} {unit} of its own, not {count}; give more data"
+        )
     key = str(weights_entry(healed.directory)["weights"])
-    with opened(run.directory, "healed-" + store_name(run.directory, keys)) as store:
+    with opened(run.directory, "healed-" + store_name(run.directory, keys, every)) as store:
         look, error = store.look([key])[key]
         out = []
         base = None
@@ -443,10 +498,11 @@ def judge_healed(run: Run, healed: Run, task: Task, part: str, margin: Margin) -
             losses = evidence.losses.double()
             base = losses if base is None else base
             width = margin.size(_mean(base))
-            change = None if each is run else paired(losses, base, error)
+            change = None if each is run else paired(losses, base, error, groups)
             verdict = None if change is None else verdict_of(change, width, higher_is_better=False)
             cost = cost_of(each.model)
-            out.append(Row(None, cost, scores, _mean(losses), math.nan, change, verdict, width, None, look))
+            row = Row(None, cost, scores, _mean(losses), math.nan, change, verdict, width, None, look, unit)
+            out.append(row)
     return out[0], out[1]
 
 

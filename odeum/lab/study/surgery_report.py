@@ -15,6 +15,7 @@ from odeum.lab.study.operating import Result, Row
 from odeum.lab.study.page import render
 from odeum.lab.study.prose import count
 from odeum.lab.study.statistics import ERROR, Difference, Ratio
+from odeum.surgery import not_saved
 
 POST_NORM = (
     "post-norm has no small-step limit: a step of length dt ends in a norm of x + dt f, so more steps are not a finer "
@@ -118,7 +119,7 @@ def verdict_text(row: Row) -> str:
         return ""
     if verdict.word == "undecided":
         more = "> 1,000" if verdict.more is None else f"≈ {verdict.more}"
-        return f"undecided ({more} more examples)"
+        return f"undecided ({more} more {row.unit})"
     return verdict.word
 
 
@@ -182,11 +183,19 @@ def notes(result: Result, model: Any) -> list[str]:
             f"Intervals hold together with {100 * (1 - ERROR):g} % confidence over all looks at the confirming half "
             f"({result.looks} so far; look k spends {100 * ERROR:g} % / 2^k)."
         )
-    if result.examples[1] < ENOUGH:
+    if result.groups is not None:
+        out.append(
+            f"The examples are windows of running text. Those of one group are not independent, so the interval counts "
+            f"{result.groups[1]} {result.unit}, not {result.examples[1]} examples; no group lies in both halves."
+        )
+    elif result.examples[1] < ENOUGH:
         out.append(
             f"{result.examples[1]} confirming examples are few: where an edit changes only one in twenty of them, "
             "intervals of 50 examples were wrong in simulation more often than they say (docs/surgery.md)."
         )
+    fixed = [str(i) for i, row in enumerate(result.rows) if row.edit is not None and not_saved(model, row.edit)]
+    if fixed:
+        out.append(f"Measured, but --save cannot write it as a run: row {', '.join(fixed)}.")
     out += [f"refused: {name}: {reason}" for name, reason in result.refused.items()]
     if getattr(getattr(model, "architecture", None), "norm", "") in ("post", "post-sum"):
         out.append(POST_NORM)
@@ -219,6 +228,7 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "headline": headline(result),
         "examples": {"screen": result.examples[0], "confirm": result.examples[1]},
+        **({} if result.groups is None else {"groups": {"unit": result.unit, "confirm": result.groups[1]}}),
         "candidates": result.candidates,
         "looks": result.looks,
         "rows": [

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,15 @@ from odeum.storage import checksum, expanded, make_directory, write_bytes, write
 Batch = dict[str, Tensor]
 HELD_OUT = ("valid", "test")
 UNKNOWN_SAMPLE = 2000  # characters of a text that are checked for unknown tokens
+
+
+class Groups(NamedTuple):
+    """Which examples belong together: they are not independent of each other."""
+
+    unit: str
+    """what a group is, in the plural"""
+    numbers: Tensor
+    """the group of each example, in the order of `example_keys`"""
 
 
 class Task(ABC):
@@ -202,6 +211,10 @@ class Task(ABC):
             for column in part
         ]
         return [checksum(b"|".join(cells)) for cells in zip(*columns, strict=True)]
+
+    def example_groups(self, split: str) -> Groups | None:
+        """The examples of a part that belong together, such as windows of one document; None if all are independent."""
+        return None
 
     def select(self, split: str, rows: Tensor) -> Task:
         """A copy of this task whose held-out parts hold only these examples of a part."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from odeum import OdeumError, load
 from odeum.lab.cli import main
 from odeum.lab.study.operating import Store, Surgery, halves, influences, look_error, paired
 from odeum.lab.study.statistics import ERROR, paired_mean
+from odeum.lab.tasks import open_task
 from odeum.lab.train.origin import write_run
 from odeum.models import assemble
 from odeum.registry.spelling import parse
@@ -101,6 +103,79 @@ def test_halves_are_a_function_of_content() -> None:
     assert len(rows) == len(set(rows)) == 40 and {keys[i] for i in rows} == set(keys)
     again = halves(list(reversed(keys)))
     assert {keys[i] for i in screen} == {list(reversed(keys))[i] for i in again[0]}
+
+
+def test_groups_lie_in_one_half() -> None:
+    keys = [checksum(bytes([i % 90])) for i in range(100)]  # ten examples occur twice
+    groups = torch.arange(100) // 5
+    screen, confirm = halves(keys, groups)
+    assert len(screen) + len(confirm) == 90 and len(confirm) > 20 and len(screen) > 20
+    assert set(groups[screen].tolist()).isdisjoint(groups[confirm].tolist())
+    assert halves(keys, torch.arange(100))[0].tolist() != screen.tolist()
+
+
+def test_windows_of_one_document_count_as_one() -> None:
+    """With what documents have in common, intervals over windows are wrong far too often and over documents are not."""
+    random = torch.Generator().manual_seed(0)
+    sizes = torch.randint(1, 15, (40,), generator=random)
+    groups = torch.arange(40).repeat_interleave(sizes)
+    base, wrong = torch.ones(len(groups), dtype=torch.float64), {"windows": 0, "documents": 0}
+    for _ in range(300):
+        common = torch.randn(40, generator=random, dtype=torch.float64)[groups]
+        losses = base + common + torch.randn(len(groups), generator=random, dtype=torch.float64)
+        for name, each in (("windows", None), ("documents", groups)):
+            change = paired(losses, base, 0.05, each)
+            wrong[name] += not change.low <= 0 <= change.high  # ty: ignore[unsupported-operator]
+    assert wrong["windows"] > 45 and wrong["documents"] < 27  # 15 is five percent
+    alone = paired(losses, base, 0.05, torch.arange(len(groups)))
+    assert (alone.low, alone.high) == pytest.approx((paired(losses, base, 0.05).low, paired(losses, base, 0.05).high))
+
+
+def corpus(folder: Path, files: int, lines: int) -> Path:
+    for number in range(files):
+        text = "".join(f"word{number} word{number} is said in line {line}.\n" for line in range(lines))
+        (folder / f"text-{number:03}.txt").write_text(text)
+    return folder
+
+
+def test_the_documents_of_windows(tmp_path: Path) -> None:
+    """A window belongs to the file, or the article of WikiText, of its middle; one long text is cut into blocks."""
+    task: Any = open_task(corpus(tmp_path, 70, 60), kind="language", length=16, context=0, tokens="words")
+    task.test_on_everything()
+    grouped = task.example_groups("test")
+    assert grouped.unit == "documents" and len(grouped.numbers) == len(task.example_keys("test"))
+    rows = torch.cat([batch["input_ids"] for batch in task.windows("test") if batch["input_ids"].shape[1] == 16])
+    first = [re.findall(r"word\d+", task.tokens.decode(ids.tolist())) for ids in rows]
+    labelled = zip(first, grouped.numbers.tolist(), strict=False)
+    own = {(names[0], number) for names, number in labelled if len(set(names)) == 1}
+    assert len(own) == len({name for name, _ in own}) == len({number for _, number in own}) == 70
+
+    (single := tmp_path / "single.txt").write_text("".join(f"number {i} is {i % 7}.\n" for i in range(6000)))
+    task = open_task(single, kind="language", length=16, context=0)
+    blocks: Any = task.example_groups("test")
+    assert blocks.unit == "blocks of neighbouring windows" and len(blocks.numbers.unique()) == 64
+    assert blocks.numbers.tolist() == sorted(blocks.numbers.tolist())
+    task = open_task(single, kind="language", length=16, lines=True)
+    assert task.example_groups("test") is None
+
+    (wiki := tmp_path / "wiki").mkdir()
+    for part, count in (("train", 50), ("valid", 40), ("test", 40)):
+        texts = (f" \n = {part} {i} = \n \n = = Part = = \n \n" + " some words here . \n" * 30 for i in range(count))
+        (wiki / f"wiki.{part}.tokens").write_text("".join(texts))
+    articles: Any = open_task(wiki, kind="language", length=16, context=0)
+    assert [len(articles.documents[part]) for part in ("train", "test")] == [51, 41]  # the first line precedes a title
+    assert articles.example_groups("test").unit == "documents"
+
+
+def test_surgery_of_running_text_counts_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(corpus(tmp_path, 70, 60))
+    words = ["train", data, "--kind", "language", "--data.length", "16", "--train.steps", "3", "--model.depth", "3"]
+    assert main([*words, "--model.width", "16", "--model.heads", "2", "--out", str(tmp_path / "run")]) == 0
+    result = result_of(tmp_path / "run", capsys, "--edits", "skip", "--screen", "1")
+    assert result["groups"]["unit"] in ("documents", "blocks of neighbouring windows")
+    assert result["groups"]["confirm"] < result["examples"]["confirm"]
+    assert main(["surgery", str(tmp_path / "run"), "--edits", "skip", "--screen", "1"]) == 0
+    assert "no group lies in both halves" in capsys.readouterr().out
 
 
 def test_looks_spend_the_error_once(tmp_path: Path) -> None:
@@ -193,6 +268,22 @@ def test_saved_runs_load_and_score_as_measured(run: Path, tmp_path: Path, capsys
     assert judged["look"] == 1 and judged["low"] <= judged["change"] <= judged["high"]
     assert main(["surgery", str(run), "--healed", str(tmp_path / "healed")]) == 2  # those examples chose the edit
     assert "examples of its own" in capsys.readouterr().err
+
+
+def test_what_cannot_be_saved_is_said_before_the_work(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["surgery", str(run), "--save", str(tmp_path / "new"), "--edits"]
+    assert main([*words, "parallel"]) == 2
+    error = capsys.readouterr().err
+    assert "--save can write none of these edits" in error and "screened" not in error
+    rewrite(run, [0, 1, 1, 0, 2], silent=3)  # in parallel, a silent layer changes nothing either
+    assert main([*words, "parallel,skip"]) == 0
+    error = capsys.readouterr().err
+    assert 0 <= error.find("4 parallel edits are measured, but --save cannot write them") < error.find("screened")
+    assert len(load(tmp_path / "new").model.stack.schedule) < 5  # ty: ignore
+    assert main(["surgery", str(run), "--edits", "parallel,skip"]) == 0
+    assert "Measured, but --save cannot write it as a run: row" in capsys.readouterr().out
 
 
 def test_outputs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 import platform
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from odeum.lab.tasks.base import (
     HELD_OUT,
     UNKNOWN_SAMPLE,
     Batch,
+    Groups,
     Task,
     evaluating,
     even_batches,
@@ -55,6 +57,9 @@ ADAPTIVE_FROM = 10_000  # a larger vocabulary gets adaptive input and softmax
 CHARACTERS_BELOW = 200_000  # bytes of training text; more gets BPE
 WINDOWS_AT_ONCE = 16  # windows of an evaluation at once
 SAMPLE_LENGTH = 128  # tokens of a window that is looked at
+ENOUGH_DOCUMENTS = 32  # effective number of documents from which on windows are grouped by document
+BLOCKS = 64  # groups of neighbouring windows, where documents are fewer
+_ARTICLE = re.compile(r"(?m)^(?= = [^=\n][^\n]* = $)")  # before the title of an article of WikiText
 
 Sampling = tuple[int, Choice, int, bool]  # number of tokens, how each is drawn, seed, whether a cache is used
 
@@ -87,6 +92,9 @@ class LanguageTask(Task):
         """windows of the held-out parts to evaluate, in the order of `windows` (none: all)"""
         self.lines: dict[str, Tensor] = {}
         """lengths of the lines of each part, where an evaluation reads each line alone"""
+        self.documents: dict[str, Tensor] = {}
+        """length in tokens and number of each document of each part: a file, or an article of WikiText; pieces of one
+        document have one number"""
         self.context = length // 2 if options.context is None else options.context
         if not self.context < length:
             raise OdeumError(f"context must be below length {length}, not {self.context}")
@@ -109,7 +117,8 @@ class LanguageTask(Task):
         report_stage("learning the tokens", size if like is None else 0)
         tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
         report_stage("encoding", size)
-        streams = {part: tokens.stream(texts) for part, texts in corpus.items()}
+        rows = {part: [tokens.stream([each]) for each in _documents(texts, wiki)] for part, texts in corpus.items()}
+        streams = {part: torch.cat([torch.empty(0, dtype=torch.int32), *each]) for part, each in rows.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
         length = min(options.length, len(streams["train"]) // 16, *([] if like is None else [like.length]))
@@ -125,6 +134,10 @@ class LanguageTask(Task):
         sizes = {part: sum(len(text.encode()) for text in texts) for part, texts in held.items()} if spelled else {}
         task = cls(name, options, tokens, length, streams, words, [str(p) for p in (data, *more)], sizes)
         task.origins = origins
+        task.documents = {
+            part: torch.tensor([[len(row), number] for number, row in enumerate(each)]).view(-1, 2)
+            for part, each in rows.items()
+        }
         if data == "python":
             digest = checksum("".join(itertools.chain(*corpus.values())).encode())[:12]
             task.note(
@@ -150,6 +163,10 @@ class LanguageTask(Task):
     def test_on_everything(self) -> None:
         """Put all text into the test part, for a model that was trained on none of it."""
         self.streams["test"] = torch.cat(list(self.streams.values()))
+        every = torch.cat(list(self.documents.values()))
+        if len({len(each) for each in self.documents.values()}) > 1:  # else each file was cut into the three parts
+            every[:, 1] = torch.arange(len(every))
+        self.documents["test"] = every
         if self.lines:
             self.lines["test"] = torch.cat(list(self.lines.values()))
         text = self.tokens.decode(self.streams["test"].tolist())
@@ -210,8 +227,7 @@ class LanguageTask(Task):
             inputs, labels = labels[:-1], labels[1:]
         else:
             inputs = torch.cat([torch.tensor([start]), labels[:-1]])
-        stride = self.length - self.context
-        begins = list(range(0, max(1, len(labels) - self.context), stride))[:limit]
+        begins = self._begins(len(labels))[:limit]
         if self.chosen is not None:
             begins = [begin for number, begin in enumerate(begins) if number in self.chosen]
         whole = [b for b in begins if b + self.length <= len(labels)]
@@ -223,6 +239,10 @@ class LanguageTask(Task):
             target = labels[places].clone()
             target[torch.tensor(group) > 0, : self.context] = IGNORE
             yield {"input_ids": inputs[places], "labels": target}
+
+    def _begins(self, labels: int) -> list[int]:
+        """The first label of each window over so many labels."""
+        return list(range(0, max(1, labels - self.context), self.length - self.context))
 
     def _single_lines(self, split: str, limit: int | None) -> Iterator[Batch]:
         """The lines of a part, those of one length together."""
@@ -242,6 +262,26 @@ class LanguageTask(Task):
         self.require_data(split if split in HELD_OUT else None)
         rows = (row for batch in self.windows(split) for row in batch["input_ids"])
         return [checksum(row.contiguous().numpy().tobytes()) for row in rows]
+
+    def example_groups(self, split: str) -> Groups | None:
+        """The document of each window, that of its middle label; None where each line is an example.
+
+        Where there are few documents, or most windows lie in a few of them: blocks of neighbouring windows.
+        """
+        self.require_data(split if split in HELD_OUT else None)
+        if self.lines:
+            return None
+        missing = int(self.tokens.start is None)
+        begins = torch.tensor(self._begins(len(self.streams[split]) - missing))
+        middle = (begins + (self.context + self.length) // 2 + missing).clamp(max=len(self.streams[split]) - 1)
+        lengths, numbers = self.documents[split].unbind(1)
+        documents = numbers[torch.searchsorted(lengths.cumsum(0), middle, right=True)]
+        counts = documents.bincount().double()
+        if float(counts.sum() ** 2 / counts.square().sum()) >= ENOUGH_DOCUMENTS:
+            return Groups("documents", documents)
+        return Groups(
+            "blocks of neighbouring windows", torch.arange(len(begins)) * min(BLOCKS, len(begins)) // len(begins)
+        )
 
     def select(self, split: str, rows: Tensor) -> LanguageTask:
         """A copy whose held-out parts are these windows of a part."""
@@ -465,6 +505,12 @@ def learn_corpus_tokens(options: LanguageData, texts: list[str], wiki: bool) -> 
         lines = (line for text in texts for line in text.split("\n"))
         return Bpe.learn(lines, options.vocabulary or min(8000, max(1000, size // 500)))
     return Listed.learn(kind, texts, options.vocabulary)
+
+
+def _documents(texts: Iterable[str], articles: bool) -> Iterator[str]:
+    """The texts, cut before each title of an article of WikiText if asked; tokens are made line by line either way."""
+    for text in texts:
+        yield from filter(None, _ARTICLE.split(text)) if articles and text else [text]
 
 
 def _beginning(texts: list[str], most: int) -> list[str]:
