@@ -38,12 +38,7 @@ def difference(imported: Imported) -> float | None:
     config = {
         key: value for key, value in imported.source.config.items() if key not in ("id2label", "label2id", "num_labels")
     }
-    if (
-        folder is None
-        or imported.family == "timm_vit"
-        or not config
-        or any("is new" in note for note in imported.notes)
-    ):
+    if folder is None or imported.family == "timm_vit" or not config or imported.new_head:
         return None
     classes: Any = getattr(model.settings, "classes", None)
     named = {} if classes is None else {"num_labels": classes}

@@ -1,4 +1,4 @@
-"""Weights of others: pretrained models (`load`), and the published TransEvolve."""
+"""Import of pretrained models (`load`) and of the published TransEvolve; exports to other formats."""
 
 from odeum.interop.loading import Imported, load, read_pretrained
 

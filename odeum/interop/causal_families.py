@@ -1,4 +1,4 @@
-"""Language models of others as data: what their parts are called, and what is done to their tensors before."""
+"""Causal language models of transformers: the names of their parts, and changes of tensors before they are read."""
 
 from __future__ import annotations
 
@@ -12,26 +12,13 @@ from torch import Tensor
 
 from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
-from odeum.interop.reading import (
-    Config,
-    Converted,
-    NamedWeights,
-    Names,
-    activation,
-    check_rotary_width,
-    dropout_of,
-    heads_of,
-    norm,
-    rotary_of,
-    take_layer,
-)
+from odeum.interop.reading import Config, Converted, NamedWeights, Names, check_rotary_width
 from odeum.models.pretrained import AttentionSettings, EmbeddingSettings, Pretrained
 from odeum.models.settings import Language
 
 SIZES = {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_key_value_heads", "ffn_dim"}
 SIZES |= {"n_embd", "n_layer", "n_positions", "n_inner", "attention_bias", "mlp_bias", "rotary", "enable_bias"}
-"""what the weights show, whatever a configuration says"""
-
+"""values that the weights determine"""
 
 SEQUENTIAL = Layered()
 
@@ -41,20 +28,20 @@ class Family:
     """One family of causal language models."""
 
     layers: str
-    """the list of layers"""
+    """name of the list of layers"""
     names: Names
-    """of the parts of a layer, by our roles; several maps of the same input are stacked"""
+    """of the parts of a layer"""
     norm: str
-    """the last norm"""
+    """name of the last norm"""
     table: str = "embed_tokens"
     positions: str | None = None
-    """a learned table of positions (None: rotary)"""
+    """name of the learned table of positions (None: rotary)"""
     output: tuple[str, ...] = ("lm_head",)
-    """output matrices, the first that is there counts"""
+    """names of the output matrix; the first that is present is used"""
     tied: bool = False
-    """whether the embedding is the output matrix where the configuration does not say it"""
+    """whether the embedding is the output matrix if the configuration does not say"""
     scaled: bool = False
-    """whether embedded tokens are multiplied by √width"""
+    """whether token embeddings are multiplied by √width"""
     architecture: Layered | Callable[[Config], Layered] = SEQUENTIAL
     norm_kind: Literal["layer", "rms"] = "layer"
     heads: tuple[str, ...] = ("num_attention_heads",)
@@ -64,19 +51,19 @@ class Family:
     eps: tuple[str, float] = ("layer_norm_eps", 1e-5)
     length: tuple[str, int] = ("max_position_embeddings", 2048)
     dropout: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("attention_dropout",))
-    """names of the dropout on branches, and of that on attention weights"""
+    """names of the dropout of the residual branches and of the attention weights"""
     rotary: float = 1.0
-    """share of a head's features that turn, where the configuration does not say it"""
+    """share of the features of a head that rotary positions turn, if the configuration does not say"""
     own_rotary: Callable[[Config, int], AttentionSettings] | None = None
-    """how a configuration with other words says it; the last argument is the features of a head"""
-    partly: bool = False
-    """whether the family can turn a part of the features only"""
+    """reads rotary settings with other names; the last argument is the width of a head"""
+    partial_rotary: bool = False
+    """whether the family supports a share below 1"""
     prepare: Callable[[Config, NamedWeights, int], None] | None = None
-    """checks of the configuration, and changes of tensors under their own names; the last argument is the heads"""
+    """checks the configuration and changes tensors under their own names; the last argument is the number of heads"""
 
 
-def _attention_width(family: Family, config: Config, layer: Mapping[str, Tensor], width: int, heads: int) -> Any:
-    """Features and key-value heads of an attention, as its weights show them."""
+def _attention_width(config: Config, layer: Mapping[str, Tensor], width: int, heads: int) -> tuple[int, int]:
+    """Width of a head and number of key-value heads, determined by the weights."""
     size = int(config.number("head_dim", default=width // heads))
     rows, queries = (layer[f"attention.{name}.weight"].shape[i] for i, name in enumerate(("qkv", "out")))
     groups = (rows // size - heads) // 2
@@ -90,22 +77,22 @@ def _refuse_windows(config: Config, length: int) -> None:
     used = config.values.get("use_sliding_window", True)
     if window and window < length and used:
         raise OdeumError(
-            f"sliding_window={window} of this {config.family} cannot be imported: its attention looks at fewer tokens "
-            f"than the {length} of a text"
+            f"sliding_window={window} of this {config.family} cannot be imported: it is shorter than the context of "
+            f"{length} tokens"
         )
     named = config.values.get("layer_types") or []
     kinds = set(named if isinstance(named, list) else [str(named)]) - {"full_attention"}
     if kinds and used:
-        raise OdeumError(f"layers of the kind {min(kinds)} cannot be imported: only full attention is known")
+        raise OdeumError(f"layers of the kind {min(kinds)} cannot be imported: only full attention is supported")
 
 
 def _ends(config: Config, weights: NamedWeights, family: Family) -> tuple[dict[str, Tensor], EmbeddingSettings]:
-    """The embedding and the output matrix, if it is another one: the numbers say so, as in transformers."""
+    """The embedding, and the output matrix if its values differ from it; the configuration does not decide."""
     out, scaled = {"embedding.weight": weights.take(f"{family.table}.weight")}, family.scaled
     head = next((name for name in family.output if f"{name}.weight" in weights or f"{name}.bias" in weights), None)
     if head is None:
         if not config.get("tie_word_embeddings", default=family.tied):
-            config.notes.append("the source has no output matrix: that of the embedding stands in its place")
+            config.notes.append("the source has no output matrix; the embedding is used as output matrix")
         return out, EmbeddingSettings(tied=True, scaled=scaled)
     config.read.add("tie_word_embeddings")
     matrix = weights.take(f"{head}.weight") if f"{head}.weight" in weights else out["embedding.weight"]
@@ -119,18 +106,16 @@ def _ends(config: Config, weights: NamedWeights, family: Family) -> tuple[dict[s
 
 def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
     width = weights.take(f"{family.table}.weight").shape[1]
-    depth = weights.count(rf"{family.layers}\.(\d+)\.")
-    heads = heads_of(config, width, *family.heads)
+    heads = config.heads(width, *family.heads)
     if family.prepare is not None:
         family.prepare(config, weights, heads)
     out, embedding = _ends(config, weights, family)
-    layers = [take_layer(weights, f"{family.layers}.{i}", family.names, family.norm_kind) for i in range(depth)]
+    depth, layers = weights.layers("stack.layers", family.layers, family.names, family.norm_kind)
+    first = {role.removeprefix("stack.layers.0."): tensor for role, tensor in layers.items()}
     biased = any(name.endswith(".bias") and "norm" not in name for name in weights.tensors if family.layers in name)
-    for i, layer in enumerate(layers):
-        keep = (name for name in layer if biased or "norm" in name or name.endswith("weight"))
-        out |= {f"stack.layers.{i}.{name}": layer[name] for name in keep}
-    size, groups = _attention_width(family, config, layers[0], width, heads)
-    out |= norm(weights, "stack.norm", family.norm, family.norm_kind)
+    out |= {role: x for role, x in layers.items() if biased or "norm" in role or role.endswith("weight")}
+    size, groups = _attention_width(config, first, width, heads)
+    out |= weights.norm("stack.norm", family.norm, family.norm_kind)
     length = int(config.number(family.length[0], default=family.length[1]))
     if family.positions is not None:
         out["positions.table.weight"] = weights.take(f"{family.positions}.weight")
@@ -138,53 +123,53 @@ def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
     elif family.own_rotary is not None:
         attention = family.own_rotary(config, size)
     else:
-        base, turning, scaling = rotary_of(config, size, family.rotary)
-        if turning != size and not family.partly:
+        base, rotated, scaling = config.rotary(size, family.rotary)
+        if rotated != size and not family.partial_rotary:
             raise OdeumError(
-                f"partial_rotary_factor={turning / size:g} of this {config.family} cannot be imported: transformers "
-                "turns all features of a head, and others do not"
+                f"partial_rotary_factor={rotated / size:g} of this {config.family} cannot be imported: the models of "
+                "transformers rotate all features of a head"
             )
         attention = AttentionSettings(
             key_value_heads=None if groups == heads else groups,
             head_width=None if size * heads == width else size,
-            qk_norm="attention.q_norm.weight" in layers[0],
+            qk_norm="attention.q_norm.weight" in first,
             rotary_base=base,
-            rotary_width=turning,
+            rotary_width=rotated,
             rotary_scaling=scaling,
         )
     _refuse_windows(config, length)
-    plain, special = activation(config, *family.activation, default=family.default_activation, gated=family.gated)
+    plain, special = config.activation(*family.activation, default=family.default_activation, gated=family.gated)
     settings = Language(
         width=width,
         heads=heads,
         depth=depth,
-        hidden=layers[0]["feedforward.down.weight"].shape[1],
-        activation=plain,  # ty: ignore[invalid-argument-type]
+        hidden=first["feedforward.down.weight"].shape[1],
+        activation=plain,
         norm_kind=family.norm_kind,
         norm_eps=float(config.number(family.eps[0], default=family.eps[1])),
         bias=biased,
-        dropout=dropout_of(config, *family.dropout),
+        dropout=config.dropout(*family.dropout),
         vocabulary=out["embedding.weight"].shape[0],
         length=length,
         positions="rotary" if family.positions is None else "learned",
         pretrained=Pretrained(config.family, special, attention, embedding),
     )
-    config.read |= SIZES
+    config.known(*SIZES)
     architecture = family.architecture
     return Converted(settings, architecture(config) if callable(architecture) else architecture, out, config.notes)
 
 
-# what is done to the tensors of single families
+# Changes of the tensors of single families
 
 
 def _prepare_gpt2(config: Config, weights: NamedWeights, heads: int) -> None:
-    """Maps are stored the other way round; the factor of the scores is put into the queries."""
+    """Linear maps are stored transposed; the scale of the attention scores is multiplied into the queries."""
     config.must("add_cross_attention", False, why="it has attention to an encoder")
     scaled = config.get("scale_attn_weights", default=True)
     by_layer = config.get("scale_attn_by_inverse_layer_idx", default=False)
     weights.change(r".*\.c_(attn|proj|fc)\.weight", lambda w: w.T)
     width = weights.take("wte.weight").shape[1]
-    for i in range(weights.count(r"h\.(\d+)\.")):
+    for i in range(weights.count("h")):
         factor = (1.0 if scaled else (width // heads) ** 0.5) / (i + 1 if by_layer else 1)
         if factor != 1.0:
             weights.change(
@@ -202,16 +187,16 @@ def _neox_architecture(config: Config) -> Layered:
 
 
 def _gptj_rotary(config: Config, size: int) -> AttentionSettings:
-    turning = int(config.number("rotary_dim", default=min(64, size)))
-    return AttentionSettings(rotary_width=check_rotary_width("rotary_dim", turning, size, turning))
+    rotated = int(config.number("rotary_dim", default=min(64, size)))
+    return AttentionSettings(rotary_width=check_rotary_width("rotary_dim", rotated, size, rotated))
 
 
 def _prepare_gptj(config: Config, weights: NamedWeights, heads: int) -> None:
-    """Neighbouring features turn, which is another order of the same features."""
+    """Rotary positions turn neighbouring features, so the features of queries and keys are reordered."""
     size = weights.take("wte.weight").shape[1] // heads
-    turning = _gptj_rotary(config, size).rotary_width
-    assert turning is not None
-    order = torch.cat((torch.arange(0, turning, 2), torch.arange(1, turning, 2), torch.arange(turning, size)))
+    rotated = _gptj_rotary(config, size).rotary_width
+    assert rotated is not None
+    order = torch.cat((torch.arange(0, rotated, 2), torch.arange(1, rotated, 2), torch.arange(rotated, size)))
     weights.change(r".*\.attn\.[qk]_proj\..*", lambda x: x.unflatten(0, (heads, size))[:, order].flatten(0, 1))
 
 
@@ -223,15 +208,15 @@ def _prepare_llama(config: Config, weights: NamedWeights, heads: int) -> None:
 def _prepare_gemma(config: Config, weights: NamedWeights, heads: int) -> None:
     """A norm multiplies by 1 + its weight."""
     _prepare_llama(config, weights, heads)
-    config.must("use_bidirectional_attention", False, why="it looks at later tokens")
-    config.must("hidden_activation", "gelu_pytorch_tanh", why="versions of transformers read it differently")
-    if config.values.get("hidden_act") == "gelu":  # what the first releases say and do not mean
+    config.must("use_bidirectional_attention", False, why="it attends to later tokens")
+    config.must("hidden_activation", "gelu_pytorch_tanh", why="versions of transformers interpret it differently")
+    if config.values.get("hidden_act") == "gelu":  # in the first releases, which meant the tanh approximation
         config.values = {**config.values, "hidden_act": "gelu_pytorch_tanh"}
     weights.change(r".*norm\.weight", lambda w: 1.0 + w)
 
 
 def _prepare_phi(config: Config, weights: NamedWeights, heads: int) -> None:
-    config.must("qk_layernorm", False, why="queries and keys are normed with biases")
+    config.must("qk_layernorm", False, why="the norms of queries and keys have biases")
 
 
 def _prepare_opt(config: Config, weights: NamedWeights, heads: int) -> None:
@@ -247,9 +232,9 @@ def _prepare_opt(config: Config, weights: NamedWeights, heads: int) -> None:
 
 def _prepare_olmo(config: Config, weights: NamedWeights, heads: int) -> None:
     """Its norms have neither weights nor biases."""
-    config.must("clip_qkv", why="queries, keys and values would be bounded")
+    config.must("clip_qkv", why="queries, keys and values would be clipped")
     width = weights.take("embed_tokens.weight").shape[1]
-    depth = weights.count(r"layers\.(\d+)\.")
+    depth = weights.count("layers")
     for name in ("norm", *(f"layers.{i}.{part}" for i in range(depth) for part in OLMO_NORMS)):
         weights.tensors |= {f"{name}.weight": torch.ones(width), f"{name}.bias": torch.zeros(width)}
 
@@ -311,7 +296,7 @@ FAMILIES: dict[str, Family] = {
         default_activation="gelu",
         dropout=(("hidden_dropout",), ("attention_dropout",)),
         rotary=0.25,
-        partly=True,
+        partial_rotary=True,
         prepare=_prepare_neox,
     ),
     "gptj": Family(
@@ -358,7 +343,7 @@ FAMILIES: dict[str, Family] = {
         default_activation="gelu_new",
         dropout=(("resid_pdrop",), ("attention_dropout",)),
         rotary=0.5,
-        partly=True,
+        partial_rotary=True,
         prepare=_prepare_phi,
     ),
     "opt": Family(

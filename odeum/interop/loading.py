@@ -1,4 +1,4 @@
-"""Pretrained weights in: `odeum.interop.load(SOURCE)` is one of our models with the weights of another's."""
+"""Import of pretrained models: `odeum.interop.load(SOURCE)` is an Odeum model with the weights of another library's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odeum.errors import OdeumError, choose, notice
 from odeum.fields.roles import find
 from odeum.interop import causal_families, image_families, text_families, translation_families
 from odeum.interop.reading import Config, Converted, NamedWeights, convert_errors
-from odeum.interop.sources import Pretrain, open_source
+from odeum.interop.sources import PretrainedSource, open_source
 from odeum.models import assemble
 from odeum.models.base import OdeumModel
 from odeum.models.tensors import not_finite
@@ -51,66 +51,68 @@ FAMILY_PREFIXES: tuple[tuple[str, str], ...] = (
     ("layers.0.self_attn.q_norm.", "qwen3"),
     ("layers.0.mlp.gate_proj.", "llama"),
 )
-"""by what names of weights a family is known, the most telling first"""
+"""beginnings of weight names that identify a family, the most specific first"""
 IGNORED_BUFFERS = r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions)"
-"""buffers of others"""
+"""buffers that hold no weights"""
 EXTRA_HEADS = re.compile(r"(cls\.(?!predictions\.)\w+|sop_classifier)\..*")
-"""heads beside the one that tells hidden tokens: they change neither its logits nor any state"""
+"""heads beside the one for masked tokens, which do not affect its logits"""
 
 
 class Imported(NamedTuple):
-    """A model, where it comes from, and what a user should know of it."""
+    """An imported model, its source, and notes for the user."""
 
     model: OdeumModel
     family: str
     notes: list[str]
-    source: Pretrain
+    source: PretrainedSource
+    new_head: bool
+    """whether the source has no head, so that the model has an untrained one"""
 
 
 def load(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | None = None) -> OdeumModel:
-    """One of our models with the weights of a pretrained one, in evaluation mode and single precision.
+    """An Odeum model with the weights of a pretrained one, in evaluation mode and float32.
 
     Args:
-        source: a directory with config.json and weights, a .safetensors or .bin file, a name of the hub, a module of
+        source: a directory with config.json and weights, a .safetensors or .bin file, a name on the hub, a module of
             transformers or timm, or tensors by name.
-        family: which it is, where neither the configuration nor the names of the weights say so: gpt2, gpt_neox, gptj,
+        family: the family, if neither the configuration nor the weight names determine it: gpt2, gpt_neox, gptj,
             llama, mistral, qwen2, qwen3, gemma, olmo, phi, opt, bert, roberta, distilbert, albert, vit, deit,
             dinov2, clip_vision_model, marian, timm_vit.
 
-    What must be known (a head that is new, dropout that is left out) is a notice.
+    Differences from the source, such as a new head, are notices.
     """
-    found = read_pretrained(source, family)
-    for sentence in found.notes:
-        notice(sentence)
-    return found.model
+    imported = read_pretrained(source, family)
+    for note in imported.notes:
+        notice(note)
+    return imported.model
 
 
 def read_pretrained(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | None = None) -> Imported:
-    """The same with all that is known of it."""
+    """Like `load`, with the family, the notes and the source."""
     opened = open_source(source)
     weights = NamedWeights(opened.tensors, PREFIXES)
     kind = _family(opened, weights, family)
     config = Config(opened.config, kind)
     if (named := opened.config.get("model_type")) not in (None, kind):
-        config.notes.append(f"the configuration calls this a {named}; it is read as a {kind}, as was asked for")
+        config.notes.append(f"the configuration calls this a {named}; it is read as a {kind}, as requested")
     if not opened.config:
-        config.notes.append(f"there is no configuration: activation, norms and positions are those usual for {kind}")
-    with convert_errors(f"the configuration of '{opened.name}' cannot be read as that of a {kind}"):
+        config.notes.append(f"there is no configuration; activation, norms and positions are the defaults of {kind}")
+    with convert_errors(f"the configuration of '{opened.name}' cannot be read as a {kind}"):
         converted = IMPORTS[kind](config, weights)
     config.refuse_other_sizes(converted.settings)
-    config.finish()
+    config.note_unknown()
     left = weights.left(IGNORED_BUFFERS)
-    if heads := sorted({found[1] for name in left if (found := EXTRA_HEADS.fullmatch(name))}):
+    if heads := sorted({match[1] for name in left if (match := EXTRA_HEADS.fullmatch(name))}):
         config.notes.append(f"heads that are left out: {', '.join(heads)}")
     if left := [name for name in left if not EXTRA_HEADS.fullmatch(name)]:
         raise OdeumError(
-            f"{len(left)} tensors of this {kind} have no place here, such as '{left[0]}': it is a model that cannot be "
-            "imported without changing it"
+            f"{len(left)} tensors of this {kind} have no counterpart in Odeum, such as '{left[0]}', so this model "
+            "cannot be imported"
         )
-    return Imported(_built(converted), kind, converted.notes, opened)
+    return Imported(_build(converted), kind, converted.notes, opened, converted.new_head)
 
 
-def _family(opened: Pretrain, weights: NamedWeights, given: str | None) -> str:
+def _family(opened: PretrainedSource, weights: NamedWeights, given: str | None) -> str:
     if given is not None:
         return choose(given, IMPORTS, "family")
     named = opened.config.get("model_type")
@@ -118,21 +120,21 @@ def _family(opened: Pretrain, weights: NamedWeights, given: str | None) -> str:
         return named
     if named is not None:
         raise OdeumError(
-            f"a model of the type '{named}' cannot be imported; known: {', '.join(IMPORTS)} (--family names one of "
-            "them for weights that have its names)"
+            f"a model of the type '{named}' cannot be imported; known: {', '.join(IMPORTS)} (if its weights have "
+            "the names of one of these, give it as --family)"
         )
-    for sign, family in FAMILY_PREFIXES:
-        if any(name.startswith(sign) for name in (*weights.tensors, *opened.tensors)):
+    for beginning, family in FAMILY_PREFIXES:
+        if any(name.startswith(beginning) for name in (*weights.tensors, *opened.tensors)):
             return "olmo" if family == "llama" and "layers.0.input_layernorm.weight" not in weights else family
     raise OdeumError(
-        f"'{opened.name}' has no config.json, and the names of its weights are of no known family; name it with "
+        f"'{opened.name}' has no config.json, and its weight names belong to no known family; give it as "
         f"--family: {', '.join(IMPORTS)}"
     )
 
 
-def _built(converted: Converted) -> OdeumModel:
+def _build(converted: Converted) -> OdeumModel:
     if broken := not_finite(converted.weights):
-        raise OdeumError(f"the weights hold values that are not finite, in what is {broken} here")
+        raise OdeumError(f"the weights contain values that are not finite, in {broken}")
     model = assemble(converted.architecture, converted.settings)
     assert isinstance(model, OdeumModel)
     paths = find(model, converted.weights)
@@ -140,9 +142,11 @@ def _built(converted: Converted) -> OdeumModel:
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     for name, tensor in state.items():
         if wanted.get(name) != tuple(tensor.shape):
-            raise OdeumError(f"{name} must be {list(wanted.get(name, ()))} and is {list(tensor.shape)} in the source")
+            raise OdeumError(
+                f"{name} must have the shape {list(wanted.get(name, ()))}, but has {list(tensor.shape)} in the source"
+            )
     missing = sorted(wanted.keys() - state.keys())
-    heads = ("head.", "transform", "bias", "norm.") if any("is new" in note for note in converted.notes) else ()
+    heads = ("head.", "transform", "bias", "norm.") if converted.new_head else ()
     if lost := [name for name in missing if not name.startswith(heads or "\0")]:
         raise OdeumError(f"the source has no weights for {lost[0]}")
     with torch.no_grad():

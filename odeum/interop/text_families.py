@@ -1,11 +1,10 @@
-"""Text models of others that read from both sides, as data: BERT, RoBERTa, DistilBERT, and ALBERT.
+"""Bidirectional text models of transformers: BERT, RoBERTa, DistilBERT and ALBERT.
 
-They are post-norm and sequential. ALBERT's one layer (or each of a few) acts at several depths.
+They are post-norm and sequential. ALBERT uses one layer, or a few, at several depths.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,22 +13,11 @@ from torch import Tensor
 
 from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
-from odeum.interop.reading import (
-    Config,
-    Converted,
-    NamedWeights,
-    Names,
-    activation,
-    dropout_of,
-    heads_of,
-    linear,
-    norm,
-    take_layer,
-)
+from odeum.interop.reading import Config, Converted, NamedWeights, Names
 from odeum.models.pretrained import EmbeddingSettings, Pretrained
 from odeum.models.settings import Classification, MaskedLanguage
 
-HEADLESS = "the source has no head: the one that tells hidden tokens is new, and not trained"
+NEW_HEAD = "the source has no head for masked tokens; the head is new and untrained"
 
 
 @dataclass(frozen=True)
@@ -37,22 +25,22 @@ class Family:
     """One family of bidirectional text models."""
 
     layers: str
-    """the list of layers"""
+    """name of the list of layers"""
     names: Names
-    """of the parts of a layer, by our roles"""
+    """of the parts of a layer"""
     head: dict[str, str]
-    """of the head that tells hidden tokens: dense, norm, decoder, bias"""
+    """names of the parts of the head for masked tokens: dense, norm, decoder, bias"""
     pooler: str
-    """the map between the first position and the classifier"""
+    """name of the linear map between the first position and the classifier"""
     classifier: str = "classifier"
     activation: tuple[str, str] = ("hidden_act", "gelu")
     pooler_activation: str = "tanh"
     heads: str = "num_attention_heads"
     dropout: tuple[str, str] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     skips_padding: bool = False
-    """whether positions count the tokens that are not padding, and begin after the number of the padding token"""
+    """whether positions count only tokens that are not padding, starting after the index of the padding token"""
     always_gelu: bool = False
-    """whether the head has GELU whatever the layers have"""
+    """whether the head uses GELU independently of the activation of the layers"""
 
 
 BERT_LAYER: Names = {
@@ -129,61 +117,63 @@ FAMILIES: dict[str, Family] = {
 
 
 def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
-    config.must("position_embedding_type", "absolute", why="positions are told between pairs of tokens")
-    config.must("is_decoder", False, why="it looks at the past alone")
+    config.must("position_embedding_type", "absolute", why="its positions are relative")
+    config.must("is_decoder", False, why="its attention is causal")
     config.must("add_cross_attention", False, why="it has attention to an encoder")
-    count = weights.count(rf"{re.escape(family.layers)}\.(\d+)\.")
-    layers, depth, groups = [f"{family.layers}.{i}" for i in range(count)], count, None
+    inner = ".albert_layers.0" if config.family == "albert" else ""
+    count, layers = weights.layers("stack.layers", family.layers, family.names, inner=inner)
+    depth, groups = count, None
     out = {
         "embedding.weight": weights.take("embeddings.word_embeddings.weight"),
         "positions.table.weight": weights.take("embeddings.position_embeddings.weight"),
-        **norm(weights, "embedding_norm", "embeddings.LayerNorm"),
+        **weights.norm("embedding_norm", "embeddings.LayerNorm"),
+        **layers,
     }
     if "embeddings.token_type_embeddings.weight" in weights:
         out["types.weight"] = weights.take("embeddings.token_type_embeddings.weight")
     if config.family == "albert":
         depth, groups = int(config.number("num_hidden_layers", default=12)), count
-        config.must("inner_group_num", 1, why="a group has several layers, which act one after the other")
+        config.must("inner_group_num", 1, why="its groups have several layers each")
         if depth % groups:
             raise OdeumError(
                 f"num_hidden_groups={groups} of this albert cannot be imported: it does not divide its {depth} layers"
             )
-        layers = [f"{layer}.albert_layers.0" for layer in layers]
-        out |= linear(weights, "projection", "encoder.embedding_hidden_mapping_in")
-    for i, layer in enumerate(layers):
-        out |= {f"stack.layers.{i}.{name}": x for name, x in take_layer(weights, layer, family.names).items()}
+        out |= weights.linear("projection", "encoder.embedding_hidden_mapping_in")
     architecture = Layered(norm="post", independent=groups)
     if f"{family.classifier}.weight" in weights:
         if any("MultipleChoice" in name for name in config.values.get("architectures") or ()):
             raise OdeumError(
-                f"a {config.family} that chooses among several texts cannot be imported: it has no classes"
+                f"a {config.family} for multiple choice cannot be imported: it chooses among several texts and has no "
+                "classes"
             )
         if f"{family.pooler}.weight" not in weights:
             raise OdeumError(
-                f"the classifier of this {config.family} reads every token, since there is no pooler; only classifiers "
-                "of whole texts can be imported"
+                f"the classifier of this {config.family} reads every token, because there is no pooler; only "
+                "classifiers of whole texts can be imported"
             )
-        out |= linear(weights, "head", family.classifier) | linear(weights, "pooler", family.pooler)
+        out |= weights.linear("head", family.classifier) | weights.linear("pooler", family.pooler)
         classes = out["head.weight"].shape[0]
-        made: Any = Classification(classes=classes, **_settings(config, family, out, depth))
-        return Converted(made, architecture, out, config.notes)
-    if not _masked_head(config, weights, family, out):
-        config.notes.append(HEADLESS)
+        settings: Any = Classification(classes=classes, **_settings(config, family, out, depth))
+        return Converted(settings, architecture, out, config.notes)
+    new_head = not _masked_head(config, weights, family, out)
+    if new_head:
+        config.notes.append(NEW_HEAD)
     weights.taken |= {f"{name}.{part}" for name in (family.pooler, "pooler.dense") for part in ("weight", "bias")}
-    return Converted(MaskedLanguage(**_settings(config, family, out, depth)), architecture, out, config.notes)
+    masked = MaskedLanguage(**_settings(config, family, out, depth))
+    return Converted(masked, architecture, out, config.notes, new_head)
 
 
 def _settings(config: Config, family: Family, out: dict[str, Tensor], depth: int) -> dict[str, Any]:
-    plain, special = activation(config, family.activation[0], default=family.activation[1])
+    plain, special = config.activation(family.activation[0], default=family.activation[1])
     padding = int(config.number("pad_token_id", default=1)) if family.skips_padding else None
     rows = out["positions.table.weight"].shape[0]
     if padding is not None and not 0 <= padding < rows - 1:
         raise OdeumError(
-            f"pad_token_id={padding} of this {config.family} leaves none of its {rows} positions to tokens"
+            f"pad_token_id={padding} of this {config.family} leaves none of its {rows} positions for tokens"
         )
-    config.read |= {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "type_vocab_size"}
-    config.read |= {"max_position_embeddings", "tie_word_embeddings", "embedding_size", "num_hidden_groups"}
-    config.read |= {"dim", "hidden_dim", "n_layers", "sinusoidal_pos_embds", "seq_classif_dropout", "qa_dropout"}
+    config.known("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "type_vocab_size")
+    config.known("max_position_embeddings", "tie_word_embeddings", "embedding_size", "num_hidden_groups")
+    config.known("dim", "hidden_dim", "n_layers", "sinusoidal_pos_embds", "seq_classif_dropout", "qa_dropout")
     size = out["stack.layers.0.attention.out.weight"].shape[0]
     embedding = EmbeddingSettings(
         tied="output.weight" not in out,
@@ -195,12 +185,12 @@ def _settings(config: Config, family: Family, out: dict[str, Tensor], depth: int
     pooler: Any = family.pooler_activation
     return {
         "width": size,
-        "heads": heads_of(config, size, family.heads),
+        "heads": config.heads(size, family.heads),
         "depth": depth,
         "hidden": out["stack.layers.0.feedforward.up.weight"].shape[0],
         "activation": plain,
         "norm_eps": float(config.number("layer_norm_eps", default=1e-12)),
-        "dropout": dropout_of(config, family.dropout[:1], family.dropout[1:]),
+        "dropout": config.dropout(family.dropout[:1], family.dropout[1:]),
         "vocabulary": out["embedding.weight"].shape[0],
         "length": rows if padding is None else rows - padding - 1,
         "positions": "learned",
@@ -209,21 +199,21 @@ def _settings(config: Config, family: Family, out: dict[str, Tensor], depth: int
 
 
 def _masked_head(config: Config, weights: NamedWeights, family: Family, out: dict[str, Tensor]) -> bool:
-    """The head that tells hidden tokens, if there is one."""
+    """Add the head for masked tokens to `out`; returns whether there is one."""
     names = family.head
     if f"{names['dense']}.weight" not in weights:
         return False
     if family.always_gelu:
-        config.must(family.activation[0], "gelu", "gelu_python", why="its head has GELU and its layers have not")
-    out |= linear(weights, "transform", names["dense"]) | norm(weights, "transform_norm", names["norm"])
-    own = f"{names['decoder']}.bias"
-    out["bias"] = weights.take(own if own in weights else names["bias"])
+        config.must(family.activation[0], "gelu", "gelu_python", why="its head uses GELU and its layers do not")
+    out |= weights.linear("transform", names["dense"]) | weights.norm("transform_norm", names["norm"])
+    decoder_bias = f"{names['decoder']}.bias"
+    out["bias"] = weights.take(decoder_bias if decoder_bias in weights else names["bias"])
     decoder = f"{names['decoder']}.weight"
     if decoder in weights:
         matrix = weights.take(decoder)
         if not config.get("tie_word_embeddings", default=True) or not matrix.equal(out["embedding.weight"]):
             out["output.weight"] = matrix
-    weights.taken |= {own, names["bias"]}
+    weights.taken |= {decoder_bias, names["bias"]}
     return True
 
 

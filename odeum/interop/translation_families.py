@@ -1,4 +1,4 @@
-"""Translation models of others: Marian, as in the OPUS-MT models."""
+"""Translation models of transformers: Marian, as in the OPUS-MT models."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from torch import Tensor
 
 from odeum.architectures.layered import Layered
 from odeum.errors import OdeumError
-from odeum.interop.reading import (
-    Config,
-    Converted,
-    NamedWeights,
-    Names,
-    activation,
-    dropout_of,
-    heads_of,
-    take_layer,
-)
+from odeum.interop.reading import Config, Converted, NamedWeights, Names
 from odeum.models.pretrained import EmbeddingSettings, Pretrained
 from odeum.models.settings import Translation
 
@@ -36,10 +27,10 @@ DECODER: Names = {
     "cross.norm": "encoder_attn_layer_norm",
 }
 MUST: dict[str, tuple[object, str]] = {
-    "share_encoder_decoder_embeddings": (True, "source and target have different tables of tokens"),
-    "normalize_before": (False, "it norms before each branch"),
-    "normalize_embedding": (False, "it norms the embedded tokens"),
-    "add_final_layer_norm": (False, "it norms the last states"),
+    "share_encoder_decoder_embeddings": (True, "source and target have different embeddings"),
+    "normalize_before": (False, "it is pre-norm"),
+    "normalize_embedding": (False, "its embedding has a norm"),
+    "add_final_layer_norm": (False, "it has a norm after the last layer"),
     "tie_word_embeddings": (True, "the output matrix is not the embedding"),
 }
 
@@ -52,7 +43,7 @@ def sines(length: int, width: int) -> Tensor:
 
 
 def marian(config: Config, weights: NamedWeights) -> Converted:
-    """Post-norm on both sides, one table of tokens, a bias of the logits; positions are stored as a learned table."""
+    """Post-norm encoder and decoder, one embedding, logits with bias; positions are stored as a learned table."""
     for name, (allowed, why) in MUST.items():
         config.must(name, allowed, why=why)
     table = weights.take("shared.weight")
@@ -62,33 +53,31 @@ def marian(config: Config, weights: NamedWeights) -> Converted:
     out = {"embedding.weight": table, "positions.table.weight": sines(length, width)}
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
         if name in weights and not torch.equal(weights.take(name), table):
-            raise OdeumError(f"'{name}' of this marian is not its table of tokens; it cannot be imported")
+            raise OdeumError(f"'{name}' of this marian differs from its embedding; it cannot be imported")
     for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
         if name in weights and not torch.allclose(weights.take(name), out["positions.table.weight"], atol=1e-4):
-            raise OdeumError(f"'{name}' of this marian holds other positions than sines; it cannot be imported")
+            raise OdeumError(f"'{name}' of this marian holds positions other than sines; it cannot be imported")
     bias = "final_logits_bias" in weights
     if bias:
         out["embedding.bias"] = weights.take("final_logits_bias").flatten()
     depths = {}
     for side, names in (("encoder", ENCODER), ("decoder", DECODER)):
-        depths[side] = weights.count(rf"{side}\.layers\.(\d+)\.")
-        for i in range(depths[side]):
-            layer = take_layer(weights, f"{side}.layers.{i}", names)
-            out |= {f"{side}.layers.{i}.{name}": tensor for name, tensor in layer.items()}
-    heads = heads_of(config, width, "encoder_attention_heads")
+        depths[side], layers = weights.layers(f"{side}.layers", f"{side}.layers", names)
+        out |= layers
+    heads = config.heads(width, "encoder_attention_heads")
     hidden = out["encoder.layers.0.feedforward.up.weight"].shape[0]
     config.must("decoder_attention_heads", heads, why=f"its encoder has {heads} heads")
     config.must("decoder_ffn_dim", hidden, why=f"the feed-forward of its encoder has {hidden} features")
-    plain, special = activation(config, "activation_function", default="gelu")
+    plain, special = config.activation("activation_function", default="gelu")
     settings = Translation(
         width=width,
         heads=heads,
         depth=depths["encoder"],
         decoder_depth=depths["decoder"],
         hidden=hidden,
-        activation=plain,  # ty: ignore[invalid-argument-type]
+        activation=plain,
         norm_eps=1e-5,
-        dropout=dropout_of(config, ("dropout",), ("attention_dropout",)),
+        dropout=config.dropout(("dropout",), ("attention_dropout",)),
         vocabulary=vocabulary,
         length=length,
         positions="learned",
@@ -98,12 +87,6 @@ def marian(config: Config, weights: NamedWeights) -> Converted:
             embedding=EmbeddingSettings(scaled=bool(config.get("scale_embedding", default=False)), bias=bias),
         ),
     )
-    config.read |= {"d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "vocab_size", "num_hidden_layers"}
-    config.read |= {
-        "encoder_layerdrop",
-        "decoder_layerdrop",
-        "init_std",
-        "static_position_embeddings",
-        "add_bias_logits",
-    }
+    config.known("d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "vocab_size", "num_hidden_layers")
+    config.known("encoder_layerdrop", "decoder_layerdrop", "init_std", "static_position_embeddings", "add_bias_logits")
     return Converted(settings, Layered(norm="post"), out, config.notes)

@@ -78,7 +78,7 @@ OUTSIDE = json.dumps({"weight_map": {"classifier.weight": "../model.safetensors"
 theirs, run = copied("theirs"), copied("run")
 CASES = [
     words("import", "missing: "),
-    words("import nowhere", "there is no 'nowhere'"),
+    words("import nowhere", "'nowhere' is not a local path"),
     words("import ./weights.safetensors", "there is no './weights.safetensors'"),
     words("import empty", "holds no weights", lambda folder: (folder / "empty").mkdir()),
     words("import theirs --family gpt5", "unknown family 'gpt5'", theirs),
@@ -87,8 +87,8 @@ CASES = [
     words("import theirs --out", "--out needs a value", theirs),
     words("import theirs --out theirs", "'theirs' is there already", theirs),
     words("import a.safetensors", "a.safetensors", lambda folder: (folder / "a.safetensors").write_bytes(b"no")),
-    words("import a.bin", "without running what it holds", lambda folder: (folder / "a.bin").write_bytes(b"no")),
-    words("import evil.bin", "without running what it holds", pickled),
+    words("import a.bin", "without executing its content", lambda folder: (folder / "a.bin").write_bytes(b"no")),
+    words("import evil.bin", "without executing its content", pickled),
     Case(("import", "theirs"), "theirs/model.safetensors", half, "half of the weights"),
     Case(("import", "theirs"), "not finite", not_finite, "weights that are no numbers"),
     Case(("import", "theirs"), "theirs/config.json", with_file("config.json", b"{"), "a configuration cut off"),

@@ -133,5 +133,5 @@ def test_a_name_of_the_hub_comes_from_its_cache(tmp_path: Path, monkeypatch: pyt
         torch.testing.assert_close(odeum.load(tmp_path / "run").model(images).logits, theirs(images).logits)
     assert main(["import", "somebody/else", "--out", str(tmp_path / "new")]) == 2
     err = capsys.readouterr().err
-    assert "there is no 'somebody/else' here, and it cannot be fetched" in err and err.count("\n") == 1
+    assert "'somebody/else' is not a local path and cannot be downloaded" in err and err.count("\n") == 1
     assert not (tmp_path / "new").exists()

@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "bert-relative": ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
     "bert-decoder": ("bert", {"is_decoder": True}, "is_decoder=True"),
     "bert-tokens": ("bert-tokens", {}, "reads every token"),
-    "bert-choice": ("bert-choice", {}, "chooses among several texts"),
+    "bert-choice": ("bert-choice", {}, "for multiple choice"),
     "albert-inner": ("albert", {"inner_group_num": 2}, "inner_group_num=2"),
     "albert-groups": ("albert", {"num_hidden_layers": 3, "num_hidden_groups": 2}, "num_hidden_groups=2"),
     "vit-odd": ("vit", {"image_size": 13}, "image_size=13"),
@@ -228,7 +228,7 @@ def test_the_output_matrix_is_what_the_weights_say() -> None:
     theirs.config.tie_word_embeddings = True
     with torch.no_grad():
         torch.testing.assert_close(load(theirs)(ids).logits, theirs(ids).logits, rtol=1e-4, atol=1e-4)
-    with pytest.warns(UserWarning, match="no output matrix: that of the embedding stands"):
+    with pytest.warns(UserWarning, match="the embedding is used as output matrix"):
         load(made("llama", {}).model)
     with pytest.warns(UserWarning, match="there is no configuration"):
         load(made("gpt2", {"n_embd": 64, "n_head": 1}).state_dict())
@@ -285,7 +285,7 @@ def test_vision_transformers_of_timm(name: str) -> None:
 
 
 def test_a_folder_that_names_an_architecture_of_timm(tmp_path: Path) -> None:
-    """It says neither heads nor norms; timm knows them by the name, and without timm the heads are told as a guess."""
+    """timm knows its heads and norms by that name; without timm a note says that the heads are a guess."""
     timm = timm_or_skip()
     name, sizes = "vit_tiny_patch16_224", {"embed_dim": 32, "depth": 1, "num_heads": 4, "img_size": 32}
     theirs = timm.create_model(name, num_classes=5, **sizes).eval()
@@ -296,5 +296,5 @@ def test_a_folder_that_names_an_architecture_of_timm(tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(load(tmp_path)(images).logits, theirs(images), rtol=1e-4, atol=1e-4)
     (tmp_path / "config.json").write_text(json.dumps({**record, "architecture": "vit_of_nobody"}))
-    with pytest.warns(UserWarning, match="no configuration says how many heads"):
+    with pytest.warns(UserWarning, match="has no number of heads"):
         load(tmp_path)

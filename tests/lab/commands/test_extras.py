@@ -49,7 +49,7 @@ for line in LINES:
 LINES = {
     "export run out --to hf": "odeum.hf needs transformers; `pip install odeum[hf]`",
     "export run out --to onnx": "needs onnx, onnxscript, onnxruntime; `pip install odeum[export]`",
-    "import somebody/model": "takes `pip install odeum[hf]`",
+    "import somebody/model": "needs `pip install odeum[hf]`",
     "train rows.parquet": "need pyarrow; `pip install odeum[data]`",
     "train set.npz --track tensorboard": "`pip install odeum[track]`",
     "train set.npz --track wandb": "`pip install wandb`",
