@@ -30,13 +30,12 @@ MASKS: dict[str, Callable[[], Tensor | None]] = {
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """One entry per call of the plain products."""
     seen: list[bool] = []
-    reference = attention.reference
 
-    def noted(*given: object) -> Tensor:
-        seen.append(True)
-        return reference(*given)  # ty: ignore[invalid-argument-type]
+    def noted(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *given: seen.append(True) or compute(*given)
 
-    monkeypatch.setattr(attention, "reference", noted)
+    for name in ("reference", "_causal"):
+        monkeypatch.setattr(attention, name, noted(getattr(attention, name)))
     return seen
 
 
