@@ -33,7 +33,7 @@ from odeum.registry.names import Architecture
 from odeum.registry.spelling import parse, spell, split_spellings
 
 if TYPE_CHECKING:
-    from odeum.lab.study.execute import Execution
+    from odeum.lab.study.execute import Comparison
     from odeum.lab.train.settings import Training
     from odeum.models.settings import Model
 
@@ -149,7 +149,7 @@ def run(argv: list[str]) -> int:
     times = Path(given["step_times"]) if given.get("step_times") else None
 
     from odeum.lab.commands.board import Board
-    from odeum.lab.study.execute import Execution, compare, foresee
+    from odeum.lab.study.execute import Comparison, compare, foresee
     from odeum.lab.study.metric import metric_named
     from odeum.lab.train.interrupt import Interrupted
     from odeum.lab.train.job import Job
@@ -176,7 +176,7 @@ def run(argv: list[str]) -> int:
     ladder_wanted = given.get("sizes") is not None
     factors = [Factor.architecture(list(architectures.values()))]
 
-    def execution(model: Model, training: Training, directory: Path) -> Execution:
+    def comparison_of(model: Model, training: Training, directory: Path) -> Comparison:
         if not gives_rate(request):  # each size of a ladder has its own
             training = task.with_default_rate(training, model)
         any_of_them = next(iter(architectures.values()))
@@ -204,7 +204,7 @@ def run(argv: list[str]) -> int:
             tuning=_tuning(given, model, training),
             pace=None if times is None else recorded_paces(times / directory.name if ladder_wanted else times),
         )
-        return Execution(
+        return Comparison(
             study,
             base,
             factors,
@@ -216,8 +216,8 @@ def run(argv: list[str]) -> int:
             overwrite=given.get("overwrite", False),
         )
 
-    job = execution(model, training, directory)
-    ladder = _ladder(str(given["sizes"]), job, execution) if given.get("sizes") is not None else {}
+    job = comparison_of(model, training, directory)
+    ladder = _ladder(str(given["sizes"]), job, comparison_of) if given.get("sizes") is not None else {}
     if given.get("dry_run"):
         refuse_processes()
         if ladder:
@@ -254,8 +254,8 @@ def run(argv: list[str]) -> int:
 
 
 def _ladder(
-    text: str, whole: Execution, execution: Callable[[Model, Training, Path], Execution]
-) -> dict[Size, Execution]:
+    text: str, whole: Comparison, comparison_of: Callable[[Model, Training, Path], Comparison]
+) -> dict[Size, Comparison]:
     """The comparison of each size, from small to large."""
     from odeum.models.description import describe
 
@@ -270,11 +270,11 @@ def _ladder(
     for size in parse_sizes(text, base.model):
         model = size.of(base.model)
         training = scaled_training(base.training, steps, parameters(model) / all_of_it)
-        out[size] = execution(model, training, folder_of(whole.directory, size))
+        out[size] = comparison_of(model, training, folder_of(whole.directory, size))
     return out
 
 
-def tell_ladder(ladder: Mapping[Size, Execution]) -> None:
+def tell_ladder(ladder: Mapping[Size, Comparison]) -> None:
     """The cost of each size, and the trend that would be detectable."""
     import math
 

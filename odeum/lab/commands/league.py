@@ -12,12 +12,12 @@ from odeum.lab.commands.options import Parser
 from odeum.lab.commands.request import command_line, open_request, read_request, refuse_processes
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
-from odeum.lab.study.league import Cell, League, execution, finalists, plan_of, read_screening, trained
+from odeum.lab.study.league import Cell, League, comparison_of, finalists, plan_of, read_screening, trained
 from odeum.lab.train.distributed.ranks import exit_code, print_error
 from odeum.storage import lock_directory, make_directory, out_directory, slug
 
 if TYPE_CHECKING:
-    from odeum.lab.study.execute import Execution
+    from odeum.lab.study.execute import Comparison
     from odeum.lab.train.job import Job
 
 
@@ -88,18 +88,18 @@ def carry_out(plan: League, cell: Cell, directory: Path, where: dict[str, Any], 
 
     base, folder, quiet = base_run(cell), cell.folder(directory), bool(given.get("quiet"))
 
-    def stage(job: Execution, **options: Any) -> list[str]:
+    def stage(job: Comparison, **options: Any) -> list[str]:
         with Board(job.study.metric.name, job.study.metric.share, quiet=quiet) as board:
             return compare(job, board, **options)
 
-    screening = execution(plan, base, folder, plan.entries, **where)
+    screening = comparison_of(plan, base, folder, plan.entries, **where)
     if failures := stage(screening, tuning_only=True):
         return failures
     chosen = finalists(plan, read_screening(folder, plan.entries))
     if not chosen:
         return ["every tuning run of every entry diverged; lower --train.learning_rate in the plan"]
     print(f"{cell.name}: confirming {', '.join(chosen)}", file=sys.stderr)
-    return stage(execution(plan, base, folder, chosen, **where))
+    return stage(comparison_of(plan, base, folder, chosen, **where))
 
 
 def tell_cost(plan: League, directory: Path, where: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def tell_cost(plan: League, directory: Path, where: dict[str, Any]) -> None:
     for cell in plan.cells:
         # The baseline alone: at equal time its cost is that of every run. As many seeds as there will be runs, because
         # their number decides the threads of each.
-        job = execution(plan, base_run(cell), cell.folder(directory) / "cost", (), **where)
+        job = comparison_of(plan, base_run(cell), cell.folder(directory) / "cost", (), **where)
         everything = Seeds((len(plan.entries) + 1) * plan.seeds)
         job = replace(job, study=replace(job.study, tuning=None, seeds=everything))
         cost = foresee(job)

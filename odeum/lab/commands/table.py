@@ -18,7 +18,7 @@ from odeum.lab.study.runs import Store, kept_results
 from odeum.storage import out_directory
 
 if TYPE_CHECKING:
-    from odeum.lab.study.execute import TableExecution
+    from odeum.lab.study.execute import TableRuns
 
 TableRows = list[tuple[PaperTable, tuple[TableRow, ...]]]
 
@@ -52,10 +52,10 @@ def run(argv: list[str]) -> int:
     if given.get("fresh"):
         return _again(chosen, scale, seeds or Seeds(1), store, given)
     if given.get("pace"):
-        for each in _executions(chosen, scale, Seeds(1), store, given):
+        for each in _runs_of(chosen, scale, Seeds(1), store, given):
             for path in each.measure_paces():
                 print(f"measured: {path}", file=sys.stderr)
-    code = 0 if seeds is None else _train(_executions(chosen, scale, seeds, store, given), given)
+    code = 0 if seeds is None else _train(_runs_of(chosen, scale, seeds, store, given), given)
     from odeum.lab.study.tables import paper_table
 
     for table, rows in chosen:
@@ -139,11 +139,11 @@ def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     directory = out_directory(given.get("out"), Path("runs") / "table") / f"fresh-{stamp}"
     fresh = Store(directory / "results")
-    executions = [
+    runs = [
         replace(each, study=replace(each.study, tunings={}), specs={**each.specs, **known[each.study.name]})
-        for each in _executions(chosen, scale, seeds, fresh, {**given, "out": str(directory)})
+        for each in _runs_of(chosen, scale, seeds, fresh, {**given, "out": str(directory)})
     ]
-    code = _train(executions, given)
+    code = _train(runs, given)
     for table, _ in chosen:
         for repeated in beside_kept(table.study(scale), known[table.name], fresh, store):
             print(f"{table.name}: {repeated.sentence}")
@@ -151,17 +151,15 @@ def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     return code
 
 
-def _executions(
-    chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]
-) -> list[TableExecution]:
+def _runs_of(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]) -> list[TableRuns]:
     from odeum.lab.commands.request import command_line
-    from odeum.lab.study.execute import TableExecution
+    from odeum.lab.study.execute import TableRuns
     from odeum.registry.plugins import named_plugins
 
     directory = out_directory(given.get("out"), Path("runs") / "table")
     tasks: dict[str, Any] = {}  # tables share data
     return [
-        TableExecution(
+        TableRuns(
             table.study(scale),
             table.specs(scale),
             store,
@@ -176,7 +174,7 @@ def _executions(
     ]
 
 
-def _train(executions: list[TableExecution], given: dict[str, Any]) -> int:
+def _train(runs: list[TableRuns], given: dict[str, Any]) -> int:
     from odeum.lab.commands.board import Board
     from odeum.lab.launch.launcher import launcher
     from odeum.lab.study.execute import TABLE_THREADS
@@ -186,8 +184,8 @@ def _train(executions: list[TableExecution], given: dict[str, Any]) -> int:
     failures: list[str] = []
     try:
         jobs = str(given.get("jobs", "auto"))
-        with launcher(given.get("on"), jobs, TABLE_THREADS, executions[0].directory) as launch:
-            for each in executions:
+        with launcher(given.get("on"), jobs, TABLE_THREADS, runs[0].directory) as launch:
+            for each in runs:
                 with Board(each.study.metric.name, each.study.metric.share, quiet=bool(given.get("quiet"))) as board:
                     failures += each.train(launch, board)
     except Interrupted as stop:

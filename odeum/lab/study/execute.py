@@ -1,31 +1,35 @@
-"""Carry out a study: plan it, train the runs that are missing, judge at each planned look."""
+"""Carry out a study: train the runs that are missing, first those that tune its rows, and judge at each planned look.
+
+`StudyRuns.train` is the executor of every study. `ComparisonRuns` keeps its runs in folders, `TableRuns` those of a
+paper's table in a store.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from odeum.errors import OdeumError, notice
 from odeum.lab.launch.inline import Inline
 from odeum.lab.launch.launcher import Launcher, launcher
 from odeum.lab.launch.local import jobs_for, threads_for
-from odeum.lab.launch.worker import Event, Tell, finish
+from odeum.lab.launch.worker import FINAL_EVENTS, Event, Tell, finish
 from odeum.lab.study.design import TUNING, Factor, Study, cells, clear
-from odeum.lab.study.findings import Findings, judged
 from odeum.lab.study.forecast import Forecast, forecast, run_seconds
-from odeum.lab.study.judge import Decision, Seeds, judge, undecided
+from odeum.lab.study.judge import Decision, Seeds, claim_result, judge, undecided
 from odeum.lab.study.matching import Folds, matched_model, matched_training, paces
-from odeum.lab.study.metric import AUTO, METRICS, metric_named, signal_over_noise
-from odeum.lab.study.runs import Store, Tuned, at_rate, timed_together, without_places
+from odeum.lab.study.metric import AUTO, metric_named, signal_over_noise
+from odeum.lab.study.runs import Store, at_rate, timed_together, without_places
 from odeum.lab.study.statistics import summarise
 from odeum.lab.study.tuning import SEED as TUNING_SEED
-from odeum.lab.study.tuning import Point, spell_point
+from odeum.lab.study.tuning import Choice, Point, Tuning, spell_point, tried
 from odeum.lab.tasks import KINDS, Task, open_task
 from odeum.lab.train.distributed import ranks
 from odeum.lab.train.distributed.ranks import is_main
@@ -40,9 +44,11 @@ from odeum.registry.plugins import unavailable_elsewhere
 from odeum.storage import lock_directory, make_directory, slug
 
 Key = tuple[str, int]
-"""row and seed"""
+"""title and seed of a run, for progress and messages"""
 LATE = 4
-"""evaluations at the end of a tuning run that tell the noise of a metric"""
+"""evaluations at the end of a tuning run that determine the noise of a metric"""
+REST_SEEDS = 3
+"""seeds of a row that no verdict needs, with --seeds auto"""
 
 
 class Watch(Protocol):
@@ -53,12 +59,236 @@ class Watch(Protocol):
     def tell(self, number: int, event: Event) -> None: ...
 
 
-@dataclass(frozen=True)
-class Execution:
-    """A comparison as it was asked: the study, the run that its rows are made from, and where they are carried out."""
+class Wanted(NamedTuple):
+    """A run that is missing."""
+
+    label: str
+    """of its row"""
+    seed: int
+    point: Point | None = None
+    """of a tuning run: the settings to try"""
+
+
+class StudyRuns(ABC):
+    """The runs of a study, trained until none is missing.
+
+    What comes next follows from the values of the runs alone, so an interrupted study continues where it stopped.
+    """
 
     study: Study
-    """settled with what the directory holds once that is locked"""
+    seeds: Seeds
+    """seeds per row, or auto: as many as the verdicts need"""
+    failures: ClassVar[Collection[str]] = FINAL_EVENTS
+    """kinds of final events that are reported as failures"""
+
+    @property
+    @abstractmethod
+    def tunings(self) -> Mapping[str, Tuning]:
+        """What each row tries before its seeds; rows that are not tuned are left out."""
+
+    @abstractmethod
+    def tuning_value(self, label: str, point: Point) -> float | None:
+        """The value of a tuning run: None if it has not been trained, NaN if it diverged."""
+
+    @abstractmethod
+    def tuning_spec(self, label: str, point: Point) -> RunSpec:
+        """The tuning run with these settings."""
+
+    @abstractmethod
+    def choose(self, tolerant: bool) -> list[str]:
+        """Give each row the settings that its tuning runs chose; returns messages about rows without any."""
+
+    @abstractmethod
+    def rows(self) -> Mapping[str, RunSpec]:
+        """The rows that can be trained with the settings that they have now."""
+
+    @abstractmethod
+    def ended(self) -> Mapping[str, Collection[int]]:
+        """The seeds of each row whose runs ended."""
+
+    @abstractmethod
+    def scores(self) -> Mapping[str, Mapping[int, float]]:
+        """The numbers that decide, by row and seed."""
+
+    @abstractmethod
+    def job(self, wanted: Wanted, spec: RunSpec) -> Job:
+        """The run with its data open."""
+
+    @abstractmethod
+    def keep(self, wanted: Wanted, spec: RunSpec, run: Job, event: Event) -> None:
+        """Record how a run ended."""
+
+    def identity(self, wanted: Wanted, spec: RunSpec) -> Hashable:
+        """Equal for rows that share a run."""
+        return wanted
+
+    def train(
+        self,
+        launch: Launcher,
+        watch: Watch,
+        after_look: Callable[[], None] | None = None,
+        *,
+        tuning_only: bool = False,
+    ) -> list[str]:
+        """Train what is missing; returns the messages of failed runs.
+
+        Stops before the evaluation if a tuning run fails. `after_look` is called between two looks.
+        """
+        while specs := self.missing_tuning():
+            if failures := self._launch(specs, launch, watch, "valid"):
+                return list(failures.values())
+        messages = self.choose(tuning_only)
+        failures: dict[Wanted, str] = {}
+        for look in () if tuning_only else self.seeds.looks:
+            specs = {key: spec for key, spec in self.missing_seeds(look.seeds).items() if key not in failures}
+            if not specs:
+                continue
+            failures |= self._launch(specs, launch, watch, "test")
+            if self.seeds.auto:
+                decisions = self._decisions()
+                more = self._open(decisions) if look.seeds < self.seeds.limit else ()
+                if is_main():
+                    _print_decisions(look.seeds, decisions, [label for label in self.rows() if label in more])
+                if after_look is not None and more:
+                    after_look()
+        return [*messages, *failures.values()]
+
+    def missing(self) -> dict[Wanted, RunSpec]:
+        """The runs that come next, one per shared run: those that tune rows, then the seeds that rows lack up to the
+        first look that is not complete."""
+        looks = (self.missing_seeds(look.seeds) for look in self.seeds.looks)
+        return self.missing_tuning() or next(filter(None, looks), {})
+
+    def missing_tuning(self) -> dict[Wanted, RunSpec]:
+        """The settings that rows have still to try: for all rows those next to the recipe's own first."""
+        higher = self.study.tuned_by.higher_is_better
+        wanted = []
+        for label, tuning in self.tunings.items():
+            _, lacking = tried(tuning, lambda point, label=label: self.tuning_value(label, point), higher)
+            wanted += [(tuning.distance(point), Wanted(label, TUNING_SEED, point)) for point in lacking]
+        wanted = [run for _, run in sorted(wanted, key=lambda each: each[0])]
+        return self._distinct({run: self.tuning_spec(run.label, run.point or ()) for run in wanted})
+
+    def missing_seeds(self, until: int) -> dict[Wanted, RunSpec]:
+        """The seeds that rows lack up to a look of this many seeds, seed by seed, so that an interrupted study has
+        whole pairs."""
+        rows, ended = self.rows(), self.ended()
+        limits = dict.fromkeys(rows, until)
+        if self.seeds.auto:
+            more, judged = self._open(self._decisions()), {label for pair in self.study.pairs for label in pair}
+            rest = {label: 0 if label in judged else min(until, REST_SEEDS) for label in rows}
+            limits = {label: until if label in more else rest[label] for label in rows}
+        wanted = (Wanted(label, seed) for seed in range(until) for label in rows)
+        return self._distinct(
+            {
+                each: rows[each.label]
+                for each in wanted
+                if each.seed < limits[each.label] and each.seed not in ended[each.label]
+            }
+        )
+
+    def _distinct(self, specs: Mapping[Wanted, RunSpec]) -> dict[Wanted, RunSpec]:
+        runs: dict[Hashable, Wanted] = {}
+        for wanted, spec in specs.items():
+            runs.setdefault(self.identity(wanted, spec), wanted)
+        return {wanted: specs[wanted] for wanted in runs.values()}
+
+    def _decisions(self) -> dict[tuple[str, str], Decision]:
+        return judge(self.scores(), self.study.pairs, self.study.criterion)
+
+    def _open(self, decisions: Mapping[tuple[str, str], Decision]) -> set[str]:
+        """The rows that verdicts or claims need more seeds of."""
+        study = self.study
+        if not study.is_table:
+            return undecided(study.pairs, decisions)
+        claims = [claim_result(claim, decisions.get(claim.pair), study.criterion) for claim in study.claims]
+        return {label for each in claims if not each.settled for label in each.claim.pair}
+
+    def _launch(self, specs: Mapping[Wanted, RunSpec], launch: Launcher, watch: Watch, split: str) -> dict[Wanted, str]:
+        """Carry out these runs; returns the messages of those that failed."""
+        runs = {self._key(wanted): self.job(wanted, spec) for wanted, spec in specs.items()}
+        wanted_by = {self._key(wanted): wanted for wanted in specs}
+
+        def keep(key: Key, event: Event) -> None:
+            self.keep(wanted_by[key], specs[wanted_by[key]], runs[key], event)
+
+        out = {}
+        for key, event in launch_runs(runs, launch, watch, keep, split).items():
+            wanted = wanted_by[key]
+            tuning = wanted.point is not None
+            wrong = event.kind not in ("done", "diverged") if tuning else event.kind in self.failures
+            if wrong and (text := complaint(f"tuning {key[0]}" if tuning else f"{key[0]} seed {key[1]}", event)):
+                out[wanted] = text
+        return out
+
+    def _key(self, wanted: Wanted) -> Key:
+        if wanted.point is None:
+            return wanted.label, wanted.seed
+        return f"{wanted.label} {spell_point(self.tunings[wanted.label].settings, wanted.point)}", wanted.seed
+
+
+def launch_runs(
+    runs: Mapping[Key, Job], launch: Launcher, watch: Watch, done: Callable[[Key, Event], None], split: str
+) -> dict[Key, Event]:
+    """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
+
+    `split` is the part whose metric may be shown: that of tuning runs is valid, never test.
+    """
+    keys, jobs = list(runs), list(runs.values())
+    watch.show(keys, split)
+
+    def tell(number: int, event: Event) -> None:
+        if event.ends:
+            done(keys[number], event)
+        watch.tell(number, event)
+
+    ended = _ended(jobs, launch, tell)
+    if stopped := [event for event in ended if event.kind == "interrupted"]:
+        raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
+    return dict(zip(keys, ended, strict=True))
+
+
+def _ended(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:
+    ended: dict[int, Event] = {}
+    for number, run in enumerate(runs):
+        if ranks.size() == 1 and run.folder.finished:
+            ended[number] = finish(lambda run=run: run, lambda event: None)
+            tell(number, ended[number])
+    left = [number for number in range(len(runs)) if number not in ended]
+    if left:
+        new = launch.run([runs[number] for number in left], lambda number, event: tell(left[number], event))
+        ended |= dict(zip(left, new, strict=True))
+    return [ended[number] for number in range(len(runs))]
+
+
+def complaint(title: str, event: Event) -> str | None:
+    """The message of a run that went wrong, with the traceback if it is a bug; None if nothing did."""
+    sentence = event.content.get("failed") or event.content.get("sentence")
+    return "\n".join([f"{title}: {sentence}", *filter(None, [event.content.get("traceback")])]) if sentence else None
+
+
+def _print_decisions(seeds: int, decisions: Mapping[tuple[str, str], Decision], active: Sequence[str]) -> None:
+    """A line for each pair that this look decided, and the rows that go on."""
+    for (ours, theirs), decision in decisions.items():
+        if decision.verdict.look == seeds:
+            print(f"after {seeds} seeds: {ours} against {theirs}: {decision.verdict.word}", file=sys.stderr)
+    if active:
+        print(f"after {seeds} seeds: going on with {', '.join(active)}", file=sys.stderr)
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+# comparisons: a grid of factors, runs in folders
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison as requested: the study, the run that its rows are made from, and where they are carried out."""
+
+    study: Study
+    """before it is settled with what the directory holds"""
     base: Job
     """data, model and training of every row, before its factors"""
     factors: Sequence[Factor]
@@ -93,7 +323,7 @@ class Execution:
 
 
 def compare(
-    job: Execution,
+    comparison: Comparison,
     watch: Watch,
     after_look: Callable[[], None] | None = None,
     before: Callable[[Forecast], None] | None = None,
@@ -104,56 +334,43 @@ def compare(
 
     `before` receives the estimated cost, and `after_look` is called between two looks. The directory is locked: two
     comparisons in one directory could not both have their baseline. With `tuning_only` it ends with the tuning runs,
-    and rows of which all diverge are no error.
+    and rows of which all diverge are left out.
     """
-    job = _where_names_are_known(job)
-    sized = sized_runs(job)  # what cannot be built or asked is refused before there is a directory
+    comparison = _where_names_are_known(comparison)
+    sized = sized_runs(comparison)  # what cannot be built is refused before there is a directory
     if ranks.size() == 1:
-        job.settled()
+        comparison.settled()
     with contextlib.ExitStack() as stack:
         if is_main():
-            make_directory(job.directory)
-            stack.enter_context(lock_directory(job.directory))
-            if job.overwrite:
-                clear(job.directory)
-        study = job.settled()
+            make_directory(comparison.directory)
+            stack.enter_context(lock_directory(comparison.directory))
+            if comparison.overwrite:
+                clear(comparison.directory)
+        study = comparison.settled()
         measured = study.match == "time" or study.budget is not None
         if not study.tuning and (not measured or sized.keys() <= (study.pace or {}).keys()):  # lengths are known
-            _refuse_others(seeded(job, sized, study))
+            _refuse_others(ComparisonRuns(comparison, study, sized).evaluation)
         if is_main():
-            seeds = f"{'up to ' if job.seeds.auto else ''}{_several(job.seeds.limit, 'seed')}"
+            seeds = f"{'up to ' if comparison.seeds.auto else ''}{_several(comparison.seeds.limit, 'seed')}"
             size = f"{_several(len(sized), 'architecture')} × {seeds}"
-            print(f"{size} on {job.study.data}, equal {job.study.match}; runs in {job.directory}", file=sys.stderr)
-        study, sized = prepare(job, study, sized)
-        _refuse_others(first_tuning_runs(job, study, sized) if study.tuning else seeded(job, sized, study))
+            print(f"{size} on {study.data}, equal {study.match}; runs in {comparison.directory}", file=sys.stderr)
+        runs = prepare(comparison, study, sized)
+        _refuse_others(runs.first_tuning if study.tuning else runs.evaluation)
         if is_main():
-            study.write(job.directory)
+            runs.study.write(comparison.directory)
             if before is not None:
-                before(_forecast(job, study, sized))
-        launch = stack.enter_context(launcher(job.on, job.jobs, study.threads or 1, job.directory))
+                before(runs.forecast())
+        launch = stack.enter_context(
+            launcher(comparison.on, comparison.jobs, runs.study.threads or 1, comparison.directory)
+        )
         if not isinstance(launch, Inline):  # other processes build their own
-            job.base.built.clear()
-        if study.tuning:
-            study, sized, failures = tune(job, study, sized, launch, watch, tolerant=tuning_only)
-            if is_main():
-                study.write(job.directory)
-            if failures or tuning_only:
-                return failures
-        runs = seeded(job, sized, study)
-        _refuse_others(runs)
-        return _train_all(job, study, runs, launch, watch, after_look)
+            comparison.base.built.clear()
+        return runs.train(launch, watch, after_look, tuning_only=tuning_only)
 
 
 def _reported(run: Job) -> list[str]:
     """The metrics that the task's evaluation reports, from an untrained model on two examples."""
     return list(run.task.evaluate(build(run.architecture, run.model), "test", limit=2))
-
-
-def foresee(job: Execution) -> Forecast:
-    """The cost of a comparison on this machine, from a few measured steps; nothing is trained or written."""
-    job = _where_names_are_known(job)
-    study, sized = prepare(job, job.settled(), sized_runs(job))
-    return _forecast(job, study, sized)
 
 
 def _refuse_others(runs: Mapping[Key, Job]) -> None:
@@ -162,68 +379,196 @@ def _refuse_others(runs: Mapping[Key, Job]) -> None:
         check_same_run(run)
 
 
-def _where_names_are_known(job: Execution) -> Execution:
+def foresee(comparison: Comparison) -> Forecast:
+    """The cost of a comparison on this machine, from a few measured steps; nothing is trained or written."""
+    comparison = _where_names_are_known(comparison)
+    return prepare(comparison, comparison.settled(), sized_runs(comparison)).forecast()
+
+
+def _where_names_are_known(comparison: Comparison) -> Comparison:
     """Names that only this program registered are unknown to other processes: then the runs stay in this one."""
-    architectures = [run.architecture for run in cells(job.base, job.factors).values()]
-    hidden = unavailable_elsewhere(architectures, (KINDS, job.base.kind))
-    if not hidden or (job.jobs == "1" and job.on is None) or ranks.size() > 1:
-        return job
+    architectures = [run.architecture for run in cells(comparison.base, comparison.factors).values()]
+    hidden = unavailable_elsewhere(architectures, (KINDS, comparison.base.kind))
+    if not hidden or (comparison.jobs == "1" and comparison.on is None) or ranks.size() > 1:
+        return comparison
     known = f"{hidden[0]} is registered in this process alone, where other processes do not find it"
     remedy = "put it into a file and name that by --plugin"
-    if job.on is not None or job.jobs != "auto":
-        asked = f"--on {job.on}" if job.on is not None else f"--jobs {job.jobs}"
+    if comparison.on is not None or comparison.jobs != "auto":
+        asked = f"--on {comparison.on}" if comparison.on is not None else f"--jobs {comparison.jobs}"
         raise OdeumError(f"{known}, so there is no {asked}; {remedy}, or leave that out")
     if jobs_for("auto", 1) > 1:
         notice(f"{known}, so the runs go one after the other; {remedy} for runs side by side")
-    return replace(job, jobs="1")
+    return replace(comparison, jobs="1")
 
 
-def _forecast(job: Execution, study: Study, sized: Mapping[str, Job]) -> Forecast:
-    """The size of a cluster is unknown beforehand: its time is estimated as if the runs came one after the other."""
-    at_once = 1 if job.on is not None and job.jobs == "auto" else jobs_for(job.jobs, study.threads or 1)
-    pace = study.pace or {}
-    runs = seeded(job, sized, study)
-    evaluation = forecast(runs, pace, at_once, job.overwrite, job.seeds.auto)
-    base = run_seconds(runs[study.reference, 0], pace[study.reference].seconds)
-    evaluation = replace(evaluation, baseline=base)
-    if study.tuning is None:
-        return evaluation
-    tuning = forecast(first_tuning_runs(job, study, sized), pace, at_once, job.overwrite)
-    return replace(evaluation, tuning=tuning, widened=study.tuning.tuning.cap * len(sized))
-
-
-def sized_runs(job: Execution) -> dict[str, Job]:
+def sized_runs(comparison: Comparison) -> dict[str, Job]:
     """The run of each row with seed 0, described once for all seeds."""
-    runs: dict[str, Job] = cells(job.base, job.factors)
-    reference = runs[job.study.reference]
+    runs: dict[str, Job] = cells(comparison.base, comparison.factors)
+    reference = runs[comparison.study.reference]
     out = {}
     for label, run in runs.items():
-        model = matched_model(run, reference) if job.study.match == "params" else run.model
+        model = matched_model(run, reference) if comparison.study.match == "params" else run.model
         facts = describe(run.architecture, model, detail=False)
-        out[label] = replace(run, model=model, facts=facts, directory=job.directory / slug(label))
+        out[label] = replace(run, model=model, facts=facts, directory=comparison.directory / slug(label))
     return out
 
 
-def prepare(job: Execution, study: Study, sized: Mapping[str, Job]) -> tuple[Study, dict[str, Job]]:
-    """The study with the cost per step of its rows, and their runs with its threads; nothing is written yet."""
+def prepare(comparison: Comparison, study: Study, sized: Mapping[str, Job]) -> ComparisonRuns:
+    """The runs with the threads of the study and the cost per step of its rows; nothing is written yet."""
     sized = {label: replace(run, threads=study.threads) for label, run in sized.items()}
-    return replace(study, pace=paces(study, sized)), sized
+    return ComparisonRuns(comparison, replace(study, pace=paces(study, sized)), sized)
 
 
-# tuning: runs of one seed of their own, before the seeds that decide
+class ComparisonRuns(StudyRuns):
+    """The runs of a comparison, in folders of its directory."""
 
+    def __init__(self, comparison: Comparison, study: Study, sized: Mapping[str, Job]) -> None:
+        self.comparison, self.study, self.sized, self.seeds = comparison, study, dict(sized), comparison.seeds
+        self.finals: dict[str, dict[Point, Mapping[str, float]]] = {label: {} for label in sized}
+        """metrics of the validation part of the tuning runs that ended"""
+        self.tuned: list[Job] = []
+        """tuning runs that did not diverge"""
+        self.results: dict[str, dict[int, dict[str, Any]]] = {label: {} for label in sized}
+        self.evaluation = self._evaluation()
 
-def tuning_run(job: Execution, study: Study, sized: Mapping[str, Job], label: str, point: Point) -> Job:
-    """The run of a row with these settings, as long as the runs of its evaluation."""
-    assert study.tuning is not None
-    settings = study.tuning.tuning.settings
-    name = spell_point(settings, point)
-    run = with_settings(sized[label], dict(zip(settings, point, strict=True)))
-    training = matched_training(study, {**sized, label: run})[label]
-    directory = job.directory / TUNING / slug(label) / name / f"seed-{TUNING_SEED}"
-    row = f"{label} {name}"
-    run = replace(run, training=training, seed=TUNING_SEED, row=row, directory=directory, test=False)
-    return run if job.folds is None else run.moved_to(job.folds.of(TUNING_SEED))
+    @property
+    def tunings(self) -> Mapping[str, Tuning]:
+        return {} if self.study.tuning is None else dict.fromkeys(self.sized, self.study.tuning.tuning)
+
+    def tuning_value(self, label: str, point: Point) -> float | None:
+        if point not in self.finals[label]:
+            return None
+        value = self.finals[label][point].get(self.study.tuned_by.name)
+        return math.nan if value is None else float(value)
+
+    def tuning_spec(self, label: str, point: Point) -> Job:
+        """The run of a row with these settings, as long as the runs of its evaluation."""
+        settings = self.tunings[label].settings
+        name = spell_point(settings, point)
+        run = with_settings(self.sized[label], dict(zip(settings, point, strict=True)))
+        training = matched_training(self.study, {**self.sized, label: run})[label]
+        directory = self.comparison.directory / TUNING / slug(label) / name / f"seed-{TUNING_SEED}"
+        row = f"{label} {name}"
+        run = replace(run, training=training, seed=TUNING_SEED, row=row, directory=directory, test=False)
+        folds = self.comparison.folds
+        return run if folds is None else run.moved_to(folds.of(TUNING_SEED))
+
+    def choose(self, tolerant: bool) -> list[str]:
+        """If every tuning run of a row diverged, it is left out (`tolerant`) or `OdeumError` is raised."""
+        study = self.study
+        if study.tuning is None:
+            return []
+        results, metric, choices = study.tuning, study.tuned_by, {}
+        for label in self.sized:
+            choice, values, seconds = self._choice(label, tolerant)
+            results = results.with_row(label, values, seconds)
+            if choice is None:
+                continue
+            choices[label] = choice
+            if is_main():
+                inside = "" if choice.resolved else "; unresolved: the best lies at the end of what was tried"
+                value = f"valid {metric.name} {choice.value:.4g}"
+                print(f"tuned {label}: {spell_point(choice.settings, choice.point)} ({value}{inside})", file=sys.stderr)
+        self.sized = {label: with_settings(self.sized[label], choice.changes) for label, choice in choices.items()}
+        self.study = replace(study, tuning=results)
+        if study.judge == AUTO and not study.signals:
+            best = {label: self.finals[label][choice.point] for label, choice in choices.items()}
+            self.study = _chosen_judge(self.study, best, self.tuned)
+        self.evaluation = self._evaluation()
+        if is_main():
+            self.study.write(self.comparison.directory)
+        if not tolerant:
+            _refuse_others(self.evaluation)
+        return []
+
+    def _choice(self, label: str, tolerant: bool) -> tuple[Choice | None, dict[Point, float], float]:
+        """The choice of a row, the values that it is made from, and the measured seconds of the tuning runs."""
+        tuning, higher = self.tunings[label], self.study.tuned_by.higher_is_better
+        values, _ = tried(tuning, lambda point: self.tuning_value(label, point), higher)
+        step = (self.study.pace or {})[label].seconds
+        seconds = len(values) * run_seconds(self.tuning_spec(label, tuning.points[0]), step)
+        try:
+            return tuning.choose(values, higher), values, seconds
+        except OdeumError as error:
+            if not tolerant:
+                remedy = "" if label == self.study.baseline else f", or leave {label} out of --architectures"
+                raise OdeumError(f"{label}: {error}{remedy}") from None
+            notice(f"{label}: {error}; it is left out")
+            return None, values, seconds
+
+    def rows(self) -> Mapping[str, Job]:
+        return self.sized
+
+    def ended(self) -> Mapping[str, Collection[int]]:
+        return self.results
+
+    def scores(self) -> Mapping[str, Mapping[int, float]]:
+        """On the test part if every run has them, else on the validation part; NaN for a run that failed."""
+        name = self.study.metric.name
+        every = [result for row in self.results.values() for result in row.values() if not result.get("failed")]
+        split = "test" if all(name in (result.get("test") or {}) for result in every) else "valid"
+
+        def score(result: Mapping[str, Any]) -> float | None:
+            return math.nan if result.get("failed") else (result.get(split) or {}).get(name)
+
+        return {
+            label: {seed: float(x) for seed, r in row.items() if (x := score(r)) is not None}
+            for label, row in self.results.items()
+        }
+
+    def job(self, wanted: Wanted, spec: RunSpec) -> Job:
+        if wanted.point is None:
+            return self.evaluation[wanted.label, wanted.seed]
+        assert isinstance(spec, Job)
+        return spec
+
+    def keep(self, wanted: Wanted, spec: RunSpec, run: Job, event: Event) -> None:
+        if event.kind not in ("done", "diverged", "cut off"):
+            return
+        if wanted.point is None:
+            self.results[wanted.label][wanted.seed] = event.content
+            return
+        valid = self.finals[wanted.label][wanted.point] = event.content.get("valid") or {}
+        if event.kind == "done" and "failed" not in event.content:
+            self.tuned.append(run)
+            if (
+                self.study.tuning is not None and self.study.tuned_by.name not in valid
+            ):  # BLEU is of the test part alone
+                self.study = replace(self.study, tuning=replace(self.study.tuning, metric="loss"))
+
+    def forecast(self) -> Forecast:
+        """The estimated cost; on a cluster, whose size is unknown, as if the runs came one after the other."""
+        study, where = self.study, self.comparison
+        at_once = 1 if where.on is not None and where.jobs == "auto" else jobs_for(where.jobs, study.threads or 1)
+        pace = study.pace or {}
+        whole = forecast(self.evaluation, pace, at_once, where.overwrite, self.seeds.auto)
+        base = run_seconds(self.evaluation[study.reference, 0], pace[study.reference].seconds)
+        whole = replace(whole, baseline=base)
+        if study.tuning is None:
+            return whole
+        tuning = forecast(self.first_tuning, pace, at_once, where.overwrite)
+        return replace(whole, tuning=tuning, widened=study.tuning.tuning.cap * len(self.sized))
+
+    @property
+    def first_tuning(self) -> dict[Key, Job]:
+        """The tuning runs before any widening, by row and number."""
+        points = self.study.tuning.tuning.points if self.study.tuning else ()
+        return {
+            (label, number): self.tuning_spec(label, point)
+            for number, point in enumerate(points)
+            for label in self.sized
+        }
+
+    def _evaluation(self) -> dict[Key, Job]:
+        """Every run that may be needed, seed by seed, with the length that `match` gives it."""
+        training = matched_training(self.study, self.sized)
+        runs = {
+            (label, seed): replace(run, training=training[label], seed=seed, directory=run.directory / f"seed-{seed}")
+            for seed in range(self.seeds.limit)
+            for label, run in self.sized.items()
+        }
+        folds = self.comparison.folds
+        return runs if folds is None else {key: run.moved_to(folds.of(key[1])) for key, run in runs.items()}
 
 
 def with_settings(run: Job, changes: Mapping[str, float]) -> Job:
@@ -233,76 +578,6 @@ def with_settings(run: Job, changes: Mapping[str, float]) -> Job:
     model = replace(run.model, **{name: value for name, value in changes.items() if name not in names})
     tuned: dict[str, Any] = {"rate_from": "tuning"} if "learning_rate" in changes else {}
     return replace(run, training=training, model=model, **tuned)
-
-
-def first_tuning_runs(job: Execution, study: Study, sized: Mapping[str, Job]) -> dict[Key, Job]:
-    """The tuning runs before any widening, by row and number."""
-    points = study.tuning.tuning.points if study.tuning else ()
-    return {
-        (label, number): tuning_run(job, study, sized, label, point)
-        for number, point in enumerate(points)
-        for label in sized
-    }
-
-
-def tune(
-    job: Execution, study: Study, sized: Mapping[str, Job], launch: Launcher, watch: Watch, *, tolerant: bool = False
-) -> tuple[Study, dict[str, Job], list[str]]:
-    """Carry out the tuning runs. Returns the study with their values, the rows with the settings that they chose, and
-    the messages of failed runs.
-
-    If every tuning run of a row diverged, it is left out (`tolerant`) or `OdeumError` is raised. What to try next
-    follows from the values alone, so an interrupted tuning continues where it stopped.
-    """
-    results = study.tuning
-    assert results is not None
-    tuning, metric = results.tuning, study.tuned_by
-    finals: dict[str, dict[Point, Mapping[str, float]]] = {label: {} for label in sized}
-    done: dict[tuple[str, Point], Job] = {}
-
-    def values(label: str) -> dict[Point, float]:
-        numbers = {point: valid.get(metric.name) for point, valid in finals[label].items()}
-        return {point: math.nan if x is None else float(x) for point, x in numbers.items()}
-
-    while wanted := [
-        (label, point) for label in sized for point in tuning.missing(values(label), metric.higher_is_better)
-    ]:
-        runs = {
-            (f"{label} {spell_point(tuning.settings, point)}", TUNING_SEED): tuning_run(job, study, sized, label, point)
-            for label, point in wanted
-        }
-        events = launch_runs(runs, launch, watch, split="valid")
-        for (label, point), (key, event) in zip(wanted, events.items(), strict=True):
-            if event.kind not in ("done", "diverged"):
-                return study, dict(sized), complaint(f"tuning {key[0]}", event)
-            finals[label][point] = event.content.get("valid") or {}
-            if event.kind == "done" and "failed" not in event.content:
-                done[label, point] = runs[key]
-        known = [finals[label][point] for label, point in done]
-        if any(metric.name not in valid for valid in known):  # BLEU is of the test part alone
-            metric, results = METRICS["loss"], replace(results, metric="loss")
-    chosen, choices = {}, {}
-    for label, run in sized.items():
-        cost = run_seconds(tuning_run(job, study, sized, label, tuning.points[0]), (study.pace or {})[label].seconds)
-        results = results.with_row(label, values(label), len(finals[label]) * cost)
-        try:
-            choice = choices[label] = tuning.choose(values(label), metric.higher_is_better)
-        except OdeumError as error:
-            if tolerant:
-                notice(f"{label}: {error}; it is left out")
-                continue
-            remedy = "" if label == study.baseline else f", or leave {label} out of --architectures"
-            raise OdeumError(f"{label}: {error}{remedy}") from None
-        chosen[label] = with_settings(run, choice.changes)
-        if is_main():
-            inside = "" if choice.resolved else "; unresolved: the best lies at the end of what was tried"
-            value = f"valid {metric.name} {choice.value:.4g}"
-            print(f"tuned {label}: {spell_point(tuning.settings, choice.point)} ({value}{inside})", file=sys.stderr)
-    study = replace(study, tuning=results)
-    if study.judge == AUTO and not study.signals:
-        best = {label: finals[label][choice.point] for label, choice in choices.items()}
-        study = _chosen_judge(study, best, list(done.values()))
-    return study, chosen, []
 
 
 def _chosen_judge(study: Study, finals: Mapping[str, Mapping[str, float]], runs: Sequence[Job]) -> Study:
@@ -322,126 +597,6 @@ def _chosen_judge(study: Study, finals: Mapping[str, Mapping[str, float]], runs:
     return replace(study, metric=metric, margin=metric.margin, signals=signals)
 
 
-def seeded(job: Execution, sized: Mapping[str, Job], study: Study) -> dict[Key, Job]:
-    """Every run that may be needed, seed by seed, with the length that `match` gives it."""
-    training = matched_training(study, sized)
-    runs = {
-        (label, seed): replace(
-            run,
-            training=training[label],
-            seed=seed,
-            directory=run.directory / f"seed-{seed}",
-        )
-        for seed in range(job.seeds.limit)
-        for label, run in sized.items()
-    }
-    folds = job.folds
-    return runs if folds is None else {key: run.moved_to(folds.of(key[1])) for key, run in runs.items()}
-
-
-def _train_all(
-    job: Execution,
-    study: Study,
-    runs: Mapping[Key, Job],
-    launch: Launcher,
-    watch: Watch,
-    after_look: Callable[[], None] | None,
-) -> list[str]:
-    labels = list(dict.fromkeys(label for label, _ in runs))
-    results: dict[str, dict[int, dict[str, Any]]] = {label: {} for label in labels}
-    failures: list[str] = []
-    active, start = labels, 0
-    for look in job.seeds.looks:
-        # Seed by seed, so that an interrupted comparison has whole pairs.
-        keys = [(label, seed) for seed in range(start, look.seeds) for label in active]
-        for (label, seed), event in launch_runs({key: runs[key] for key in keys}, launch, watch).items():
-            if event.kind in ("done", "diverged", "cut off"):
-                results[label][seed] = event.content
-            failures += complaint(f"{label} seed {seed}", event)
-        if study.seeds is None or not study.seeds.auto:
-            break
-        decisions = judge(scores_of(study, results), study.pairs, study.criterion)
-        active, start = [label for label in active if label in undecided(study.pairs, decisions)], look.seeds
-        if is_main():
-            _print_decisions(look.seeds, decisions, active if look.seeds < job.seeds.limit else [])
-        if not active:
-            break
-        if after_look is not None and look.seeds < job.seeds.limit:
-            after_look()
-    return failures
-
-
-def launch_runs(
-    runs: Mapping[Key, Job],
-    launch: Launcher,
-    watch: Watch,
-    done: Callable[[Key, Event], None] | None = None,
-    split: str = "test",
-) -> dict[Key, Event]:
-    """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
-
-    `split` is the part whose metric may be shown: that of tuning runs is valid, never test.
-    """
-    keys, jobs = list(runs), list(runs.values())
-    watch.show(keys, split)
-
-    def tell(number: int, event: Event) -> None:
-        if event.ends and done is not None:
-            done(keys[number], event)
-        watch.tell(number, event)
-
-    ended = _ended(jobs, launch, tell)
-    if stopped := [event for event in ended if event.kind == "interrupted"]:
-        raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
-    return dict(zip(keys, ended, strict=True))
-
-
-def _ended(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:
-    ended: dict[int, Event] = {}
-    for number, run in enumerate(runs):
-        if ranks.size() == 1 and run.folder.finished:
-            ended[number] = finish(lambda run=run: run, lambda event: None)
-            tell(number, ended[number])
-    left = [number for number in range(len(runs)) if number not in ended]
-    if left:
-        new = launch.run([runs[number] for number in left], lambda number, event: tell(left[number], event))
-        ended |= dict(zip(left, new, strict=True))
-    return [ended[number] for number in range(len(runs))]
-
-
-def complaint(title: str, event: Event) -> list[str]:
-    """The message of a run that went wrong, with the traceback if it is a bug."""
-    sentence = event.content.get("failed") or event.content.get("sentence")
-    return ["\n".join([f"{title}: {sentence}", *filter(None, [event.content.get("traceback")])])] if sentence else []
-
-
-def scores_of(study: Study, results: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[int, float]]:
-    """The numbers that decide: on the test part if every run has them, else on the validation part.
-
-    A run that failed has NaN, whatever metric decides.
-    """
-    name = study.metric.name
-    every = [result for row in results.values() for result in row.values() if not result.get("failed")]
-    split = "test" if all(name in (result.get("test") or {}) for result in every) else "valid"
-
-    def score(result: Mapping[str, Any]) -> float | None:
-        return math.nan if result.get("failed") else (result.get(split) or {}).get(name)
-
-    return {
-        label: {seed: float(x) for seed, r in row.items() if (x := score(r)) is not None}
-        for label, row in results.items()
-    }
-
-
-def _print_decisions(seeds: int, decisions: Mapping[tuple[str, str], Decision], active: Sequence[str]) -> None:
-    """A line for each pair that this look decided, and the rows that go on."""
-    for (ours, theirs), decision in decisions.items():
-        if decision.verdict.look == seeds:
-            print(f"after {seeds} seeds: {ours} against {theirs}: {decision.verdict.word}", file=sys.stderr)
-    if active:
-        print(f"after {seeds} seeds: going on with {', '.join(active)}", file=sys.stderr)
-
-
 def _several(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -450,31 +605,67 @@ def _several(number: int, what: str) -> str:
 
 TABLE_THREADS = 1
 """of a run at the scale of a laptop: the number of runs at once then changes no bit"""
-REST_SEEDS = 3
-"""seeds of a row without a claim"""
 SPREADS = 4.0
 """standard deviations from the kept mean that a repeated run may lie away, on other code or another machine"""
 
 
-@dataclass(frozen=True)
-class TableExecution:
-    """A paper's table, its store, and where its missing runs are carried out."""
+@dataclass
+class TableRuns(StudyRuns):
+    """The runs of a paper's table, whose results are lines of a store."""
 
     study: Study
     specs: Mapping[str, RunSpec]
     store: Store
     directory: Path
+    """of the runs' folders"""
     seeds: Seeds
-    """a number for every row; or auto: as many as the claims take"""
     labels: Sequence[str]
     """the rows to train"""
     command: str = ""
     plugins: tuple[str, ...] = ()
+    failures: ClassVar[Collection[str]] = ("failed",)
+    """a run that diverged is a result of the table"""
     _tasks: dict[str, Task] = field(default_factory=dict)
     _sized: dict[str, Job] = field(default_factory=dict)
 
-    def findings(self) -> Findings:
-        return judged(self.store.results(self.study, self.specs))
+    @property
+    def tunings(self) -> Mapping[str, Tuning]:
+        return {label: self.study.tunings[label] for label in self.labels if label in self.study.tunings}
+
+    def tuning_value(self, label: str, point: Point) -> float | None:
+        return self.store.tuning_value(self.study, self.specs[label], point)
+
+    def tuning_spec(self, label: str, point: Point) -> RunSpec:
+        return at_rate(self.specs[label], point)
+
+    def choose(self, tolerant: bool) -> list[str]:
+        """A row of which every tuning run diverged is not trained."""
+        rows = self.rows()
+        return [f"{label}: every tuning run diverged" for label in self.labels if label not in rows]
+
+    def rows(self) -> Mapping[str, RunSpec]:
+        specs = self.store.tuned(self.study, self.specs).specs
+        return {label: specs[label] for label in self.labels if label in specs}
+
+    def ended(self) -> Mapping[str, Collection[int]]:
+        results = self.store.results(self.study, self.specs)
+        return {label: {run.seed for run in results.of(label)} for label in self.labels}
+
+    def scores(self) -> Mapping[str, Mapping[int, float]]:
+        return self.store.results(self.study, self.specs).scores(self.study.metric.name)
+
+    def identity(self, wanted: Wanted, spec: RunSpec) -> Hashable:
+        return spec.key, wanted.seed
+
+    def job(self, wanted: Wanted, spec: RunSpec) -> Job:
+        run = self.run(spec, wanted.seed)
+        if run.folder.is_run and not holds(run):
+            raise OdeumError(f"'{run.directory}' holds another run than the recipe asks for; give another --out")
+        return run
+
+    def keep(self, wanted: Wanted, spec: RunSpec, run: Job, event: Event) -> None:
+        if event.kind in ("done", "diverged"):
+            self.store.keep(spec, run.seed, run.directory, self.study.metric.name)
 
     def run(self, spec: RunSpec, seed: int) -> Job:
         """The run of this recipe and seed; data is opened once, a model is described once."""
@@ -496,74 +687,6 @@ class TableExecution:
             )
         sized = self._sized[spec.key]
         return replace(sized, seed=seed, directory=sized.directory / f"seed-{seed}")
-
-    def missing(self) -> dict[Key, RunSpec]:
-        """The runs that come next, one per shared run: those that tune rows, then the seeds that rows lack up to the
-        first look that is not complete, seed by seed."""
-        tuned = self.store.tuned(self.study, self.specs)
-        return self._missing_tuning(tuned) or self._missing_seeds(tuned)
-
-    def _missing_tuning(self, tuned: Tuned) -> dict[Key, RunSpec]:
-        def distance(wanted: tuple[str, Point]) -> float:
-            label, (rate,) = wanted
-            return abs(math.log(rate / self.specs[label].training.learning_rate))
-
-        wanted = ((label, point) for label in self.labels for point in tuned.missing.get(label, ()))
-        runs: dict[str, tuple[Key, RunSpec]] = {}
-        for label, point in sorted(wanted, key=distance):  # the setting's own rate first, for all rows
-            spec, settings = at_rate(self.specs[label], point), self.study.tunings[label].settings
-            runs.setdefault(spec.key, ((f"{label} {spell_point(settings, point)}", TUNING_SEED), spec))
-        return dict(runs.values())
-
-    def _missing_seeds(self, tuned: Tuned) -> dict[Key, RunSpec]:
-        limits = [look.seeds for look in self.seeds.looks] if self.seeds.auto else [self.seeds.limit]
-        findings = self.findings()
-        for limit in limits:
-            lacking: dict[tuple[int, str], Key] = {}
-            for label in (label for label in self.labels if label in tuned.specs):
-                there = {run.seed for run in findings.results.of(label)}
-                wanted = self._wanted(findings, label, limit) if self.seeds.auto else limit
-                for seed in range(wanted):
-                    if seed not in there:
-                        lacking.setdefault((seed, tuned.specs[label].key), (label, seed))
-            if lacking:
-                keys = sorted(lacking.values(), key=lambda key: key[1])
-                return {(label, seed): tuned.specs[label] for label, seed in keys}
-        return {}
-
-    def _wanted(self, findings: Findings, label: str, until: int) -> int:
-        """Seeds that a row should have by a look: no more for settled claims, a few for a row without a claim."""
-        claims = [each for each in findings.claims if label in each.claim.pair]
-        if not claims:
-            return min(until, REST_SEEDS)
-        return len(findings.results.of(label)) if all(each.settled for each in claims) else until
-
-    def train(self, launch: Launcher, watch: Watch) -> list[str]:
-        """Train look by look until nothing is missing or a run fails; returns the messages of failed runs."""
-        failures: list[str] = []
-        while (specs := self.missing()) and not failures:
-            runs = {key: self.run(spec, key[1]) for key, spec in specs.items()}
-            for run in runs.values():
-                if run.folder.is_run and not holds(run):
-                    raise OdeumError(
-                        f"'{run.directory}' holds another run than the recipe asks for; give another --out"
-                    )
-            split = "valid" if all(seed == TUNING_SEED for _, seed in runs) else "test"
-
-            def keep(key: Key, event: Event, runs=runs, specs=specs) -> None:
-                self._keep(runs[key], specs[key], event)
-
-            ended = launch_runs(runs, launch, watch, keep, split)
-            failed = {key: event for key, event in ended.items() if event.kind == "failed"}
-            failures += [text for (label, seed), e in failed.items() for text in complaint(f"{label} seed {seed}", e)]
-        if failures:
-            return failures
-        tuned = self.store.tuned(self.study, self.specs)
-        return [f"{label}: every tuning run diverged" for label in self.labels if label not in tuned.specs]
-
-    def _keep(self, run: Job, spec: RunSpec, event: Event) -> None:
-        if event.kind in ("done", "diverged"):
-            self.store.keep(spec, run.seed, run.directory, self.study.metric.name)
 
     def measure_paces(self) -> list[Path]:
         """Time training steps in turns: of the rows that claims about speed name, and of the other chosen rows."""

@@ -28,7 +28,7 @@ from odeum.registry.spelling import parse, spell, split_spellings
 from odeum.storage import make_directory, read_json, read_lines, slug, write_bytes, write_json
 
 if TYPE_CHECKING:
-    from odeum.lab.study.execute import Execution
+    from odeum.lab.study.execute import Comparison
     from odeum.lab.train.job import Job
 
 LEAGUE = "league.json"
@@ -155,12 +155,12 @@ def _cells(tasks: Any, path: Path) -> list[Cell]:
 # carrying it out
 
 
-def execution(league: League, base: Job, directory: Path, labels: Sequence[str], **where: Any) -> Execution:
+def comparison_of(league: League, base: Job, directory: Path, labels: Sequence[str], **where: Any) -> Comparison:
     """The comparison of one task and size with these rows beside the baseline.
 
-    `base` is the run that its rows are made from; `where` are `jobs` and `on` of the execution.
+    `base` is the run that its rows are made from; `where` are `jobs` and `on` of the comparison.
     """
-    from odeum.lab.study.execute import Execution
+    from odeum.lab.study.execute import Comparison
 
     factors = [Factor.architecture([parse(label) for label in (league.baseline, *labels)])]
     metric = metric_named(base.task.metric, base.task.higher_is_better)
@@ -176,7 +176,7 @@ def execution(league: League, base: Job, directory: Path, labels: Sequence[str],
         command=base.command,
         tuning=TuningResults(Tuning((TUNED,), (getattr(base.training, TUNED),), league.tune)),
     )
-    return Execution(study, base, factors, directory, **where)
+    return Comparison(study, base, factors, directory, **where)
 
 
 def screened(tuning: TuningResults, entries: Sequence[str], higher_is_better: bool) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
 from odeum.lab.study.statistics import Summary, summarise
 from odeum.lab.study.tuning import SEED as TUNING_SEED
-from odeum.lab.study.tuning import Point, TuningResults, read_tuning
+from odeum.lab.study.tuning import Point, TuningResults, read_tuning, tried
 from odeum.lab.train.rundir import RESULT, RUN, RunDir, cut_off, integer, number
 from odeum.lab.train.spec import RunSpec
 
@@ -393,8 +393,6 @@ class Tuned:
 
     specs: Mapping[str, RunSpec]
     """the rows that can be trained: with the chosen learning rate, or with the recipe's if they are not tuned"""
-    missing: Mapping[str, Sequence[Point]]
-    """the rates that other rows have still to try"""
     results: TuningResults | None
     """of the rows whose tuning is complete (none: there is no such row)"""
 
@@ -453,33 +451,33 @@ class Store:
             if seed != TUNING_SEED
         ]
 
+    def tuning_value(self, study: Study, spec: RunSpec, point: Point) -> float | None:
+        """The value of a kept tuning run: NaN if it diverged, None if there is no such run."""
+        content = self.lines(at_rate(spec, point)).get(TUNING_SEED)
+        if content is None:
+            return None
+        value = number((content.get("valid") or {}).get(study.metric.name))
+        return math.nan if value is None else value
+
     def tuned(self, study: Study, specs: Mapping[str, RunSpec]) -> Tuned:
         """The rows of a paper's table after the tuning runs that are kept."""
-        metric, higher = study.metric.name, study.metric.higher_is_better
+        higher = study.metric.higher_is_better
         results: TuningResults | None = None
-        known, missing = dict(specs), {}
+        known = dict(specs)
         for label, tuning in study.tunings.items():
             if label not in specs:
                 continue
-            values: dict[Point, float] = {}
-            seconds, lacking = 0.0, []
-            while not lacking and (points := tuning.missing(values, higher)):
-                for point in points:
-                    content = self.lines(at_rate(specs[label], point)).get(TUNING_SEED)
-                    if content is None:
-                        lacking.append(point)
-                        continue
-                    value = number((content.get("valid") or {}).get(metric))
-                    values[point] = math.nan if value is None else value  # it diverged
-                    seconds += number(content.get("seconds")) or 0.0
-            del known[label]
+            spec = known.pop(label)
+            values, lacking = tried(tuning, lambda point, spec=spec: self.tuning_value(study, spec, point), higher)
             if lacking:
-                missing[label] = lacking
                 continue
-            results = (results or TuningResults(tuning)).with_row(label, values, seconds)
+            lines = (self.lines(at_rate(spec, point))[TUNING_SEED] for point in values)
+            results = (results or TuningResults(tuning)).with_row(
+                label, values, sum(number(line.get("seconds")) or 0.0 for line in lines)
+            )
             if (choice := results.choice(label, higher)) is not None:
-                known[label] = at_rate(specs[label], choice.point)
-        return Tuned(known, missing, results)
+                known[label] = at_rate(spec, choice.point)
+        return Tuned(known, results)
 
     def results(self, study: Study, specs: Mapping[str, RunSpec]) -> Results:
         """A paper's table with its kept runs; costs per step where the rows of a claim were measured in turns."""

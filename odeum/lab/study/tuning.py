@@ -12,7 +12,7 @@ validation part and of one tuning seed, which no evaluation uses.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,6 +87,10 @@ class Tuning:
         end = _end(values, higher_is_better)
         return [] if end is None or len(values) >= self.cap else [(_rounded(end[0][0] * end[1]),)]
 
+    def distance(self, point: Point) -> float:
+        """How far the point lies from the defaults, on a log scale."""
+        return math.hypot(*(math.log(value / default) for value, default in zip(point, self.defaults, strict=True)))
+
     def choose(self, values: Mapping[Point, float], higher_is_better: bool) -> Choice:
         """The best of what was tried; diverged runs (not finite) are never chosen."""
         finite = {point: value for point, value in values.items() if math.isfinite(value)}
@@ -99,6 +103,22 @@ class Tuning:
         best = _best(finite, higher_is_better)
         resolved = not self.grid or _end(values, higher_is_better) is None
         return Choice(self.settings, best, finite[best], resolved, dict(sorted(values.items())))
+
+
+def tried(
+    tuning: Tuning, value: Callable[[Point], float | None], higher_is_better: bool
+) -> tuple[dict[Point, float], list[Point]]:
+    """The values of the points that the rule asks for, and the next points, whose `value` is None so far."""
+    values: dict[Point, float] = {}
+    lacking: list[Point] = []
+    while not lacking and (points := tuning.missing(values, higher_is_better)):
+        for point in points:
+            known = value(point)
+            if known is None:
+                lacking.append(point)
+            else:
+                values[point] = known
+    return values, lacking
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from odeum.lab.launch.worker import Event
 from odeum.lab.papers import table_named
 from odeum.lab.study import report
 from odeum.lab.study.design import Factor, Study, StudyRow, cells, rows_of
-from odeum.lab.study.execute import Execution, compare, complaint
+from odeum.lab.study.execute import Comparison, compare, complaint
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import METRICS, Margin
 from odeum.lab.study.sentences import warnings
@@ -125,10 +125,10 @@ def test_without_a_baseline_every_two_are_the_family(tmp_path: Path) -> None:
 
 def test_a_failed_run_is_named_and_a_bug_is_told_in_full() -> None:
     lost = Event("failed", {"sentence": "the process of this run ended by signal 9"})
-    assert complaint("rk4 seed 1", lost) == ["rk4 seed 1: the process of this run ended by signal 9"]
+    assert complaint("rk4 seed 1", lost) == "rk4 seed 1: the process of this run ended by signal 9"
     bug = Event("failed", {"sentence": "KeyError: 'x'", "traceback": "Traceback …\nKeyError: 'x'\n"})
-    assert complaint("rk4 seed 1", bug) == ["rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"]
-    assert complaint("rk4 seed 1", Event("done", {"test": {}})) == []
+    assert complaint("rk4 seed 1", bug) == "rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"
+    assert complaint("rk4 seed 1", Event("done", {"test": {}})) is None
 
 
 def test_two_spellings_of_one_architecture_are_one_row_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +190,7 @@ def test_a_factor_is_trained_and_read_again(tmp_path: Path) -> None:
     factors = [Factor.architecture([base.architecture]), Factor.training("learning_rate", [1e-3, 4e-3])]
     rows, metric = rows_of(cells(base, factors)), METRICS["accuracy"]
     study = Study("digits", rows, metric, metric.margin, Seeds(2), rows[0].label, ("learning_rate",), match="steps")
-    assert compare(Execution(study, base, factors, tmp_path, jobs="1"), Board("accuracy", True, quiet=True)) == []
+    assert compare(Comparison(study, base, factors, tmp_path, jobs="1"), Board("accuracy", True, quiet=True)) == []
     judged = report.write(tmp_path).findings
     assert judged.study.labels == ("sequential learning_rate=0.001", "sequential learning_rate=0.004")
     rates = {run.row: run.info["training"]["learning_rate"] for run in judged.results.runs}

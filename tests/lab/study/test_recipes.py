@@ -20,7 +20,7 @@ from odeum.lab.papers.base import PaperTable, Setting, TableRow
 from odeum.lab.papers.document import answers, documents, with_results
 from odeum.lab.papers.plan import BUDGET, plan, plan_grid, rates_around
 from odeum.lab.study.drawings import claims_picture, marks_of
-from odeum.lab.study.execute import TableExecution, beside_kept
+from odeum.lab.study.execute import TableRuns, Wanted, beside_kept
 from odeum.lab.study.forecast import run_cost
 from odeum.lab.study.judge import Claim, Seeds
 from odeum.lab.study.metric import Margin
@@ -201,20 +201,20 @@ def labels(model: OdeumModel, example: dict[str, Any]) -> dict[str, torch.Tensor
 # runs
 
 
-def execution(table: PaperTable, store: Store, runs: Path, seeds: Seeds, rows: str | None = None) -> TableExecution:
+def execution(table: PaperTable, store: Store, runs: Path, seeds: Seeds, rows: str | None = None) -> TableRuns:
     labels = [row.name for row in table.select(rows)]
-    return TableExecution(table.study("laptop"), table.specs("laptop"), store, runs, seeds, labels, "odeum table x")
+    return TableRuns(table.study("laptop"), table.specs("laptop"), store, runs, seeds, labels, "odeum table x")
 
 
 def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path: Path) -> None:
     table, store = small_table(), Store(tmp_path / "results")
     job = execution(table, store, tmp_path / "runs", Seeds(2))
-    assert list(job.missing())[:3] == [("first", 0), ("second", 0), ("third", 0)]
+    assert list(job.missing())[:3] == [Wanted("first", 0), Wanted("second", 0), Wanted("third", 0)]
     assert job.train(Inline(), Nobody()) == []
     assert job.missing() == {}
     assert execution(table, store, tmp_path / "none", Seeds(2)).missing() == {}
     more = execution(table, store, tmp_path / "none", Seeds.parse("auto"))
-    assert set(more.missing()) == {("first", 2), ("second", 2), ("third", 2)}
+    assert set(more.missing()) == {Wanted("first", 2), Wanted("second", 2), Wanted("third", 2)}
     kept = store.lines(table.spec(table.row("first"), "laptop"))[0]
     assert kept["facts"]["versions"]["torch"] and kept["facts"]["date"] and kept["steps"] == 2
     fresh = Store(tmp_path / "fresh")
@@ -228,7 +228,7 @@ def test_a_row_of_a_claim_tries_rates_with_a_seed_of_its_own(tmp_path: Path) -> 
     job = execution(table, store, tmp_path / "runs", Seeds(1), "claims")
     first = job.missing()
     assert [spec.training.learning_rate for spec in first.values()] == [1e-3, 1e-3, 5e-4, 2e-3, 5e-4, 2e-3]
-    assert {seed for _, seed in first} == {TUNING_SEED}
+    assert {wanted.seed for wanted in first} == {TUNING_SEED}
     assert table.findings("laptop", store).claims[0].opinion == "not run"
     assert job.train(Inline(), Nobody()) == []
     assert job.missing() == {} == execution(table, store, tmp_path / "none", Seeds(1), "claims").missing()
