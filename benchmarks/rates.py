@@ -23,9 +23,11 @@ import os
 import statistics
 import sysconfig
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pydoc_data import topics
 from typing import Any
 
 import torch
@@ -87,7 +89,8 @@ def two(*arguments: Any) -> list[Case]:
 def fitted(*arguments: Any) -> list[Case]:
     """A set at two widths, and with larger batches and longer training."""
     plain, wide = (replace(case, fit=True) for case in two(*arguments))
-    return [plain, wide, replace(plain, batch=4 * plain.batch), replace(plain, steps=4 * plain.steps)]
+    longer = [replace(plain, steps=times * plain.steps) for times in (4, 16)]
+    return [plain, wide, replace(plain, batch=4 * plain.batch), *longer]
 
 
 WINDOWS = {"tokens": "bpe", "vocabulary": 2000, "length": 64}, {"depth": 4, "heads": 2, "hidden": None}
@@ -98,8 +101,9 @@ CASES = (
     *two("language", "wikitext2", 16, 150, *WINDOWS),
     *two("language", "multi30k", 16, 150, *WINDOWS),
     *fitted("classification", "imdb", 16, 300, {"vocabulary": 8000, "length": 96}, TEXTS[1]),
-    *two("classification", "ag_news", 32, 200, *TEXTS),
+    *(replace(case, fit=True) for case in two("classification", "ag_news", 32, 200, *TEXTS)),
     *two("classification", "modules", 32, 200, *TEXTS),
+    *two("classification", "topics", 32, 200, *TEXTS),
     *fitted("images", "cifar100", 32, 300, {"size": 16}, IMAGES[1]),
     *two("images", "digits", 32, 200, {}, {"depth": 4, "heads": 4}),
     *two("images", "glyphs", 32, 200, *IMAGES),
@@ -116,9 +120,10 @@ def opened(case: Case, folder: Path) -> Task:
         text = Path(os.environ["ODEUM_DATA"], "multi30k", "train.en").read_text(encoding="utf-8")
         source = str(folder / "multi30k.txt")
         Path(source).write_text(text, encoding="utf-8")
-    elif case.data == "modules":
-        source = str(folder / "modules.csv")
-        _modules(Path(source))
+    elif case.data in ("modules", "topics"):
+        source = str(folder / f"{case.data}.csv")
+        with Path(source).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *(_modules() if case.data == "modules" else _topics())])
     elif case.data == "glyphs":
         source = str(folder / "glyphs")
         if not Path(source).exists():
@@ -126,15 +131,23 @@ def opened(case: Case, folder: Path) -> Task:
     return open_task(source, kind=case.kind, **case.options)
 
 
-def _modules(path: Path) -> None:
+def _modules() -> Iterator[tuple[str, str]]:
     """Lines of eight modules of Python's library, each with the name of its module."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        for module in ("argparse", "ast", "datetime", "decimal", "inspect", "tarfile", "turtle", "typing"):
-            source = Path(sysconfig.get_paths()["stdlib"], "_pydecimal.py" if module == "decimal" else f"{module}.py")
-            lines = {line.strip() for line in source.read_text(encoding="utf-8").splitlines()}
-            writer.writerows([line, module] for line in sorted(lines) if len(line) >= 40)
+    for module in ("argparse", "ast", "datetime", "decimal", "inspect", "tarfile", "turtle", "typing"):
+        source = Path(sysconfig.get_paths()["stdlib"], "_pydecimal.py" if module == "decimal" else f"{module}.py")
+        lines = {line.strip() for line in source.read_text(encoding="utf-8").splitlines()}
+        yield from ((line, module) for line in sorted(lines) if len(line) >= 40)
+
+
+def _topics() -> Iterator[tuple[str, str]]:
+    """Lines of Python's documentation that occur in one topic alone, of the eight topics with most of them."""
+    topics_of: dict[str, set[str]] = {}
+    for topic, text in topics.topics.items():
+        for line in text.splitlines():
+            topics_of.setdefault(line.strip(), set()).add(topic)
+    lines = [(line, min(found)) for line, found in sorted(topics_of.items()) if len(found) == 1 and len(line) >= 40]
+    largest = {topic for topic, _ in Counter(topic for _, topic in lines).most_common(8)}
+    yield from (each for each in lines if each[1] in largest)
 
 
 def _glyphs(path: Path) -> None:
