@@ -90,14 +90,14 @@ def section(found: dict[str, Any], compared: Path) -> str:
     findings = judged(read(compared))
     seeds = " and ".join(map(str, found["seeds"]))
     return (
-        "`odeum compare digits --seeds 6`, equal steps (then the default, now `--match steps`); files in "
+        "`odeum compare digits --seeds 6`, at equal steps (the default at that time, now `--match steps`); files in "
         "`results/digits`, table by "
         f"`odeum report results/digits`:\n\n{table(findings.rows, 'md')}\n"
         f"{headline(findings.rows, findings.study.data)}\n\n"
-        "The learning rate was chosen on the validation part alone, for the mean of all five architectures, with "
+        "The learning rate was chosen on the validation part alone, by the mean over all five architectures, with "
         f"seeds ({seeds}) that the\ncomparison does not use (`benchmarks/digits_recipe.py`, "
         f"`benchmarks/results/digits_recipe.json`; validation accuracy, %):\n\n{show(found)}\n"
-        "What else the recipe says was settled earlier, with the test accuracy of sequential and parallel in view.\n"
+        "The other settings of the recipe were chosen earlier, with the test accuracy of sequential and parallel known.\n"
     )
 
 

@@ -361,7 +361,7 @@ def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
 def show(found: dict[str, Any]) -> str:
     """The tables of docs/statistics.md."""
     three = [c for c in found["symmetric"] if c["family"] == "baseline" and c["seeds"] == 3]
-    lines = [_line(["spreads", *(f"{rows} rows" for rows in ROWS)]), _line([":--", *["--:"] * len(ROWS)])]
+    lines = [_line(["σ of the rows", *(f"{rows} rows" for rows in ROWS)]), _line([":--", *["--:"] * len(ROWS)])]
     for spread in SPREADS:
         lines.append(
             _line([spread, *(_worst(c for c in three if (c["spreads"], c["rows"]) == (spread, r)) for r in ROWS)])
@@ -374,25 +374,25 @@ def show(found: dict[str, Any]) -> str:
         + found["futility"]["cells"]
     ):
         families.setdefault(cell["family"], []).append(cell)
-    names = {"baseline": "each against a baseline", "looks": "`--seeds auto`, any wrong word over all looks"}
-    names |= {"futility": "the same, with hopeless rows stopped"}
-    names |= {"counts": "whole examples, a run's spread 0.15 to 0.6 of one"}
+    names = {"baseline": "each against a baseline", "looks": "`--seeds auto`, any wrong verdict over all looks"}
+    names |= {"futility": "the same, with futility stopping"}
+    names |= {"counts": "values in whole examples, σ of a run 0.15 to 0.6 examples"}
     lines += ["", _line(["family, 3 seeds or more", "cells", "largest error"]), _line([":--", "--:", "--:"])]
     lines += [_line([names.get(name, name), str(len(group)), _worst(group)]) for name, group in families.items()]
-    lines += ["", _line(["rows", "seeds", "true difference", "power", "without lending"]), _line(["--:"] * 5)]
+    lines += ["", _line(["rows", "seeds", "true difference", "power", "without pooling"]), _line(["--:"] * 5)]
     for c in found["power"]:
         size = f"{c['difference']:g} σ"
         lines.append(_line([str(c["rows"]), str(c["seeds"]), size, f"{c['power']:.2f}", f"{c['plain']:.2f}"]))
     lines += [
         "",
-        _line(["spread over δ", "runs, of 60", *(f"decided at {t} δ" for t in found["thrift"][0]["decided"])]),
+        _line(["σ / δ", "runs, of 60", *(f"decided at {t} δ" for t in found["thrift"][0]["decided"])]),
     ]
     lines.append(_line(["--:"] * 6))
     for c in found["thrift"]:
         lines.append(_line([f"{c['spread']:g}", f"{c['runs']:.0f}", *map(_percent, c["decided"].values())]))
     saved = found["futility"]["saved"]
     heads = [
-        "spread over δ",
+        "σ / δ",
         "runs, of 60",
         "shown better at 1.5 δ",
         *(f"stopped at {t} δ" for t in saved[0]["stopped"]),
@@ -401,7 +401,7 @@ def show(found: dict[str, Any]) -> str:
     for c in saved:
         runs, better = " → ".join(f"{x:.0f}" for x in c["runs"]), " → ".join(map(_percent, c["better"]))
         lines.append(_line([f"{c['spread']:g}", runs, better, *map(_percent, c["stopped"].values())]))
-    lines += ["", _line(["noise", "rows", "seeds", "error", "without lending"]), _line([":--", *["--:"] * 4])]
+    lines += ["", _line(["noise", "rows", "seeds", "error", "without pooling"]), _line([":--", *["--:"] * 4])]
     for c in found["others"] + found["without_middle"]:
         lines.append(_line([c["noise"], str(c["rows"]), str(c["seeds"]), _percent(c["error"]), _percent(c["plain"])]))
     return "\n".join(lines) + "\n"

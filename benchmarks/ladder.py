@@ -145,7 +145,7 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
 def show(cells: list[dict[str, Any]]) -> str:
     """The tables of docs/statistics.md."""
     lines = [
-        "| curve | cells | largest share of missed gains | largest share of wrong trend words |",
+        "| curve | cells | largest share of missed gains | largest share of wrong trend verdicts |",
         "|:--|--:|--:|--:|",
     ]
     for curve in CURVES:

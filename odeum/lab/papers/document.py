@@ -1,6 +1,6 @@
-"""docs/results.md, docs/protocol.md and the README: what they say of the papers is written from kept results.
+"""Writes the parts of docs/results.md, docs/protocol.md and the README that report on the papers, from kept results.
 
-A test compares them with the files.
+A test compares the pages with the kept results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from odeum.storage import write_bytes
 BEGIN = "<!-- written by script/results from results/tables: change the recipes or the runs, not this -->"
 END = "<!-- the end of what script/results writes -->"
 PICTURE = "claims.svg"
-OPINIONS: tuple[Opinion, ...] = ("agrees", "disagrees", "practically equal", "not resolved", "not run")
+COUNTED: dict[Opinion, str] = {
+    "agrees": "confirmed",
+    "disagrees": "contradicted",
+    "practically equal": "practically equal",
+    "not resolved": "undecided",
+    "not run": "not run",
+}
+"""verdicts on claims, and what a count of them is called"""
 
 
 class Part(NamedTuple):
@@ -152,8 +159,8 @@ def _speeds(timed: Sequence[CostResult]) -> str:
     ratios = [each.ratio.middle for each in timed if each.ratio is not None]
     agreed = sum(each.opinion == "agrees" for each in timed)
     return (
-        f"In {agreed} of {len(timed)} measured cases; its steps take {min(ratios):.2f} to {max(ratios):.2f} of the "
-        "Transformer's time."
+        f"{agreed or 'No'} of {len(timed)} measurements agree{'s' if agreed == 1 else ''}: a training step takes "
+        f"{min(ratios):.2f} to {max(ratios):.2f} times as long as the Transformer's."
     )
 
 
@@ -162,11 +169,11 @@ def _capital(text: str) -> str:
 
 
 def counts(tables: Sequence[Findings]) -> str:
-    """31 claims: 3 agrees, 28 not run."""
+    """71 claims; 1 confirmed, 8 contradicted, 62 not run."""
     opinions = [claim.opinion for table in tables for claim in table.claims]
     opinions += [cost.opinion for table in tables for cost in table.costs]
-    known = ", ".join(f"{opinions.count(word)} {word}" for word in OPINIONS if word in opinions)
-    return f"{len(opinions)} claims: {known}"
+    known = ", ".join(f"{opinions.count(word)} {name}" for word, name in COUNTED.items() if word in opinions)
+    return f"{len(opinions)} claims; so far {known}"
 
 
 def results_text(tables: Sequence[Findings]) -> str:
@@ -174,7 +181,8 @@ def results_text(tables: Sequence[Findings]) -> str:
     runs = len({(table.study.row(run.row).key, run.seed) for table in tables for run in table.results.runs})
     parts = [
         "\n".join(answers(tables)) + "\n",
-        f"{counts(tables)}; {runs} evaluation run{'' if runs == 1 else 's'}. A verdict speaks of this scale alone.\n",
+        f"The papers make {counts(tables)} ({runs} evaluation run{'' if runs == 1 else 's'}). Verdicts hold for this "
+        "scale only.\n",
     ]
     if marks_of(tables):
         parts.append(f"![every claim with its interval]({PICTURE})\n")
@@ -187,7 +195,7 @@ def results_text(tables: Sequence[Findings]) -> str:
             continue
         parts.append(paper_table(table, "md", ran))
         if tuning := tuning_grid(table):
-            parts.append(f"Tuning (validation part, seed of its own):\n\n{tuning.markdown()}")
+            parts.append(f"Tuning (validation part, a seed that no evaluation uses):\n\n{tuning.markdown()}")
     return "\n".join(parts)
 
 
@@ -195,7 +203,7 @@ def plan_text(store: Store) -> str:
     """For docs/protocol.md: planned and used core-hours per table and per row."""
     rows = plan(store)
     return (
-        f"Budget: {BUDGET:g} core-hours of one idle core.\n\n"
+        f"Budget: {BUDGET:g} core-hours on an idle core.\n\n"
         f"{plan_grid(rows).markdown()}\nRow by row:\n\n{plan_grid(rows, by_row=True).markdown()}"
     )
 
@@ -205,7 +213,7 @@ def short_text(tables: Sequence[Findings]) -> str:
     lines = [f"![every claim with its interval](docs/{PICTURE})\n"] if marks_of(tables) else []
     first = next((line for line in answers(tables) if re.search(r" after \d+ seed", line)), None)
     lines.append(
-        f"Of the two papers' {counts(tables)} so far, at a laptop's scale with equally tuned learning rates; "
+        f"The two papers make {counts(tables)}, at laptop scale with equally tuned learning rates. "
         "[docs/results.md](docs/results.md) has the answers and every table."
     )
     if first is not None:
@@ -218,7 +226,7 @@ def with_results(page: str, text: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise OdeumError(f"the page has no place for the tables: it needs the lines '{BEGIN}' and '{END}'")
+        raise OdeumError(f"the page has no place for the tables; add the lines '{BEGIN}' and '{END}'")
     return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
 
 
