@@ -44,7 +44,7 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise OdeumError(f"'{path}' begins with the home of a user who is not here; give the whole path") from None
+        raise OdeumError(f"'{path}' refers to the home directory of an unknown user; give the full path") from None
 
 
 def out_directory(given: str | None, default: Path) -> Path:
@@ -65,7 +65,7 @@ def make_directory(path: Path) -> None:
     except (FileExistsError, NotADirectoryError):
         obstacle = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
         what = "a link to nowhere" if obstacle.is_symlink() and not obstacle.exists() else "a file"
-        raise OdeumError(f"'{obstacle}' is {what}, so there can be no runs in it; give another --out") from None
+        raise OdeumError(f"'{obstacle}' is {what}, so it cannot contain runs; give another --out") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         short = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}… ({len(str(path))} characters)"
@@ -82,7 +82,7 @@ def new_directory(given: str | Path) -> Generator[Path]:
         raise OdeumError(f"{str(given)!r} names no directory; give a path")
     target = expanded(given).absolute()
     if os.path.exists(target) and not (os.path.isdir(target) and not any(target.iterdir())):
-        raise OdeumError(f"'{given}' is there already; name a new or an empty directory")
+        raise OdeumError(f"'{given}' already exists and is not empty; give a new or an empty directory")
     missing = [path for path in (target, *target.parents) if not os.path.lexists(path)]
     make_directory(target)
     part = _part_name(target)
@@ -93,7 +93,7 @@ def new_directory(given: str | Path) -> Generator[Path]:
             with _locked(part):
                 yield part
             if any(held.place.iterdir()):
-                raise OdeumError(f"another process has filled '{given}' meanwhile; name another directory")
+                raise OdeumError(f"another process has written to '{given}' in the meantime; give another directory")
             held.check()
             part.rename(target.resolve())  # an empty directory gives way to it, at once
         sync(target.parent)
@@ -144,7 +144,7 @@ class OpenDirectory:
             where = "" if target.endswith(" (deleted)") or not os.path.isdir(target) else f" to '{target}'"
         fate = f"moved away{where}" if where or opened.st_nlink else "removed"
         now = "" if current is None else ", and another directory is in its place"
-        todo = "continue the run there with --out" if where else "give another --out, or begin again"
+        todo = "continue the run there with --out" if where else "give another --out, or start again"
         raise Moved(f"'{self.name}' was {fate} while this process wrote to it{now}; nothing more is written: {todo}")
 
 
@@ -462,7 +462,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | Damaged]]:
 
 def _parsed(path: Path) -> tuple[bytes, dict[str, Any]]:
     if not os.path.lexists(current_path(path)):
-        raise OdeumError(f"'{path.parent}' is no finished run: it has no {path.name}")
+        raise OdeumError(f"'{path.parent}' is not a finished run: it has no {path.name}")
     raw = read_bytes(path)
     return raw, _object(path, raw)
 

@@ -143,7 +143,7 @@ class Tableau(_Numbers):
                 "0: they are b minus the weights of another method"
             )
         if not isinstance(order, int) or isinstance(order, bool) or order < 1:
-            raise OdeumError(f"the order of the tableau {name} must be an integer from 1 on, not {order!r}")
+            raise OdeumError(f"the order of the tableau {name} must be a positive integer, not {order!r}")
         if (actual := order_of(a, b, min(order, HIGHEST))) < min(order, HIGHEST):
             raise OdeumError(f"the tableau {name} claims order {order}, but its numbers are of order {actual}")
 

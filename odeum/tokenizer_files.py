@@ -138,11 +138,11 @@ def _size(content: dict[str, Any]) -> int:
         raise _InvalidTokenizer("it has no vocabulary")
     added = content.get("added_tokens") or []
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise _InvalidTokenizer("its added tokens are no list of tokens")
+        raise _InvalidTokenizer("its added tokens are not a list of tokens")
     ids += [token.get("id") for token in added]
     for number in ids:
         if not isinstance(number, int) or isinstance(number, bool) or not -1 <= number < LARGEST_ID:
-            raise _InvalidTokenizer(f"{str(number)[:40]!r} is no id of a token; ids are numbers below {LARGEST_ID:,}")
+            raise _InvalidTokenizer(f"{str(number)[:40]!r} is not a token id; ids are integers below {LARGEST_ID:,}")
     return max(ids, default=-1) + 1
 
 
@@ -193,7 +193,7 @@ def _check_table(table: Any) -> None:
     try:
         raw = base64.b64decode(table, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise _InvalidTokenizer("its table of characters is no base64") from None
+        raise _InvalidTokenizer("its table of characters is not base64") from None
     trie = int.from_bytes(raw[:4], "little")
     if len(raw) < 8 or trie % 4 or trie > len(raw) - 4:
         raise _InvalidTokenizer("its table of characters is cut short")

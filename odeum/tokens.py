@@ -382,7 +382,7 @@ def load_tokens(directory: Path) -> Tokens:
     except OdeumError:
         raise
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise Damaged(f"'{path}' is damaged: it is no tokenizer ({error})") from None
+        raise Damaged(f"'{path}' is damaged: it is not a tokenizer ({error})") from None
 
 
 def _tokens(text: str, path: Path) -> Tokens:

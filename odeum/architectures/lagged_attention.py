@@ -31,7 +31,7 @@ class LaggedAttention(Layered):
 
         if self.method not in ("lie-trotter", "euler"):
             raise OdeumError(
-                f"lagged-attention evaluates each term once: its method is lie-trotter or euler, not {self.method}"
+                f"lagged-attention evaluates each term once; use method=lie-trotter or euler, not {self.method}"
             )
         depth = place.shape.depth
         last = min(3, depth) if self.last is None else self.last

@@ -60,7 +60,7 @@ class Looped(Layered):
             )
         if self.gradient == "reversible":
             raise OdeumError(
-                "looped mixes its input in between rounds, which no step back undoes; use gradient=checkpointed"
+                "looped adds its input between repeats, which cannot be reversed; use gradient=checkpointed"
             )
         prelude, size, coda = self._parts(shape.depth)
         shape = replace(shape, depth=prelude + size + coda)
@@ -86,8 +86,8 @@ class Looped(Layered):
         size = depth - prelude - coda if self.core is None else self.core
         if size < 1:
             raise OdeumError(
-                f"prelude={prelude} and coda={coda} leave no layer of the depth of {depth} to the core; "
-                "give less of them, or core"
+                f"prelude={prelude} and coda={coda} leave none of the {depth} layers for the core; "
+                "reduce them, or give core"
             )
         return prelude, size, coda
 

@@ -41,4 +41,4 @@ def momentum_method(method: str, gamma: float) -> Method:
             return integrators.LieTrotter(step)
         case "strang":
             return integrators.Strang(step)
-    raise OdeumError(f"a step of momentum is one evaluation: its method is euler, lie-trotter, strang, not {method}")
+    raise OdeumError(f"momentum takes one evaluation per step; use method=euler, lie-trotter or strang, not {method}")

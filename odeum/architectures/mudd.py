@@ -35,7 +35,7 @@ class Mudd(Layered):
         if self.steps != 1:
             raise OdeumError(f"mudd sums the states at the ends of layers of one step: steps=1, not {self.steps}")
         if self.method not in ("lie-trotter", "euler"):
-            raise OdeumError(f"mudd moves by one evaluation: its method is lie-trotter or euler, not {self.method}")
+            raise OdeumError(f"mudd takes one evaluation per step; use method=lie-trotter or euler, not {self.method}")
         terms = [isinstance(innermost(term), SelfAttention) for term in place.field.terms]
         if sum(terms) != 1:
             raise OdeumError(

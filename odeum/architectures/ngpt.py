@@ -66,7 +66,8 @@ class NormalizedTransformer(Layered):
         method = make_method(self.method)
         if not method.splitting:
             raise OdeumError(
-                f"ngpt moves attention and feed-forward in turn, each back to the sphere, not {self.method}; use "
+                "ngpt updates attention and feed-forward in turn, each followed by a projection to the sphere, so "
+                f"method={self.method} does not apply; use "
                 "method=lie-trotter or strang"
             )
         return FromSphere(method)

@@ -67,7 +67,7 @@ class Stepped(Architecture):
         The shape's `stochastic_depth` is the rate of this layer.
         """
         raise OdeumError(
-            f"{type(self).__name__} does not say how it is built: it needs a method field(self, shape), as an "
+            f"{type(self).__name__} does not define how it is built; define field(self, shape), as for an "
             "odeum.Stepped, or stack(self, shape, cross)"
         )
 
@@ -90,8 +90,8 @@ class Stepped(Architecture):
         if self.schedule is not None:
             if self.independent is not None:
                 raise OdeumError(
-                    f"schedule={self.schedule} and independent={self.independent} both say which layers share "
-                    "weights; say one of them"
+                    f"schedule={self.schedule} and independent={self.independent} both define which layers share "
+                    "weights; give one of them"
                 )
             return explicit(self.schedule, depth)
         share = SCHEDULES[choose(self.sharing, SCHEDULES, "sharing")]
@@ -124,7 +124,8 @@ class Stepped(Architecture):
         takes_cross = "cross" in inspect.signature(self.field).parameters
         if cross and not takes_cross:
             raise OdeumError(
-                f"{name} cannot be a decoder: its field looks at no encoder; write field(self, shape, cross) and, "
+                f"{name} cannot be a decoder: its field does not read the encoder; define field(self, shape, cross) "
+                "and, "
                 "where cross is True, add cross-attention, as odeum.terms(shape, cross) does"
             )
         field = self.field(shape, cross) if takes_cross else self.field(shape)

@@ -273,6 +273,6 @@ def refuse_new_draws(field: nn.Module) -> None:
     """For a step that evaluates the field, or a term of it, several times: it must be one field."""
     if noisy := torch_randomness(field):
         raise OdeumError(
-            f"a step of several stages evaluates one field, but {noisy} draws anew at each; draw by "
+            f"a step of several stages evaluates one field, but {noisy} draws a new mask in each; use "
             "odeum.fields.Dropout(rate) as dropout(x, context.noise), whose mask is kept for the step"
         )

@@ -31,7 +31,7 @@ class TimedField(Field):
         if len(versions) != basis.count or (not basis.stepwise and any(row != names[0] for row in names)):
             raise OdeumError(f"the weights over time need {basis.count} fields of one kind")
         if any(projects_anywhere(field) for field in versions):
-            raise OdeumError("weights over time have no norm after the step, which knows no time; use norm=pre")
+            raise OdeumError("weights over time do not support a norm after the step, which has no time; use norm=pre")
         self.knots = nn.ModuleList(versions)
         self.names = tuple(names[0])
         self.basis = basis

@@ -35,8 +35,8 @@ class DrawWatch:
         """Raises `OdeumError` if random numbers were drawn since `note`."""
         if self.states is not None and not all(map(torch.equal, self.states, generators())):
             raise OdeumError(
-                f"{self.why}, but {self.field.formula('x')} draws random numbers by itself, such as those of "
-                "nn.functional.dropout; draw by odeum.fields.Dropout(rate) as dropout(x, context.noise)"
+                f"{self.why}, but {self.field.formula('x')} draws its own random numbers, for example with "
+                "nn.functional.dropout; use odeum.fields.Dropout(rate), called as dropout(x, context.noise)"
             )
 
 

@@ -24,8 +24,8 @@ except ImportError as error:
     while reason.__cause__ is not None:
         reason = reason.__cause__
     raise OdeumError(
-        f"transformers is here, but does not load ({reason}); a package beside it, such as torchvision, was built for "
-        "another torch"
+        f"transformers is installed but cannot be imported ({reason}); another package, such as torchvision, may be "
+        "built for another version of torch"
     ) from None
 
 from odeum.hf.base import OdeumBaseModel

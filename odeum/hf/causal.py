@@ -131,7 +131,7 @@ def prepare_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None) 
             return None
         raise OdeumError(
             "this model has no decoding cache: its solver chooses its steps, or a field of it looks at the whole "
-            "sequence; say use_cache=False"
+            "sequence; pass use_cache=False"
         )
     return DynamicCache(config=model.config) if given is None else given
 

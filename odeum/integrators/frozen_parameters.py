@@ -83,7 +83,7 @@ def check_extra(extra: Any, who: str) -> None:
     for leaf in pytree.tree_leaves(extra):
         if leaf is not None and not isinstance(leaf, Tensor | bool | int | float | complex | str):
             raise OdeumError(
-                f"{who} cannot look into the {type(leaf).__name__} in the context's extra; give its tensors in "
+                f"{who} cannot find tensors in the {type(leaf).__name__} in the context's extra; pass tensors in "
                 "mappings (dict), tuples and lists"
             )
 

@@ -54,7 +54,8 @@ class Reversible(GradientSolver):
             raise OdeumError(f"{WHO} cannot undo a norm after the steps; use norm=pre, or {use}")
         if noisy := torch_randomness(field):
             raise OdeumError(
-                f"{WHO} evaluates a field again, but {noisy} would draw anew; draw by odeum.fields.Dropout(rate) as "
+                f"{WHO} evaluates a field again, but {noisy} would draw a new mask; use odeum.fields.Dropout(rate), "
+                "called as "
                 "dropout(x, context.noise)"
             )
 

@@ -82,7 +82,9 @@ def whole_model(architecture: Architecture, settings: Shape) -> OdeumModel:
     """The model of these settings; a bare stack has no input whose cost could be counted."""
     model = assemble(architecture, settings)
     if not isinstance(model, OdeumModel):
-        raise OdeumError(f"{type(settings).__name__} is no whole model: it has no input whose cost could be counted")
+        raise OdeumError(
+            f"{type(settings).__name__} is not a whole model, so its cost cannot be counted; use Vision, Language, …"
+        )
     return model
 
 

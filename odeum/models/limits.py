@@ -89,7 +89,7 @@ def refuse_above(value: float, limit: float, setting: str, estimate: str) -> Non
     """Raise OdeumError if a value is above its limit, unless limits are off."""
     if value > limit and not limits_off():
         raise OdeumError(
-            f"{setting} would make {estimate}, more than the limit of {limit:,.0f}; give less, or insist by "
+            f"{setting} would make {estimate}, more than the limit of {limit:,.0f}; give less, or lift the limit with "
             f"{SWITCH}=off"
         )
 

@@ -103,7 +103,7 @@ def settings_from_record(kind: str, values: Mapping[str, Any]) -> Model:
     """The inverse, for the settings of that name."""
     known = kind_of_settings(kind)
     if known is None:
-        raise OdeumError(f"no kind here has {kind} models; name the file that registers it with --plugin")
+        raise OdeumError(f"no registered kind has {kind} models; name the plugin that registers it with --plugin")
     kinds_own: Any = known.settings
     arguments: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
@@ -178,4 +178,4 @@ def _missing_model_message(directory: Path) -> str:
         return f"the run '{directory}' is not finished; {f'`{again}`' if again else 'its own command'} continues it"
     inside = sorted(path.parent for path in directory.glob("*/**/model.safetensors"))
     hint = f"; there are runs inside, such as '{inside[0]}'" if inside else ""
-    return f"'{directory}' is no run of Odeum: it holds no model.safetensors{hint}"
+    return f"'{directory}' is not a run of Odeum: it has no model.safetensors{hint}"

@@ -137,9 +137,13 @@ def add_model_kind(kind: ModelKind) -> ModelKind:
         if other.name == kind.name:
             continue
         if taken := {name for name, preset in kind.presets.items() if other.presets.get(name, preset) != preset}:
-            raise OdeumError(f"the model '{min(taken)}' of the kind '{kind.name}' belongs to '{other.name}' already")
+            raise OdeumError(
+                f"the model '{min(taken)}' of the kind '{kind.name}' is already registered for the kind '{other.name}'"
+            )
         if kind.settings.__name__ == other.settings.__name__:  # config.json names them so
-            raise OdeumError(f"'{kind.settings.__name__}' of the kind '{kind.name}' belongs to '{other.name}' already")
+            raise OdeumError(
+                f"'{kind.settings.__name__}' of the kind '{kind.name}' is already used by the kind '{other.name}'"
+            )
     MODEL_KINDS.add(kind.name, kind, module=kind.settings.__module__)
     PRESETS.update(kind.presets)
     return kind

@@ -76,7 +76,7 @@ class Registry(Mapping[str, T]):
             )
         existing = self.entries.get(name)
         if existing is not None and not _same(existing.item, item):
-            raise OdeumError(f"there is {what} '{name}' already, from {existing.module}; choose another name")
+            raise OdeumError(f"{what} '{name}' already exists, registered by {existing.module}; choose another name")
 
     def groups(self) -> dict[str, list[str]]:
         """Returns the names under their headings, both in the order of registration."""
@@ -149,7 +149,7 @@ class Architecture:
     def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
         """Builds the stack of layers; `cross` asks for attention to an encoder's memory too."""
         raise OdeumError(
-            f"{type(self).__name__} does not say how it is built: it needs a method field(self, shape), as an "
+            f"{type(self).__name__} does not define how it is built; define field(self, shape), as for an "
             "odeum.Stepped, or stack(self, shape, cross)"
         )
 

@@ -106,7 +106,7 @@ def _load_module(name: str) -> ModuleType:
 def _load_file(path: Path) -> ModuleType:
     try:
         if os.path.lexists(path) and not path.is_file():  # a folder, or what has no end
-            raise OdeumError(f"cannot read the plugin '{path}': it is no regular file")
+            raise OdeumError(f"cannot read the plugin '{path}': not a regular file")
         source, home = path.read_bytes(), path.resolve()
     except FileNotFoundError:
         raise OdeumError(f"there is no plugin '{path}'") from None

@@ -99,10 +99,10 @@ def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
     kinds = import_module("odeum.lab.tasks.kind")  # tasks belong to the lab, which is imported only where one is added
     if not isinstance(name, str):
         if like is not None or parts:
-            raise OdeumError(f"the kind '{name.name}' is whole; change it before it is registered")
+            raise OdeumError(f"'{name.name}' is a complete kind; change its fields instead of passing options")
         return kinds.add_kind(name)
     if like is None:
-        raise OdeumError(f"say which kind '{name}' is like, or give a whole Kind; known: {', '.join(kinds.KINDS)}")
+        raise OdeumError(f"give the kind that '{name}' is like, or a whole Kind; known: {', '.join(kinds.KINDS)}")
     if "about" not in parts and (line := _first_line(parts.get("task"))):
         parts["about"] = line
     return kinds.add_kind(kinds.like(kinds.KINDS[like], name, **parts))

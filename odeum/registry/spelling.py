@@ -53,7 +53,7 @@ def _parse_one(spelling: str) -> Architecture:
             takes = f"takes: {', '.join(known)}" if known else "takes no options"
             raise OdeumError(f"'{item}' in '{spelling}' should read key=value; {name} {takes}")
         if twice := changes.keys() & new.keys():
-            raise OdeumError(f"'{spelling}' says {' and '.join(sorted(twice))} of {name} twice; say it once")
+            raise OdeumError(f"'{spelling}' gives {' and '.join(sorted(twice))} of {name} twice; give it once")
         changes |= new
     return _checked(dataclasses.replace(base, **changes), name)
 

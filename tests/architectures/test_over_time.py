@@ -407,7 +407,7 @@ def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> Non
         ("parallel:weights=sine", "unknown weights of parallel 'sine'"),
         ("parallel:weights=knots,independent=2", "which independent=2 contradicts"),
         ("parallel:weights=hyper,schedule=0-1/0-1", "which schedule=0-1/0-1 contradicts"),
-        ("post-norm:weights=hyper", "the norm after a step (norm=post) knows none"),
+        ("post-norm:weights=hyper", "a norm after the step (norm=post) has no time"),
         ("parallel:weights=adaln,norm=peri", "norm=pre or shared, not peri"),
         ("hyper:weights=knots", "does not go with hyper: it is one field for any number of layers"),
         ("dense:weights=knots", "does not go with dense: it is one field for any number of layers"),

@@ -284,7 +284,7 @@ REPEATING = [RungeKutta(HEUN), RungeKutta(RK4), Strang(), Strang(RungeKutta(MIDP
 @pytest.mark.parametrize("drawing", DRAWING, ids=lambda m: type(m).__name__)
 def test_torchs_dropout_is_refused_where_a_step_repeats(drawing: nn.Module, method: Method) -> None:
     """Each stage would see another field: refused when it is made, and when training wakes it up later."""
-    sentence = "a step of several stages evaluates one field, but .* draws anew at each; draw by odeum.fields.Dropout"
+    sentence = "a step of several stages evaluates one field, but .* draws a new mask in each; use odeum.fields.Dropout"
     field = Sum(Theirs(drawing).train(), FeedForward(8, 16))
     with pytest.raises(OdeumError, match=sentence):
         Flow(field, FixedSteps(method))
@@ -300,5 +300,5 @@ def test_torchs_dropout_is_taken_where_a_step_does_not_repeat() -> None:
     for method in (RungeKutta(EULER), LieTrotter()):
         flow = Flow(field, FixedSteps(method, 2))
         assert not torch.equal(flow(x), flow(x))
-    with pytest.raises(OdeumError, match="draws anew at each"):
+    with pytest.raises(OdeumError, match="draws a new mask in each"):
         Flow(Increment(LieTrotter(), field), FixedSteps(RungeKutta(HEUN)))

@@ -254,7 +254,7 @@ def test_adjoint_notices_dropout_that_wakes_up_later() -> None:
     context = Context(other=Source(memory=torch.randn(2, 4, 8)))
     assert flow(torch.randn(2, 5, 8), context).isfinite().all()
     flow.train()
-    with pytest.raises(OdeumError, match="the adjoint needs the same field backwards"):
+    with pytest.raises(OdeumError, match="the adjoint needs the same field in the backward pass"):
         flow(torch.randn(2, 5, 8), context)
 
 

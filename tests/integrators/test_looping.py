@@ -259,7 +259,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
         ("looped:weights=knots", "looped repeats layers with weights of their own, but weights=knots is one field"),
         (
             "looped:method=leapfrog,inject=none,gradient=reversible",
-            "which no step back undoes; use gradient=checkpointed",
+            "which cannot be reversed; use gradient=checkpointed",
         ),
         ("looped:exit=-1", "exit of looped must be a non-negative number, got -1"),
         ("looped*2+parallel*2", "looped cannot be a part of a mixed stack: its layers are more than a row"),

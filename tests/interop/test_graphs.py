@@ -124,7 +124,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], complai
     expected = odeum.load(run).solve_by("midpoint", 2).model(images).logits
     torch.testing.assert_close(program(images), expected, rtol=0, atol=1e-5)
     assert main(["export", run, str(tmp_path / "out")]) == 2
-    assert "is there already" in complaint()
+    assert "already exists" in complaint()
     assert main(["export", run, str(tmp_path / "new"), "--to", "tflite"]) == 2
     assert "unknown target 'tflite'" in complaint()
 

@@ -256,7 +256,7 @@ def test_a_class_without_a_builder_says_what_it_needs() -> None:
     class Empty(Stepped):
         pass
 
-    with pytest.raises(OdeumError, match=r"Empty does not say how it is built: it needs a method field\(self, shape\)"):
+    with pytest.raises(OdeumError, match=r"Empty does not define how it is built; define field\(self, shape\)"):
         stack(Empty(), SMALL)
 
     @dataclass(frozen=True)

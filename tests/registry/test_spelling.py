@@ -104,14 +104,14 @@ def test_spellings_are_short() -> None:
         ("rk4:steps=0", "steps of rk4 must be a positive integer, got 0"),
         ("rk4:steps=-1", "steps of rk4 must be a positive integer, got -1"),
         ("rk4:steps", "'steps' in 'rk4:steps' should read key=value; rk4 takes: method, steps"),
-        ("rk4:steps=1,steps=2", "'rk4:steps=1,steps=2' says steps of rk4 twice"),
+        ("rk4:steps=1,steps=2", "'rk4:steps=1,steps=2' gives steps of rk4 twice"),
         ("rk4:norm=prenorm", "unknown norm of rk4 'prenorm'; did you mean 'pre'? known: pre, shared, post"),
         ("continuous:method=rk4", "unknown method of continuous 'rk4'; known: bosh3, dopri5"),
         ("continuous:rtol=nan", "rtol of continuous must be a non-negative number, got nan"),
         ("continuous:rtol=-1", "rtol of continuous must be a non-negative number, got -1"),
         ("sandwich:coefficient=-1", "coefficient of sandwich must be a non-negative integer, got -1"),
         ("transevolve:full-3", "unknown variant of transevolve 'full-3'; did you mean 'full-2'? known: full-1"),
-        ("transevolve:full-1,random-2", "says blocks and feedforward of transevolve twice"),
+        ("transevolve:full-1,random-2", "gives blocks and feedforward of transevolve twice"),
         (Layered(method="rk5"), "unknown method of Layered 'rk5'; did you mean 'rk4'?"),  # ty: ignore
         (Layered(form="maccaroni"), "unknown form of Layered 'maccaroni'; did you mean 'macaron'?"),  # ty: ignore
         (Layered(steps=0), "steps of Layered must be a positive integer, got 0"),

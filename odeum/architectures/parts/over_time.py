@@ -29,7 +29,8 @@ def field_over_time(settings: OverTime, branches: Callable[[], Mapping[str, Fiel
         return place_norms(branches(), norm, shape, shape.stochastic_depth)
     if norm in ("post", "post-sum"):
         raise OdeumError(
-            f"weights={settings.weights} depends on time, but the norm after a step (norm={norm}) knows none; use pre"
+            f"weights={settings.weights} depends on time, but a norm after the step (norm={norm}) has no time; "
+            "use norm=pre"
         )
     if settings.weights == "adaln":
         return _adapted(branches(), norm, shape)

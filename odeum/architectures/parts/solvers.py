@@ -64,5 +64,6 @@ def per_term(name: str, method: str, make: Callable[[int], Method], place: Place
         count = len(place.field.terms)
         return TermByTerm([make(place.layers[0] * count + term) for term in range(count)])
     raise OdeumError(
-        f"{name} moves by one evaluation with coefficients per term: its method is lie-trotter or euler, not {method}"
+        f"{name} takes one evaluation per step, with coefficients per term; use method=lie-trotter or euler, "
+        f"not {method}"
     )

@@ -25,12 +25,12 @@ def run(argv: list[str]) -> int:
     parser = Parser(
         "league",
         "Screen all architectures of a plan by equally many tuning runs at equal measured time, confirm the best with "
-        "fresh seeds, and rank them over tasks and sizes. Runs that are there already are not repeated.",
+        "fresh seeds, and rank them over tasks and sizes. Existing runs are not repeated.",
     )
     parser.add_argument("plan", nargs=1, type=str, help="YAML file, such as benchmarks/league/season-1.yaml")
     parser.add_argument("--entries", type=str, default=None, help="further architectures, separated by commas")
     parser.add_argument("--out", type=str, default=None, help="directory of runs and page (none: runs/league-NAME)")
-    parser.add_argument("--jobs", type=int | str, default="auto", help="runs at once: a number, or auto")
+    parser.add_argument("--jobs", type=int | str, default="auto", help="parallel runs: a number, or auto for all")
     parser.add_argument("--on", type=str, default=None, help="where to run: ray[:address] or slurm[:partition]")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
@@ -120,7 +120,7 @@ def tell_cost(plan: League, directory: Path, where: dict[str, Any]) -> None:
         hours = cost.baseline * (job.settled().threads or 1) / 3600
         least, most = least + low * hours, most + high * hours
         there = trained(cell.folder(directory))
-        done = f", {there} of them there already" if there else ""
+        done = f", {there} of them already exist" if there else ""
         print(
             f"{cell.name}: {low} to {high} runs{done}, {low * hours:.2g} to {high * hours:.2g} core-hours "
             f"(a run: {cost.baseline:.3g} s)"

@@ -64,7 +64,7 @@ def fetch_any(name: str) -> Path:
         splits = datasets.load_dataset(path, configuration or None)
     except Exception as error:  # no network, no such name, several configurations to choose from
         reason = " ".join(str(error).split())[:200]
-        raise OdeumError(f"'{name}' is not a path and cannot be fetched from the hub: {reason}") from None
+        raise OdeumError(f"'{name}' is not a path and cannot be downloaded from the Hub: {reason}") from None
     part = home.with_name(f"{home.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)

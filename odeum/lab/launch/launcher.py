@@ -40,11 +40,11 @@ RUNS_PER_CORE = 8
 def check_jobs(jobs: str, on: str | None = None) -> None:
     """Raises `OdeumError` for an invalid number of concurrent runs."""
     if jobs != "auto" and not (jobs.isascii() and jobs.isdecimal() and int(jobs) > 0):
-        raise OdeumError(f"--jobs must be auto or a number of runs at once from 1 on, not '{jobs}'")
+        raise OdeumError(f"--jobs must be auto or a positive number of parallel runs, not '{jobs}'")
     most = RUNS_PER_CORE * max(cores(), len(gpus()))
     if on is None and jobs != "auto" and int(jobs) > most:
         raise OdeumError(
-            f"--jobs {jobs} is more than {most} runs at once, the most for the {cores()} cores here; use --jobs auto"
+            f"--jobs {jobs} is more than {most} parallel runs, the maximum for {cores()} cores; use --jobs auto"
         )
 
 
@@ -60,7 +60,7 @@ def launcher(on: str | None, jobs: str, threads: int, directory: Path) -> Launch
     check_jobs(jobs, on)
     if ranks.size() > 1:
         if on is not None or jobs not in ("auto", "1"):
-            raise OdeumError("under torchrun all processes work on one run; leave --jobs and --on out")
+            raise OdeumError("under torchrun all processes work on one run; leave out --jobs and --on")
         return Inline()
     limit = None if jobs == "auto" else int(jobs)
     if on is None:

@@ -56,7 +56,7 @@ def jobs_for(asked: str | int, threads: int) -> int:
     if asked != "auto":
         number = int(asked)
         if number < 1:
-            raise OdeumError(f"--jobs must be auto or a number of processes from 1 on, not {asked}")
+            raise OdeumError(f"--jobs must be auto or a positive number of processes, not {asked}")
         return number
     return len(gpus()) or max(1, cores() // threads)
 

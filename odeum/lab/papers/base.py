@@ -140,7 +140,7 @@ class PaperTable:
             return tuple(row for row in ordered if row.name in claimed)
         names = [name.strip() for name in rows.split(",") if name.strip()]
         if not names:
-            raise OdeumError(f"--rows '{rows}' names no row; say claims, all, or some of {', '.join(known)}")
+            raise OdeumError(f"--rows '{rows}' names no row; use claims, all, or some of {', '.join(known)}")
         rows_named = [row for name in names for row in self._like(name)]
         return tuple({row.name: row for row in rows_named}.values())
 

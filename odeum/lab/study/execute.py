@@ -397,7 +397,7 @@ def _where_names_are_known(comparison: Comparison) -> Comparison:
         asked = f"--on {comparison.on}" if comparison.on is not None else f"--jobs {comparison.jobs}"
         raise OdeumError(f"{known}, so there is no {asked}; {remedy}, or leave that out")
     if jobs_for("auto", 1) > 1:
-        notice(f"{known}, so the runs go one after the other; {remedy} for runs side by side")
+        notice(f"{known}, so the runs go one after the other; {remedy} for parallel runs")
     return replace(comparison, jobs="1")
 
 

@@ -74,7 +74,7 @@ class Forecast:
         return self.runs + self.there
 
     def _lines(self) -> list[str]:
-        done = f" ({self.there} of them there already)" if self.there else ""
+        done = f" ({self.there} of them already exist)" if self.there else ""
         total = f"{self.runs + self.there} run{'' if self.runs + self.there == 1 else 's'}{done}"
         if not self.runs:
             return [f"{total}: nothing is left to train"]

@@ -100,7 +100,7 @@ def read_league(directory: str | Path) -> League:
         entries = tuple(map(str, content.pop("entries")))
         return League(**content, entries=entries, cells=tuple(cells))
     except (KeyError, TypeError, ValueError):
-        raise OdeumError(f"'{path}' is no plan of a league; `odeum league PLAN --out DIR` writes one") from None
+        raise OdeumError(f"'{path}' is not the plan of a league; `odeum league PLAN --out DIR` writes one") from None
 
 
 def plan_of(path: Path, more: Sequence[str] = ()) -> League:

@@ -331,7 +331,7 @@ def notes(found: LeagueReport) -> list[str]:
     league = found.league
     return [
         f"Screening: each entry gets {league.tune} learning rates around the recipe's, more where the best lies at an "
-        "end; the best validation value of these runs orders the entries. It has no interval and is no verdict.",
+        "end; the best validation value of these runs orders the entries. It has no interval and is not a verdict.",
         f"Confirmation: the best {league.finalists} and the baseline train with {league.seeds} fresh seeds at the rate "
         "that the screening chose, for equal measured time, and are judged on the test part. The intervals of one task "
         "and size hold together at 95 %.",

@@ -49,9 +49,9 @@ class Metric:
             example = "1 (a point) or 0.5" if self.share else "0.5, or 2% of the baseline's"
             raise OdeumError(f"the margin '{text}' of {self.name} must be a positive number such as {example}")
         if parts[2] == "%" and self.share:
-            raise OdeumError(f"a margin of {self.name} is said in points, not in percent: --margin {parts[1]}")
+            raise OdeumError(f"a margin of {self.name} must be in points, not in percent: --margin {parts[1]}")
         if parts[2] and parts[2] != "%" and not self.share:
-            raise OdeumError(f"{self.name} is not counted in points: say --margin {parts[1]} or --margin {parts[1]}%")
+            raise OdeumError(f"{self.name} is not measured in points; use --margin {parts[1]} or --margin {parts[1]}%")
         scale = 100.0 if self.share or parts[2] == "%" else 1.0
         return Margin(float(parts[1]) / scale, parts[2] == "%")
 

@@ -166,7 +166,7 @@ def keep_comparison(directory: Path, target: Path) -> None:
     The places of this machine are left out of the commands.
     """
     if not directory.is_dir():
-        raise OdeumError(f"'{directory}' is no directory; give the --out of a comparison or of a run")
+        raise OdeumError(f"'{directory}' is not a directory; give the --out of a comparison or of a run")
     storage.make_directory(target)
     if (directory / LADDER).exists():
         storage.write_json(target / LADDER, _portable(storage.read_json(directory / LADDER)))

@@ -89,7 +89,7 @@ def _default(number: int, model: Model) -> list[Size]:
     if len({*sizes}) < number:
         listed = ", ".join(map(str, sizes))
         raise OdeumError(
-            f"--sizes {number}: there are not so many sizes below {model.width}x{model.depth} with heads of width "
+            f"--sizes {number}: there are fewer sizes below {model.width}x{model.depth} with heads of width "
             f"{head} ({listed}); give a larger --model.width and --model.depth, or name sizes: --sizes 64x4,96x6,128x8"
         )
     return sizes
@@ -98,9 +98,9 @@ def _default(number: int, model: Model) -> list[Size]:
 def check_ladder(match: str | None, baseline: bool, training: Training) -> None:
     """Raises `OdeumError` for options that do not go with `--sizes`."""
     if match not in (None, "time"):
-        raise OdeumError(f"--sizes compares at equal time, not equal {match}; leave --match out")
+        raise OdeumError(f"--sizes compares at equal time, not equal {match}; leave out --match")
     if not baseline:
-        raise OdeumError("--sizes measures gains over a baseline; leave --baseline none out")
+        raise OdeumError("--sizes measures gains over a baseline; leave out --baseline none")
     for name in ("budget", "macs"):
         if getattr(training, name) is not None:
             raise OdeumError(

@@ -125,9 +125,14 @@ def add_kind(kind: Kind) -> Kind:
         if other.name == kind.name:
             continue
         if taken := set(kind.sets) & set(other.sets):
-            raise OdeumError(f"the data set '{min(taken)}' of the kind '{kind.name}' belongs to '{other.name}' already")
+            raise OdeumError(
+                f"the data set '{min(taken)}' of the kind '{kind.name}' is already registered for the kind "
+                f"'{other.name}'"
+            )
         if kind.options is not other.options and kind.options.__name__ == other.options.__name__:  # task.json names it
-            raise OdeumError(f"'{kind.options.__name__}' of the kind '{kind.name}' belongs to '{other.name}' already")
+            raise OdeumError(
+                f"'{kind.options.__name__}' of the kind '{kind.name}' is already used by the kind '{other.name}'"
+            )
     KINDS.check(kind.name, kind)
     if MODEL_KINDS.get(kind.model.name) != kind.model:
         add_model_kind(kind.model)

@@ -89,7 +89,7 @@ def make_options(kind: str, **options: Any) -> Data:
 def _read(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / "task.json"
     if not path.exists():
-        raise OdeumError(f"'{directory}' holds no task.json, so it is no run of Odeum")
+        raise OdeumError(f"'{directory}' has no task.json, so it is not a run of Odeum")
     record = read_json(path)
     if {"name", "data", "settings", "options"} <= record.keys():
         return record
@@ -99,7 +99,7 @@ def _read(directory: str | Path) -> dict[str, Any]:
 def _options(record: dict[str, Any]) -> tuple[Kind, Any]:
     if (kind := KINDS.get(record.get("kind"))) is None:
         raise OdeumError(
-            f"the data of the run '{record['name']}' is of the kind {record.get('kind')}, which is not known here; "
+            f"the data of the run '{record['name']}' is of the kind {record.get('kind')}, which is not registered; "
             "name the file that registers it with --plugin"
         )
     known = {f.name for f in dataclasses.fields(kind.options)}
@@ -147,7 +147,7 @@ def reopen_task(directory: str | Path) -> Task:
         source = [str(path) for path in record["data"]]
     for path in source if record["name"] not in DATA_SETS else ():
         if not expanded(path).exists() and not is_hub_name(path):
-            raise OdeumError(f"the data of '{directory}', '{path}', is not there any more")
+            raise OdeumError(f"the data of '{directory}', '{path}', no longer exists")
     if not source:
         raise OdeumError(
             f"'{directory}' was imported, and has no data of its own; `odeum surgery {directory} DATA` gives it some"

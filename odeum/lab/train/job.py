@@ -194,25 +194,26 @@ def _report_rounding(run: Mapping[str, Any], directory: Path) -> None:
     old, new = before.get("threads"), run["threads"]
     if old not in (None, new):
         notice(
-            f"'{directory}' began with {old} threads and goes on with {new}: sums are rounded in another order, "
-            f"so it may end with other bits; OMP_NUM_THREADS={old} keeps them"
+            f"'{directory}' started with {old} threads and continues with {new}: sums are rounded in another order, "
+            f"so results may differ in the last digits; OMP_NUM_THREADS={old} avoids this"
         )
     old, new = (before.get("versions") or {}).get("vectors"), run["versions"]["vectors"]
     if old not in (None, new):
         notice(
-            f"'{directory}' began on a processor with {old} and goes on with {new}: sums are rounded in another "
+            f"'{directory}' started on a processor with {old} and continues with {new}: sums are rounded in another "
             "order, so it may end with other bits"
         )
     old, new = ((run.get("versions") or {}).get("draws") for run in (before, run))
     if old != new:
         notice(
-            f"'{directory}' began with initial weights drawn by {old or 'construction order'}, and they are now "
-            f"{new}: it goes on from its last checkpoint, but would not begin with the same weights again"
+            f"'{directory}' started with initial weights drawn by {old or 'construction order'}, and they "
+            "are now drawn by "
+            f"{new}: it continues from its last checkpoint, but a new start would draw other weights"
         )
     old, new = ((run.get("versions") or {}).get("products", "torch") for run in (before, run))  # of old runs: torch
     if old != new:
         notice(
-            f"'{directory}' began with products by {old} and goes on with products by {new}: sums are rounded in "
+            f"'{directory}' started with matrix products by {old} and continues with {new}: sums are rounded in "
             "another order, so it may end with other bits"
         )
 
@@ -221,7 +222,7 @@ def _check_identity(new: dict[str, Any], old: dict[str, Any], directory: Path) -
     if new["fingerprint"] != old.get("fingerprint"):
         raise OdeumError(
             f"'{directory}' holds a run on other data ({old.get('task')}, fingerprint {old.get('fingerprint')} and not "
-            f"{new['fingerprint']}); give another --out, or begin again with --overwrite"
+            f"{new['fingerprint']}); give another --out, or start again with --overwrite"
         )
     changes = []
     for key, now in new.items():
@@ -234,6 +235,6 @@ def _check_identity(new: dict[str, Any], old: dict[str, Any], directory: Path) -
         changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
     if changes:
         raise OdeumError(
-            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); give another --out, or begin again "
+            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); give another --out, or start again "
             "with --overwrite"
         )

@@ -233,7 +233,7 @@ class Trainer:
     def _checkpoint_hint(self) -> str:
         """Names the last checkpoint and how to continue from it with other settings."""
         steps = self.checkpoints.steps()
-        how = f"; --resume_from {self.checkpoints.at(steps[-1])} --out NEW goes on from it" if steps else ""
+        how = f"; --resume_from {self.checkpoints.at(steps[-1])} --out NEW continues from it" if steps else ""
         return self.checkpoints.summary() + how
 
     def _write(self, values: dict[str, Any], again: bool = False) -> None:

@@ -31,7 +31,7 @@ def last_intact_state(checkpoints: Checkpoints, world: World) -> Path | None:
         reason = check_state(path, world)
         if reason is None:
             for damaged_path, message in damaged if world.main else ():
-                notice(f"{message}; the run goes on from the state before, of step {step}")
+                notice(f"{message}; the run continues from the previous state, of step {step}")
                 shutil.rmtree(current_path(damaged_path), ignore_errors=True)
             world.wait()
             return path
@@ -43,7 +43,7 @@ def last_intact_state(checkpoints: Checkpoints, world: World) -> Path | None:
 
 def unreadable_state(path: Path, reason: object) -> OdeumError:
     """The error for a checkpoint that exists and cannot be used."""
-    return OdeumError(f"the state '{path}' cannot be read ({reason}); --overwrite begins again")
+    return OdeumError(f"the state '{path}' cannot be read ({reason}); --overwrite starts again")
 
 
 def check_state(directory: Path, world: World) -> str | None:
@@ -98,7 +98,7 @@ def check_origin(state: Path, identity: dict[str, Any]) -> None:
     for key in SAME:
         if origin.get(key) != identity[key]:
             raise OdeumError(
-                f"cannot go on from '{state}': its {key} is {origin.get(key)}, and this run's is {identity[key]}; "
+                f"cannot resume from '{state}': its {key} is {origin.get(key)}, and this run's is {identity[key]}; "
                 "only settings of the training may differ"
             )
 
@@ -106,7 +106,7 @@ def check_origin(state: Path, identity: dict[str, Any]) -> None:
 def adopt_state(state: Path, metrics: Metrics, world: World) -> None:
     """Check the checkpoint of another run, and copy that run's metrics."""
     if reason := check_state(state, world):
-        raise OdeumError(f"cannot go on from '{state}': {reason}")
+        raise OdeumError(f"cannot resume from '{state}': {reason}")
     if world.main:
         metrics.copy_from(state.parent.parent)
     world.wait()

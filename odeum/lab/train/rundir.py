@@ -69,7 +69,7 @@ class RunDir:
         for split in ("valid", "test") if "test" in content else ("valid",):
             values = content.get(split)
             if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
-                raise Damaged(f"'{path}' is damaged: it has no numbers of the {split} part; --overwrite begins again")
+                raise Damaged(f"'{path}' is damaged: it has no numbers of the {split} part; --overwrite starts again")
         return content
 
     def write_result(self, content: Mapping[str, Any]) -> None:

@@ -111,7 +111,7 @@ def test_changed_data_is_not_evaluated_in_silence(
     capsys.readouterr()
     assert main(["evaluate", "run"]) == 2 and "has changed since the run was trained" in complaint()
     path.unlink()
-    assert main(["evaluate", "run"]) == 2 and "is not there any more" in complaint()
+    assert main(["evaluate", "run"]) == 2 and "no longer exists" in complaint()
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_runs_that_are_there_cost_nothing(tmp_path: Path) -> None:
     for path in runs.values():
         path.directory.mkdir(exist_ok=True)
         (path.directory / "result.json").write_text("{}")
-    assert forecast(runs, pace, jobs=2).lines() == ["3 runs (3 of them there already): nothing is left to train"]
+    assert forecast(runs, pace, jobs=2).lines() == ["3 runs (3 of them already exist): nothing is left to train"]
 
 
 def test_a_run_takes_its_steps_and_its_evaluations(tmp_path: Path) -> None:

@@ -176,5 +176,5 @@ def test_another_plan_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     plan_of(write_plan(tmp_path, PLAN), ["rk2", "rk4"]).write(tmp_path)
     assert read_league(tmp_path).entries == ("parallel", "keel", "mudd", "rk2", "rk4")
     (tmp_path / "league.json").write_text(json.dumps({"name": "x"}))
-    with pytest.raises(OdeumError, match="is no plan of a league"):
+    with pytest.raises(OdeumError, match="is not the plan of a league"):
         read_league(tmp_path)

@@ -79,7 +79,7 @@ def test_a_margin_is_read_in_the_unit_of_the_table(metric: str, text: str, margi
     ("metric", "text", "told"),
     [
         ("accuracy", "1%", "in points, not in percent: --margin 1"),
-        ("loss", "1 point", "not counted in points"),
+        ("loss", "1 point", "not measured in points"),
         ("accuracy", "0", "positive"),
         ("accuracy", "-1", "positive"),
         ("bleu", "much", "'much'"),

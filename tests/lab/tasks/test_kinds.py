@@ -107,7 +107,7 @@ def test_a_users_kind_goes_through_every_verb(
 def test_a_run_whose_kind_is_not_there_says_so(parity: Kind, tmp_path: Path) -> None:
     open_task("parity").save(tmp_path)
     del KINDS.entries["parity"]
-    with pytest.raises(OdeumError, match=r"is of the kind parity, which is not known here.*--plugin"):
+    with pytest.raises(OdeumError, match=r"is of the kind parity, which is not registered.*--plugin"):
         load_task(tmp_path)
 
 
@@ -116,14 +116,14 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
     record = json.loads((tmp_path / "task.json").read_text())
     del record["checksum"]
     (tmp_path / "task.json").write_text(json.dumps(record | {"kind": "somebodys"}))
-    with pytest.raises(OdeumError, match="kind somebodys, which is not known here"):
+    with pytest.raises(OdeumError, match="kind somebodys, which is not registered"):
         load_task(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' belongs to 'images' already"),
+        ({"sets": ("digits",)}, "data set 'digits' of the kind 'mine' is already registered for the kind 'images'"),
         ({"options": int}, "data options of the kind 'mine' must be a dataclass"),
         (
             {"model": ModelKind("mine", ParityData, OdeumModel)},  # ty: ignore[invalid-argument-type]
@@ -132,11 +132,11 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
         ({"setz": ()}, "unknown part of the kind 'mine' 'setz'; did you mean 'sets'"),
         (
             {"model": ModelKind("mine", Mine, OdeumModel, {"vit_8": Mine()})},
-            "model 'vit_8' of the kind 'mine' belongs to 'vision' already",
+            "model 'vit_8' of the kind 'mine' is already registered for the kind 'vision'",
         ),
         (
             {"model": ModelKind("mine", SAME_NAME, OdeumModel)},
-            "'Vision' of the kind 'mine' belongs to 'vision' already",
+            "'Vision' of the kind 'mine' is already used by the kind 'vision'",
         ),
         (
             {"model": dataclasses.replace(CLASSIFICATION, settings=Mine)},
@@ -144,7 +144,7 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
         ),
         (
             {"options": dataclasses.make_dataclass("ImageData", [])},
-            "'ImageData' of the kind 'mine' belongs to 'images'",
+            "'ImageData' of the kind 'mine' is already used by the kind 'images'",
         ),
     ],
 )

@@ -250,7 +250,7 @@ def test_a_task_of_another_run_is_refused(copy: Path) -> None:
         ({"classes": ["a", "b"]}, "does not belong to its model: it has classes 2, and config.json says 10"),
         ({"mean": "x"}, "is damaged"),
         ({"mean": []}, "does not belong|is damaged"),
-        ({"settings": "Nothing", "kind": "nothing"}, "not known here"),
+        ({"settings": "Nothing", "kind": "nothing"}, "not registered"),
         ({"options": 3}, "is damaged"),
         ({"options": {"size": -4}}, "must be a positive integer"),
         ({"files": {"/dev/zero": "0"}}, "outside of its run"),

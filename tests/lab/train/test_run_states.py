@@ -33,7 +33,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path) -> None:
     assert states(tmp_path / "run") == [6, 8]
     last = tmp_path / "run" / "checkpoint" / "step-00000008"
     flip(last / "tensors.safetensors", -5)
-    with pytest.warns(Notice, match=r"step-00000008.* is damaged.*goes on from the state before, of step 6"):
+    with pytest.warns(Notice, match=r"step-00000008.* is damaged.*continues from the previous state, of step 6"):
         run(tmp_path / "run", **RICH)
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run"))
     assert all(torch.equal(a[name], b[name]) for name in a)
@@ -44,7 +44,7 @@ def test_when_all_states_are_damaged_it_is_said(tmp_path: Path) -> None:
     run(tmp_path, stop=7, **RICH)
     for path in (tmp_path / "checkpoint").iterdir():
         flip(path / "state.json", 10)
-    with pytest.raises(OdeumError, match=r"step-00000008' cannot be read .*--overwrite begins again"):
+    with pytest.raises(OdeumError, match=r"step-00000008' cannot be read .*--overwrite starts again"):
         run(tmp_path, **RICH)
     assert run(tmp_path, steps=1, overwrite=True)["steps"] == 1
 
@@ -180,10 +180,10 @@ def test_metrics_that_are_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"threads": 64}, "began with 64 threads and goes on with 1"),
-        ({"versions": {"vectors": "SLOW"}}, "began on a processor with SLOW and goes on with"),
-        ({"versions": {"products": "hand"}}, "began with products by hand and goes on with products by"),
-        ({"versions": {"draws": "lots"}}, "began with initial weights drawn by lots"),
+        ({"threads": 64}, "started with 64 threads and continues with 1"),
+        ({"versions": {"vectors": "SLOW"}}, "started on a processor with SLOW and continues with"),
+        ({"versions": {"products": "hand"}}, "started with matrix products by hand and continues with products by"),
+        ({"versions": {"draws": "lots"}}, "started with initial weights drawn by lots"),
     ],
 )
 def test_what_rounds_otherwise_is_remarked(change: dict[str, object], sentence: str, tmp_path: Path) -> None:

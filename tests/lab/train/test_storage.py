@@ -166,9 +166,9 @@ def test_a_new_directory_is_filled_whole_or_not_at_all(tmp_path: Path) -> None:
         with pytest.raises(OdeumError, match="another process is writing to"), new_directory(place):
             pass
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "sub", "whole"]
-    with pytest.raises(OdeumError, match="is there already; name a new or an empty directory"), new_directory(place):
+    with pytest.raises(OdeumError, match="already exists and is not empty; give a new or"), new_directory(place):
         pass
-    with pytest.raises(OdeumError, match="has filled"), new_directory(tmp_path / "c") as part:
+    with pytest.raises(OdeumError, match="has written to"), new_directory(tmp_path / "c") as part:
         (tmp_path / "c" / "theirs").write_text("x")
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["theirs"]
     (tmp_path / "empty").mkdir()

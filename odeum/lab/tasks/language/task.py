@@ -449,7 +449,9 @@ class LanguageTask(Task):
         encoded = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
         ids = [*self.tokens.prefix, *encoded][-self.length :]
         if not ids and self.tokens.start is None:
-            raise OdeumError("this model knows no token that begins a text, so it cannot continue an empty prompt")
+            raise OdeumError(
+                "this model has no token that begins a text, so it cannot continue an empty prompt; give a prompt"
+            )
         return ids or [self.tokens.start]  # ty: ignore[invalid-return-type]
 
     def _joined(self, prompt: str, ids: list[int]) -> str:

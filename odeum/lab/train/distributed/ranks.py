@@ -43,10 +43,10 @@ def check_launcher() -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         value = os.environ.get(name, "1")
         if not value.isdecimal() or (name == "WORLD_SIZE" and not int(value)):
-            raise OdeumError(f"the environment says {name}={value!r}, which is no number of processes; unset it")
+            raise OdeumError(f"the environment variable {name}={value!r} is not a number of processes; unset it")
     if size() > 1 and (missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]):
         raise OdeumError(
-            f"the environment says WORLD_SIZE={size()} but not {missing[0]}; start several processes by torchrun, or "
+            f"the environment sets WORLD_SIZE={size()} but not {missing[0]}; start several processes with torchrun, or "
             "unset it"
         )
 
