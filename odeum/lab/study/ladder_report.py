@@ -327,7 +327,7 @@ def gain_picture(ladder: Ladder) -> dict[str, Any] | None:
     title = f"Equivalent gain in training time over {ladder.baseline}, at each size"
     note = (
         f"2× means that {ladder.baseline} needs twice the time for the same {ladder_metric(ladder.findings[-1])}. A "
-        "bar is the interval, an arrow one that goes on; without a bar the gain is undecided."
+        "bar is the interval, an arrow one that continues; without a bar the gain is undecided."
     )
     return {"title": title, "lanes": lanes, "axis": axis, "note": note}
 

@@ -147,7 +147,7 @@ def _overall_answer(ranks: Mapping[str, float]) -> str:
     best = [name for name, rank in ranks.items() if rank == min(ranks.values())]
     names = " and ".join(f"`{name}`" for name in best)
     return (
-        f"{names} {'has' if len(best) == 1 else 'have'} the best mean rank; what each comparison decides stands below."
+        f"{names} {'has' if len(best) == 1 else 'have'} the best mean rank; the verdicts of each comparison are below."
     )
 
 
@@ -202,7 +202,7 @@ def difference_picture(findings: Findings) -> dict[str, Any] | None:
     margin = rows[0].margin_text
     note = (
         f"A bar is the interval of a difference. Grey: within {margin} of {study.baseline}, practically equal. A small "
-        "dot is one seed; an arrow is an interval that goes on."
+        "dot is one seed; an arrow is an interval that continues."
     )
     return {"title": title, "lanes": lanes, "axis": axis, "note": note}
 

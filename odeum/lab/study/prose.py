@@ -140,7 +140,7 @@ def interval_note(rows: Sequence[Row]) -> str:
     known = [row.difference for row in rows if row.difference and row.judged]
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
     if any(row.ends and row.difference and row.ends != (row.difference.low, row.difference.high) for row in rows):
-        note += ", cut to what is possible,"
+        note += ", clipped to possible values,"
     if len(known) < 2:
         return f"{note} at {percent(known[0].level if known else 1 - ERROR)}."
     levels = sorted({each.level for each in known})

@@ -344,7 +344,7 @@ def _tuned(findings: Findings) -> list[str]:
     """How the settings of each row were chosen, and what that means for the intervals."""
     results = findings.study.tuning
     if results is None:
-        return ["One recipe was used for all and tuned for none; another recipe may change the order."]
+        return ["One recipe was used for all architectures, without tuning; another recipe may change the order."]
     tuning, study = results.tuning, findings.study
     settings = " and ".join(name.replace("_", " ") for name in tuning.settings)
     widened = f" (up to {tuning.cap} where the best value lay at an end)" if tuning.cap > tuning.runs else ""
@@ -369,8 +369,8 @@ def cut_note(rows: Sequence[Row]) -> list[str]:
     if not cut:
         return []
     return [
-        f"The intervals of {listing([row.architecture for row in cut])} are cut to what is possible; the verdicts "
-        "are read off the whole ones."
+        f"The intervals of {listing([row.architecture for row in cut])} are clipped to possible values; verdicts "
+        "use the unclipped intervals."
     ]
 
 
@@ -391,15 +391,15 @@ def _times(findings: Findings) -> list[str]:
     if study.pace is not None:
         how = (
             "Step times were measured before the runs, all architectures in turns in one process on the device used; "
-            "where the middle half of the turns lies on both sides of 1 it is a tie, written as 1. Training times are "
-            "numbers of steps × these, whatever the clock said of runs that went on beside others"
+            "if the middle half of the turns includes 1, it is a tie, written as 1. Training times are numbers of steps × "
+            "step times, not wall-clock times, which depend on other processes"
         )
-    out = [f"{how}; MACs are counted for one example, forward."]
+    out = [f"{how}; MACs are those of one example's forward pass."]
     infos = (run.info for run in findings.results.runs)
     if any("steps chosen by" in str(info.get("scheme")) for info in infos) and study.pace is not None:
         out.append(
-            "An adaptive solver takes more evaluations as its weights grow, so its steps became dearer in training "
-            "than they were measured."
+            "An adaptive solver takes more evaluations as its weights grow, so its steps became slower during "
+            "training than measured."
         )
     return out
 
@@ -427,8 +427,8 @@ def warnings(findings: Findings) -> list[str]:
     if study.looked:
         seen = " and ".join(map(str, study.looked))
         out.append(
-            f"Seeds were added after the results of {seen} had been seen; the verdicts promise less than they say "
-            "(--seeds auto plans its looks beforehand)."
+            f"Seeds were added after the results of {seen} had been seen, so verdicts are less reliable than stated "
+            "(--seeds auto plans its looks in advance)."
         )
     out += _unequal(study.match, rows)
     most = max((len(row.seeds) for row in rows if row.is_baseline), default=0)
@@ -500,9 +500,9 @@ def _verdicts(findings: Findings) -> list[str]:
     else:
         out = [
             interval_note(rows),
-            f"Verdicts are read off the intervals, with a margin of {margin} declared before the runs: “practically "
-            "equal” lies within it altogether, “better” or “worse” leaves out zero, “undecided” does neither. The "
-            "number of seeds that would decide an undecided one assumes that difference and spread stay what they are.",
+            f"Verdicts follow from the intervals and a margin of {margin}, declared before the runs: “practically equal” "
+            "if the whole interval lies within the margin, “better” or “worse” if it excludes zero, “undecided” "
+            "otherwise. The estimated number of further seeds assumes that difference and spread stay the same.",
         ]
     if study.seeds and study.seeds.auto:
         out.append(_looks(study.seeds, rows))
@@ -510,7 +510,7 @@ def _verdicts(findings: Findings) -> list[str]:
         out.append("One seed cannot separate an effect from noise; three seeds or more allow a verdict.")
     if other := next((row.other[0] for row in rows if row.other), None):
         out.append(
-            f"The {other} is shown with its interval, but was not declared to decide: it has no verdict."
+            f"The {other} is shown with its interval, but does not decide, so it has no verdict."
             f"{_discriminates(findings, other)}"
         )
     if study.signals:
@@ -522,7 +522,7 @@ def _verdicts(findings: Findings) -> list[str]:
     if any(row.pairing is not None for row in rows):
         out.append(
             "Pairing is var(difference) / (var(row) + var(baseline)) over the seeds: 0 if the noise of a seed cancels "
-            "in the difference, 1 if pairing gains nothing. A few seeds know it roughly."
+            "in the difference, 1 if pairing gains nothing. A few seeds determine it only roughly."
         )
     return out
 
@@ -580,7 +580,7 @@ def _unlearned(findings: Findings) -> list[str]:
     )
     margin = study.metric.spell_margin(study.margin)
     return [
-        f"No architecture is {margin} above {chance}: they have not learned yet, and a verdict says nothing of "
+        f"No architecture is {margin} above {chance}: they have not learned yet, and verdicts say nothing about "
         "their layers. Train for longer."
     ]
 
@@ -589,7 +589,7 @@ def _far(findings: Findings) -> list[str]:
     """A warning for each outlier."""
     scores, scale = findings.results.scores(findings.study.metric.name), Scale.of(findings.rows)
     return [
-        f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): where "
-        "runs collapse now and then, a few seeds cannot tell how often, and the intervals promise less than they say."
+        f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): if "
+        "runs collapse occasionally, a few seeds cannot estimate how often, and intervals are less reliable than stated."
         for name, seed in far_runs(scores)
     ]

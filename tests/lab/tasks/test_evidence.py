@@ -118,7 +118,7 @@ def test_an_interval_that_was_cut_says_so(tmp_path: Path) -> None:
         for seed, score in enumerate(scores):
             write_run(tmp_path / folder, "sequential", seed, 0.6)
             write_run(tmp_path / folder, "parallel", seed, score)
-    said = ["cut to what is possible" in page_of(tmp_path / folder) for folder in ("wide", "narrow")]
+    said = ["clipped to possible values" in page_of(tmp_path / folder) for folder in ("wide", "narrow")]
     assert said == [True, False]
 
 
