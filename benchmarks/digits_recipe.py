@@ -97,8 +97,8 @@ def section(found: dict[str, Any], compared: Path) -> str:
         "The learning rate was chosen on the validation part alone, by the mean over all five architectures, with "
         f"seeds ({seeds}) that the\ncomparison does not use (`benchmarks/digits_recipe.py`, "
         f"`benchmarks/results/digits_recipe.json`; validation accuracy, %):\n\n{show(found)}\n"
-        "The other settings of the recipe were chosen earlier, when the test accuracy of `sequential` and `parallel` was "
-        "known.\n"
+        "The other settings of the recipe were chosen earlier, when the test accuracy of `sequential` and `parallel` "
+        "was known.\n"
     )
 
 

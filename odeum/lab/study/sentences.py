@@ -391,8 +391,8 @@ def _times(findings: Findings) -> list[str]:
     if study.pace is not None:
         how = (
             "Step times were measured before the runs, all architectures in turns in one process on the device used; "
-            "if the middle half of the turns includes 1, it is a tie, written as 1. Training times are numbers of steps × "
-            "step times, not wall-clock times, which depend on other processes"
+            "if the middle half of the turns includes 1, it is a tie, written as 1. Training times are numbers of "
+            "steps × step times, not wall-clock times, which depend on other processes"
         )
     out = [f"{how}; MACs are those of one example's forward pass."]
     infos = (run.info for run in findings.results.runs)
@@ -500,8 +500,8 @@ def _verdicts(findings: Findings) -> list[str]:
     else:
         out = [
             interval_note(rows),
-            f"Verdicts follow from the intervals and a margin of {margin}, declared before the runs: “practically equal” "
-            "if the whole interval lies within the margin, “better” or “worse” if it excludes zero, “undecided” "
+            f"Verdicts follow from the intervals and a margin of {margin}, declared before the runs: “practically "
+            "equal” if the whole interval lies within the margin, “better” or “worse” if it excludes zero, “undecided” "
             "otherwise. The estimated number of further seeds assumes that difference and spread stay the same.",
         ]
     if study.seeds and study.seeds.auto:
@@ -590,6 +590,7 @@ def _far(findings: Findings) -> list[str]:
     scores, scale = findings.results.scores(findings.study.metric.name), Scale.of(findings.rows)
     return [
         f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): if "
-        "runs collapse occasionally, a few seeds cannot estimate how often, and intervals are less reliable than stated."
+        "runs collapse occasionally, a few seeds cannot estimate how often, and intervals are less reliable than "
+        "stated."
         for name, seed in far_runs(scores)
     ]
