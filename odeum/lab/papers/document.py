@@ -159,7 +159,7 @@ def _speeds(timed: Sequence[CostResult]) -> str:
     ratios = [each.ratio.middle for each in timed if each.ratio is not None]
     agreed = sum(each.opinion == "agrees" for each in timed)
     return (
-        f"{agreed or 'No'} of {len(timed)} measurements agree{'s' if agreed == 1 else ''}: a training step takes "
+        f"{agreed or 'None'} of {len(timed)} measurements agree{'s' if agreed == 1 else ''}: a training step takes "
         f"{min(ratios):.2f} to {max(ratios):.2f} times as long as the Transformer's."
     )
 
@@ -169,11 +169,11 @@ def _capital(text: str) -> str:
 
 
 def counts(tables: Sequence[Findings]) -> str:
-    """71 claims; 1 confirmed, 8 contradicted, 62 not run."""
+    """71 claims: 1 confirmed, 8 contradicted, 62 not run."""
     opinions = [claim.opinion for table in tables for claim in table.claims]
     opinions += [cost.opinion for table in tables for cost in table.costs]
     known = ", ".join(f"{opinions.count(word)} {name}" for word, name in COUNTED.items() if word in opinions)
-    return f"{len(opinions)} claims; so far {known}"
+    return f"{len(opinions)} claims: {known}"
 
 
 def results_text(tables: Sequence[Findings]) -> str:
@@ -181,8 +181,8 @@ def results_text(tables: Sequence[Findings]) -> str:
     runs = len({(table.study.row(run.row).key, run.seed) for table in tables for run in table.results.runs})
     parts = [
         "\n".join(answers(tables)) + "\n",
-        f"The papers make {counts(tables)} ({runs} evaluation run{'' if runs == 1 else 's'}). Verdicts hold for this "
-        "scale only.\n",
+        f"The two papers make {counts(tables)}, after {runs} evaluation run{'' if runs == 1 else 's'}. Verdicts hold "
+        "for this scale only.\n",
     ]
     if marks_of(tables):
         parts.append(f"![every claim with its interval]({PICTURE})\n")
@@ -213,7 +213,7 @@ def short_text(tables: Sequence[Findings]) -> str:
     lines = [f"![every claim with its interval](docs/{PICTURE})\n"] if marks_of(tables) else []
     first = next((line for line in answers(tables) if re.search(r" after \d+ seed", line)), None)
     lines.append(
-        f"The two papers make {counts(tables)}, at laptop scale with equally tuned learning rates. "
+        f"The two papers make {counts(tables)} so far. All runs are at laptop scale with equally tuned learning rates; "
         "[docs/results.md](docs/results.md) has the answers and every table."
     )
     if first is not None:

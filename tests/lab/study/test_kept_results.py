@@ -98,7 +98,7 @@ def test_what_is_kept_gives_the_same_table(tmp_path: Path) -> None:
     assert findings(tmp_path / "kept").study.command == "odeum compare digits --seeds 3"
 
 
-MARK = "*Of an earlier state:*"
+MARK = "*From an earlier version:*"
 
 
 def quoting_sections() -> list[tuple[str, str, Path]]:
