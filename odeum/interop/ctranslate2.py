@@ -19,11 +19,18 @@ from odeum.decode.choice import Choice
 from odeum.decode.target import SLACK
 from odeum.errors import OdeumError
 from odeum.fields.roles import by_role
-from odeum.interop.native import ELSEWHERE, acting_layers, layer_form, position_table, refuse_imported
+from odeum.interop.native import (
+    ELSEWHERE,
+    acting_layers,
+    layer_form,
+    need_one_matrix,
+    position_table,
+    refuse_imported,
+)
 from odeum.models.base import OdeumModel
 from odeum.models.language import LanguageModel
 from odeum.models.translation import TranslationModel
-from odeum.registry.spelling import parse
+from odeum.registry.spelling import parse, spell
 
 ACTIVATION_NAMES = {"gelu": "GELU", "relu": "RELU", "swiglu": "SWISH"}
 
@@ -39,10 +46,15 @@ def write_ctranslate2(
 ) -> None:
     """Write a directory that `ctranslate2.Generator` or `ctranslate2.Translator` loads.
 
-    Arguments: the model; a directory, which is filled; the vocabulary in the order of its numbers; the tokens that
-    stand for an unknown word, begin and end a text.
+    Args:
+        model: a language or translation model.
+        directory: where the files are written.
+        tokens: the vocabulary in the order of its ids.
+        unknown: the token for an unknown word.
+        start: the token that begins a text.
+        end: the token that ends a text.
     """
-    refuse_imported(model)
+    refuse_imported(model, "CTranslate2", "ct2-transformers-converter")
     specs = _package("ctranslate2.specs")
     if isinstance(model, LanguageModel):
         spec = _language(model, specs)
@@ -55,7 +67,7 @@ def write_ctranslate2(
         spec.config.add_source_eos = True
     else:
         raise OdeumError(
-            f"CTranslate2 generates text and translates; a {type(model).__name__} has no use there; {ELSEWHERE}"
+            f"CTranslate2 supports language and translation models, not {type(model).__name__}; {ELSEWHERE}"
         )
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, start, end
     spec.config.layer_norm_epsilon = model.settings.norm_eps
@@ -154,15 +166,16 @@ def _options(model: OdeumModel, specs: Any) -> dict[str, Any]:
 
 def _language(model: LanguageModel, specs: Any) -> Any:
     s = model.settings
-    if s.embedding != "tied":
-        raise OdeumError(f"embedding={s.embedding} has no equal in CTranslate2; {ELSEWHERE}")
+    need_one_matrix(model, "CTranslate2")
     form = layer_form(model.architecture)
+    if form == "post-norm":
+        raise OdeumError(f"post-norm language models are not supported for CTranslate2; {ELSEWHERE}")
     options = _options(model, specs)
     if s.positions == "rotary":
         options |= {"rotary_dim": s.width // s.heads, "rotary_interleave": False}
     if form != "sequential":
         if s.norm_kind == "rms":
-            raise OdeumError(f"parallel layers with RMSNorm have no equal in CTranslate2; {ELSEWHERE}")
+            raise OdeumError(f"CTranslate2 has no parallel layers with RMSNorm; {ELSEWHERE}")
         options |= {"parallel_residual": True, "shared_layer_norm": form == "shared"}
     spec = specs.TransformerDecoderModelSpec.from_config(s.depth, s.heads, pre_norm=True, **options)
     _ends(spec.decoder, model)
@@ -197,11 +210,13 @@ def _ends(spec: Any, model: Any, stack: nn.Module | None = None) -> None:
 def _translation(model: TranslationModel, specs: Any) -> Any:
     s = model.settings
     if s.positions == "rotary":
-        raise OdeumError(f"rotary positions of a translation model have no equal in CTranslate2; {ELSEWHERE}")
+        raise OdeumError(f"CTranslate2 has no translation models with rotary positions; {ELSEWHERE}")
     decoder = model.architecture if s.decoder is None else parse(s.decoder)
     for what, architecture in (("architecture", model.architecture), ("decoder", decoder)):
         if layer_form(architecture, what) != "sequential":
-            raise OdeumError(f"the {what} of this translation model has no equal in CTranslate2; {ELSEWHERE}")
+            raise OdeumError(
+                f"CTranslate2 has no translation models with the {what} '{spell(architecture)}'; {ELSEWHERE}"
+            )
     depths = (s.depth, s.decoder_depth or s.depth)
     spec = specs.TransformerSpec.from_config(depths, s.heads, pre_norm=True, **_options(model, specs))
     for target, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):

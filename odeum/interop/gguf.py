@@ -18,7 +18,7 @@ from tokenizers.models import BPE
 from torch import Tensor
 
 from odeum.errors import OdeumError
-from odeum.interop.native import ELSEWHERE, Native, to_native
+from odeum.interop.native import ELSEWHERE, Native, refuse_imported, to_native
 from odeum.models.language import LanguageModel
 
 ARCHITECTURES = {
@@ -93,7 +93,8 @@ def write_gguf(
     (None: no token), and the token that ends one (None: none does).
     """
     if not isinstance(model, LanguageModel):
-        raise OdeumError(f"llama.cpp generates text; a {type(model).__name__} has no use there; {ELSEWHERE}")
+        raise OdeumError(f"llama.cpp supports language models, not {type(model).__name__}; {ELSEWHERE}")
+    refuse_imported(model, "llama.cpp", "its convert_hf_to_gguf.py")
     native = to_native(model)
     try:
         gguf: Any = import_module("gguf")

@@ -10,12 +10,14 @@
 | images, patch stem, class token | `sequential` | ViT |
 | images, patch stem, mean over patches | `sequential` | SigLIP |
 | texts, class token, learned or sinusoidal positions | `sequential` | Megatron-BERT |
+| texts, imported from BERT or RoBERTa | `post-norm` | BERT |
 | translation, learned or sinusoidal positions | `sequential` | Pegasus |
 
 The weights are the same numbers under other names. What another class lacks is folded into them: the factor √width of
-our embedding (so input and output matrices are written apart), sinusoidal positions (written out as a table), and
-layers that share weights (written out once per layer). Other architectures have no equal there: `equal_class` says
-why, and names the formats that take any architecture.
+our embedding (so input and output matrices are written separately), sinusoidal positions (written as a table), and
+shared weights (written once per layer). Imported models use the same table, with grouped-query attention, partial or
+scaled rotary positions and other activations where the class has them; norms of queries and keys make a Llama a Qwen 3.
+Every other model is refused with the reason and the formats that take any architecture.
 """
 
 from __future__ import annotations
@@ -33,72 +35,88 @@ from odeum.fields.roles import by_role
 from odeum.models.base import OdeumModel
 from odeum.models.classification import ClassificationModel
 from odeum.models.language import LanguageModel
+from odeum.models.masked import MaskedLanguageModel, PretrainedClassifier
+from odeum.models.pretrained import details
 from odeum.models.translation import TranslationModel
 from odeum.models.vision import VisionModel
 from odeum.registry.spelling import parse, spell
 
 Weights = dict[str, Tensor]
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "swiglu": "silu"}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "swiglu": "silu",
+    "gelu-tanh": "gelu_pytorch_tanh",
+    "quick-gelu": "quick_gelu",
+    "silu": "silu",
+    "geglu": "gelu",
+    "geglu-tanh": "gelu_pytorch_tanh",
+    "reglu": "relu",
+}
+"""our activations, those of imported models included, and the names in transformers"""
 SMALL = 2.0**-12
-"""of a pooler that should do nothing: tanh(ε x) = ε x (1 − (ε x)² / 3)"""
+"""scale of a pooler that should be the identity: tanh(ε x) = ε x (1 − (ε x)² / 3)"""
 NEAR_ENOUGH = 1e-3
-"""largest difference of a logit that is kept, as a share of the largest logit"""
-ELSEWHERE = "use --to onnx or --to torch, which take every architecture"
+"""largest accepted difference of a logit, as a share of the largest logit"""
+ELSEWHERE = "use --to onnx or --to torch, which support every architecture with fixed steps"
 
 
 @dataclass(frozen=True)
 class Native:
-    """A model in the words of transformers."""
+    """A model as a class of transformers, its configuration and its weights."""
 
     name: str
-    """of the class, such as GPTNeoXForCausalLM"""
+    """name of the class, such as GPTNeoXForCausalLM"""
     config: dict[str, Any]
     """arguments of its configuration class"""
     weights: Weights
     copies: int = 0
-    """numbers that are written more than once, because the class shares no weights between layers"""
+    """number of weights that are written more than once, because the class does not share them between layers"""
     notes: tuple[str, ...] = field(default=())
 
 
 def to_native(model: OdeumModel) -> Native:
-    """The equal of a model among the classes of transformers; raises `OdeumError` if there is none."""
-    refuse_imported(model)
+    """The model as a class of transformers; raises `OdeumError` if no class computes the same."""
     for kind, convert in CONVERTERS.items():
         if isinstance(model, kind):
             return convert(model)
     raise OdeumError(
-        f"transformers has no class that computes what a {type(model).__name__} of Odeum does (its classifiers pool or "
-        f"norm otherwise); {ELSEWHERE}"
+        f"no class of transformers computes the same as Odeum's {type(model).__name__} (classifiers there pool or norm "
+        f"differently); {ELSEWHERE}"
     )
 
 
-def refuse_imported(model: OdeumModel) -> None:
-    """Raise `OdeumError` for a model that came from another library and has parts that ours lack."""
+def refuse_imported(model: OdeumModel, engine: str, converter: str) -> None:
+    """Raise `OdeumError` for an imported model, which the engine's own converter takes after `--to transformers`."""
     if model.settings.pretrained is not None:
         raise OdeumError(
-            f"this model was imported from {model.settings.pretrained.family}, which has parts of its own; export the "
-            f"source, or {ELSEWHERE}"
+            f"this model was imported from {model.settings.pretrained.family}, and Odeum writes only models of its own "
+            f"for {engine}; use --to transformers and then {converter}"
         )
 
 
+FORMS = {
+    "sequential": ("lie-trotter", "pre"),
+    "parallel": ("euler", "pre"),
+    "shared": ("euler", "shared"),
+    "post-norm": ("lie-trotter", "post"),
+}
+"""kinds of layers that other libraries have too: method and place of the norms"""
+
+
 def layer_form(architecture: Any, what: str = "architecture") -> str:
-    """`sequential`, `parallel` or `shared` for the layers that others have too; raises `OdeumError` for the rest."""
-    forms = {
-        "sequential": ("lie-trotter", "pre"),
-        "parallel": ("euler", "pre"),
-        "shared": ("euler", "shared"),
-    }
+    """The key of `FORMS` of an architecture; raises `OdeumError` if other libraries do not have its layers."""
     name = spell(architecture)
     plain = parse("sequential")
     same = ("steps", "weights", "form", "attention", "feedforward", "interval", "pace")
     if type(architecture) is type(plain):
         changed = [option for option in same if getattr(architecture, option) != getattr(plain, option)]
         key = (architecture.method, architecture.norm)
-        if not changed and key in forms.values():
-            return next(form for form, value in forms.items() if value == key)
+        if not changed and key in FORMS.values():
+            return next(form for form, value in FORMS.items() if value == key)
     raise OdeumError(
-        f"the {what} '{name}' has no equal among the classes of transformers, which has sequential, parallel and "
-        f"parallel:norm=shared; {ELSEWHERE}"
+        f"the {what} '{name}' has no equivalent in other libraries, which have sequential, parallel and "
+        f"parallel:norm=shared layers; {ELSEWHERE}"
     )
 
 
@@ -106,9 +124,23 @@ def _need(model: OdeumModel, option: str, *allowed: Any) -> None:
     value = getattr(model.settings, option)
     if value not in allowed:
         raise OdeumError(
-            f"{option}={value} of this model has no equal in transformers beside its architecture; train with "
+            f"no class of transformers has this architecture with {option}={value}; train with "
             f"--model.{option} {' or '.join(map(str, allowed))}, or {ELSEWHERE}"
         )
+
+
+def need_one_matrix(model: LanguageModel, where: str) -> None:
+    """Raise `OdeumError` for the adaptive embedding, whose output is a softmax of two levels and not one matrix."""
+    if model.settings.embedding == "adaptive":
+        raise OdeumError(
+            f"{where} has no adaptive softmax (embedding=adaptive, the default above 10,000 words): its logits are one "
+            f"product with a matrix; train with --model.embedding tied, or {ELSEWHERE}"
+        )
+
+
+def _lacks(name: str, part: str) -> OdeumError:
+    """The error for a part of an imported model that the class does not have."""
+    return OdeumError(f"{name} of transformers has no {part}, which this imported model has; {ELSEWHERE}")
 
 
 def acting_layers(stack: Any) -> list[Weights]:
@@ -122,7 +154,7 @@ def acting_layers(stack: Any) -> list[Weights]:
 
 
 def _copies(*stacks: Any) -> int:
-    """Numbers that are written more than once, because layers share them."""
+    """The number of weights that are written more than once, because layers share them."""
     return sum(
         sum(w.numel() for layer in acting_layers(stack) for w in layer.values())
         - sum(w.numel() for name, w in by_role(stack).items() if name.startswith("layers."))
@@ -140,56 +172,96 @@ def _copy(layer: Weights, ours: str, theirs: str, out: Weights, transpose: bool 
         out[f"{theirs}.bias"] = weight.new_zeros(weight.shape[0])
 
 
+def _activation(model: OdeumModel) -> str:
+    """The activation under the name that transformers uses."""
+    return ACTIVATIONS[details(model.settings).activation or model.settings.activation]
+
+
 def _shape(model: OdeumModel) -> dict[str, Any]:
-    """What most configurations call alike."""
+    """Sizes under the names that most configurations use."""
     s = model.settings
     return {
         "hidden_size": s.width,
         "num_hidden_layers": s.depth,
         "num_attention_heads": s.heads,
         "intermediate_size": s.hidden or 4 * s.width,
-        "hidden_act": ACTIVATIONS[s.activation],
+        "hidden_act": _activation(model),
     }
 
 
 def _language(model: LanguageModel) -> Native:
-    _need(model, "embedding", "tied")
+    need_one_matrix(model, "transformers")
     form, s = layer_form(model.architecture), model.settings
+    if form == "post-norm":
+        raise OdeumError(f"no language model of transformers has {spell(model.architecture)} layers; {ELSEWHERE}")
     if s.positions != "rotary":
         if form != "sequential":
             raise OdeumError(
-                f"{spell(model.architecture)} with positions={s.positions} has no equal in transformers; train with "
-                f"--model.positions rotary, or {ELSEWHERE}"
+                f"no class of transformers has {spell(model.architecture)} layers with positions={s.positions}; train "
+                f"with --model.positions rotary, or {ELSEWHERE}"
             )
         return _gpt2(model)
-    if s.width // s.heads % 2:
+    if s.width // s.heads % 2 and details(s).attention.head_width is None:
         raise OdeumError(f"rotary positions need an even head width, got {s.width // s.heads}")
     gated, rms = s.activation == "swiglu", s.norm_kind == "rms"
     if form == "sequential" and gated and rms:
         return _llama(model)
     if gated or rms:
         raise OdeumError(
-            f"{spell(model.architecture)} with norm_kind={s.norm_kind} and activation={s.activation} has no equal in "
-            "transformers: sequential layers have one with rms and swiglu (Llama) or layer and gelu or relu "
-            f"(GPT-NeoX), parallel ones with layer and gelu or relu; {ELSEWHERE}"
+            f"no class of transformers has {spell(model.architecture)} layers with norm_kind={s.norm_kind} and "
+            f"activation={s.activation}; sequential layers need rms and swiglu (Llama) or layer and gelu or relu "
+            f"(GPT-NeoX), parallel layers need layer and gelu or relu; {ELSEWHERE}"
         )
     return _phi(model) if form == "shared" else _neox(model, form == "parallel")
 
 
-def _ends(model: LanguageModel) -> tuple[Tensor, Tensor]:
-    """The input matrix with its factor, and the output matrix."""
-    weight = model.embedding.weight
-    return weight * model.embedding.scale, weight  # ty: ignore[unsupported-operator, invalid-return-type]
+def _ends(model: LanguageModel, name: str) -> tuple[Tensor, Tensor]:
+    """The input matrix with its factor, and the output matrix; only Phi has a bias of the logits."""
+    weight: Any = model.embedding.weight
+    output = model.output
+    if output is not None and output.bias is not None and name != "Phi":
+        raise _lacks(name, "bias of the logits")
+    scale: Any = model.embedding.scale
+    return weight * scale, weight if output is None else output.weight
 
 
-def _rope(partial: float = 1.0) -> dict[str, Any]:
-    return {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": partial}
+def _rope(model: LanguageModel, name: str, partial: bool = True) -> dict[str, Any]:
+    """Rotary positions as transformers configures them."""
+    attention = details(model.settings).attention
+    size = attention.head_width or model.settings.width // model.settings.heads
+    share = (attention.rotary_width or size) / size
+    if share != 1.0 and not partial:
+        raise _lacks(name, "partial rotary positions")
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": attention.rotary_base}
+    if (scaling := attention.rotary_scaling) is not None:
+        rope |= {"rope_type": "linear", "factor": scaling.factor}
+        if scaling.original:
+            rope |= {
+                "rope_type": "llama3",
+                "low_freq_factor": scaling.low,
+                "high_freq_factor": scaling.high,
+                "original_max_position_embeddings": int(scaling.original),
+            }
+    return rope | ({"partial_rotary_factor": share} if partial else {})
+
+
+def _need_plain_attention(model: LanguageModel, name: str) -> None:
+    """Raise `OdeumError` for attention with grouped queries, another head width or norms of queries and keys."""
+    attention = details(model.settings).attention
+    for value, part in (
+        (attention.key_value_heads, "grouped-query attention"),
+        (attention.head_width, "head width of its own"),
+        (attention.qk_norm, "norms of queries and keys"),
+    ):
+        if value:
+            raise _lacks(name, part)
 
 
 def _neox(model: LanguageModel, parallel: bool) -> Native:
+    _need_plain_attention(model, "GPT-NeoX")
     s, layers = model.settings, acting_layers(model.stack)
     out: Weights = {}
-    out["gpt_neox.embed_in.weight"], out["embed_out.weight"] = _ends(model)
+    out["gpt_neox.embed_in.weight"], out["embed_out.weight"] = _ends(model, "GPT-NeoX")
     for i, layer in enumerate(layers):
         at = f"gpt_neox.layers.{i}"
         qkv: Weights = {}
@@ -209,7 +281,7 @@ def _neox(model: LanguageModel, parallel: bool) -> Native:
         "max_position_embeddings": s.length,
         "layer_norm_eps": s.norm_eps,
         "use_parallel_residual": parallel,
-        "rope_parameters": _rope(),
+        "rope_parameters": _rope(model, "GPT-NeoX"),
         "tie_word_embeddings": False,
         "hidden_dropout": s.dropout,
     }
@@ -217,10 +289,12 @@ def _neox(model: LanguageModel, parallel: bool) -> Native:
 
 
 def _phi(model: LanguageModel) -> Native:
+    _need_plain_attention(model, "Phi")
     s, layers = model.settings, acting_layers(model.stack)
     out: Weights = {}
-    out["model.embed_tokens.weight"], out["lm_head.weight"] = _ends(model)
-    out["lm_head.bias"] = out["lm_head.weight"].new_zeros(s.vocabulary)
+    out["model.embed_tokens.weight"], out["lm_head.weight"] = _ends(model, "Phi")
+    bias = None if model.output is None else model.output.bias
+    out["lm_head.bias"] = out["lm_head.weight"].new_zeros(s.vocabulary) if bias is None else bias
     for i, layer in enumerate(layers):
         at = f"model.layers.{i}"
         _split(layer, "attention.qkv", [f"{at}.self_attn.{name}_proj" for name in "qkv"], out)
@@ -234,7 +308,7 @@ def _phi(model: LanguageModel) -> Native:
         "vocab_size": s.vocabulary,
         "max_position_embeddings": s.length,
         "layer_norm_eps": s.norm_eps,
-        "rope_parameters": _rope(),
+        "rope_parameters": _rope(model, "Phi"),
         "tie_word_embeddings": False,
         "resid_pdrop": s.dropout,
     }
@@ -242,30 +316,39 @@ def _phi(model: LanguageModel) -> Native:
 
 
 def _llama(model: LanguageModel) -> Native:
-    s, layers = model.settings, acting_layers(model.stack)
+    s, layers, attention = model.settings, acting_layers(model.stack), details(model.settings).attention
+    name = "Qwen3" if attention.qk_norm else "Llama"
+    if attention.qk_norm and s.bias:
+        raise _lacks(name, "biases in the feed-forward")
+    groups, size = attention.key_value_heads or s.heads, attention.head_width or s.width // s.heads
     out: Weights = {}
-    out["model.embed_tokens.weight"], out["lm_head.weight"] = _ends(model)
+    out["model.embed_tokens.weight"], out["lm_head.weight"] = _ends(model, name)
     for i, layer in enumerate(layers):
         at = f"model.layers.{i}"
-        _split(layer, "attention.qkv", [f"{at}.self_attn.{name}_proj" for name in "qkv"], out, s.bias)
+        rows = [size * heads for heads in (s.heads, groups, groups)]
+        _split(layer, "attention.qkv", [f"{at}.self_attn.{part}_proj" for part in "qkv"], out, s.bias, rows)
+        if attention.qk_norm:
+            for part in "qk":
+                _copy(layer, f"attention.{part}_norm", f"{at}.self_attn.{part}_norm", out, bias=False)
         _copy(layer, "attention.out", f"{at}.self_attn.o_proj", out, bias=s.bias)
         _copy(layer, "attention.norm", f"{at}.input_layernorm", out, bias=False)
         _copy(layer, "feedforward.norm", f"{at}.post_attention_layernorm", out, bias=False)
-        _split(layer, "feedforward.up", [f"{at}.mlp.{name}_proj" for name in ("gate", "up")], out, s.bias)
+        _split(layer, "feedforward.up", [f"{at}.mlp.{part}_proj" for part in ("gate", "up")], out, s.bias)
         _copy(layer, "feedforward.down", f"{at}.mlp.down_proj", out, bias=s.bias)
     _copy(by_role(model), "stack.norm", "model.norm", out, bias=False)
     config = {
         **_shape(model),
         "vocab_size": s.vocabulary,
         "max_position_embeddings": s.length,
-        "num_key_value_heads": s.heads,
+        "num_key_value_heads": groups,
+        "head_dim": size,
         "rms_norm_eps": s.norm_eps,
         "attention_bias": s.bias,
-        "mlp_bias": s.bias,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        "rope_parameters": _rope(model, name, partial=False),
         "tie_word_embeddings": False,
     }
-    return Native("LlamaForCausalLM", config, out, _copies(model.stack))
+    config |= {} if attention.qk_norm else {"mlp_bias": s.bias}
+    return Native(f"{name}ForCausalLM", config, out, _copies(model.stack))
 
 
 def _gpt2(model: LanguageModel) -> Native:
@@ -273,7 +356,7 @@ def _gpt2(model: LanguageModel) -> Native:
     _need(model, "norm_kind", "layer")
     _need(model, "activation", "gelu", "relu")
     out: Weights = {}
-    out["transformer.wte.weight"], out["lm_head.weight"] = _ends(model)
+    out["transformer.wte.weight"], out["lm_head.weight"] = _ends(model, "GPT-2")
     out["transformer.wpe.weight"] = position_table(model, out["lm_head.weight"])
     for i, layer in enumerate(layers):
         at = f"transformer.h.{i}"
@@ -291,7 +374,7 @@ def _gpt2(model: LanguageModel) -> Native:
         "n_inner": s.hidden or 4 * s.width,
         "n_positions": s.length,
         "vocab_size": s.vocabulary,
-        "activation_function": ACTIVATIONS[s.activation],
+        "activation_function": _activation(model),
         "layer_norm_epsilon": s.norm_eps,
         "tie_word_embeddings": False,
         "resid_pdrop": s.dropout,
@@ -302,31 +385,39 @@ def _gpt2(model: LanguageModel) -> Native:
 
 
 def position_table(model: Any, like: Tensor, length: int | None = None) -> Tensor:
-    """The table that is added, one row per position; as many as the model's length unless another number is given."""
+    """The table of positions, with one row per position (`length` rows; default: the length of the model)."""
     table = model.positions.added(like)
     assert table is not None
     return table[: length or model.settings.length]
 
 
-def _split(layer: Weights, ours: str, theirs: list[str], out: Weights, bias: bool = True) -> None:
-    """One map of ours as several of theirs."""
+def _split(
+    layer: Weights, ours: str, theirs: list[str], out: Weights, bias: bool = True, rows: list[int] | None = None
+) -> None:
+    """One linear map as several, with these numbers of rows (default: equal)."""
     joined: Weights = {}
     _copy(layer, ours, "", joined, bias=bias)
     for name, tensor in joined.items():
-        for part, target in zip(tensor.chunk(len(theirs)), theirs, strict=True):
+        parts = tensor.chunk(len(theirs)) if rows is None else tensor.split(rows)
+        for part, target in zip(parts, theirs, strict=True):
             out[f"{target}{name}"] = part
 
 
 def _vision(model: VisionModel) -> Native:
     if layer_form(model.architecture) != "sequential":
-        raise OdeumError(
-            f"{spell(model.architecture)} has no equal among the image classes of transformers; {ELSEWHERE}"
-        )
+        raise OdeumError(f"no image class of transformers has {spell(model.architecture)} layers; {ELSEWHERE}")
     _need(model, "stem", "patch")
     _need(model, "norm_kind", "layer")
     _need(model, "activation", "gelu", "relu")
     s, stored, out = model.settings, by_role(model), {}
-    token = s.pooling == "token"
+    token, extra = s.pooling == "token", details(s)
+    for wrong, part in (
+        (model.tokens != int(token), "second class token, registers, or class token beside mean pooling"),
+        (extra.pooled_norm, "norm after the pooling"),
+        (extra.embedding.norm, "norm before the first layer"),
+    ):
+        if wrong:
+            raise _lacks("ViT" if token else "Siglip", part)
     config = {
         **_shape(model),
         "image_size": s.image_size,
@@ -369,9 +460,7 @@ def _vision(model: VisionModel) -> Native:
 def _classification(model: ClassificationModel) -> Native:
     """Its pooler is tanh(W x + b); with a small W = ε and the head divided by ε it is the identity to 1e-7."""
     if layer_form(model.architecture) != "sequential":
-        raise OdeumError(
-            f"{spell(model.architecture)} has no equal among the text classifiers of transformers; {ELSEWHERE}"
-        )
+        raise OdeumError(f"no text classifier of transformers has {spell(model.architecture)} layers; {ELSEWHERE}")
     _need(model, "pooling", "token")
     _need(model, "positions", "sinusoidal", "learned")
     _need(model, "norm_kind", "layer")
@@ -402,8 +491,64 @@ def _classification(model: ClassificationModel) -> Native:
         "attention_probs_dropout_prob": 0.0,
         "num_labels": s.classes,
     }
-    notes = (f"token {s.vocabulary} stands for the class token; the tokenizer puts it before each text",)
+    notes = (f"token {s.vocabulary} is the class token; the tokenizer puts it before each text",)
     return Native("MegatronBertForSequenceClassification", config, out, _copies(model.stack), notes)
+
+
+def _bert(model: MaskedLanguageModel | PretrainedClassifier) -> Native:
+    """RoBERTa counts positions from the number of its padding token on; here the table begins at the first token."""
+    s, extra, stored, out = model.settings, details(model.settings), by_role(model), {}
+    masked, embedding = isinstance(model, MaskedLanguageModel), details(model.settings).embedding
+    if layer_form(model.architecture) != "post-norm":
+        raise OdeumError(f"BERT of transformers has post-norm layers, not {spell(model.architecture)}; {ELSEWHERE}")
+    _need(model, "positions", "learned", "sinusoidal")
+    for wrong, part in (
+        (not embedding.norm, "model without a norm of the embedding"),
+        (embedding.width is not None, "projection of the embedding"),
+        (not masked and extra.pooler != "tanh", f"pooler with {extra.pooler}"),
+    ):
+        if wrong:
+            raise _lacks("BERT", part)
+    words = stored["embedding.weight"]
+    first = 0 if embedding.padding is None else embedding.padding + 1
+    out["bert.embeddings.word_embeddings.weight"] = words
+    out["bert.embeddings.position_embeddings.weight"] = position_table(model, words, first + s.length)[first:]
+    out["bert.embeddings.token_type_embeddings.weight"] = stored.get("types.weight", words.new_zeros(1, s.width))
+    _copy(stored, "embedding_norm", "bert.embeddings.LayerNorm", out)
+    for i, layer in enumerate(acting_layers(model.stack)):
+        at = f"bert.encoder.layer.{i}"
+        _split(layer, "attention.qkv", [f"{at}.attention.self.{name}" for name in ("query", "key", "value")], out)
+        _copy(layer, "attention.out", f"{at}.attention.output.dense", out)
+        _copy(layer, "attention.norm", f"{at}.attention.output.LayerNorm", out)
+        _copy(layer, "feedforward.up", f"{at}.intermediate.dense", out)
+        _copy(layer, "feedforward.down", f"{at}.output.dense", out)
+        _copy(layer, "feedforward.norm", f"{at}.output.LayerNorm", out)
+    if masked:
+        _copy(stored, "transform", "cls.predictions.transform.dense", out)
+        _copy(stored, "transform_norm", "cls.predictions.transform.LayerNorm", out)
+        out["cls.predictions.decoder.weight"] = stored.get("output.weight", words)
+        out["cls.predictions.bias"] = out["cls.predictions.decoder.bias"] = stored["bias"]
+    else:
+        _copy(stored, "pooler", "bert.pooler.dense", out)
+        _copy(stored, "head", "classifier", out)
+    config = {
+        **_shape(model),
+        "vocab_size": s.vocabulary,
+        "max_position_embeddings": s.length,
+        "type_vocab_size": out["bert.embeddings.token_type_embeddings.weight"].shape[0],
+        "layer_norm_eps": s.norm_eps,
+        "hidden_dropout_prob": s.dropout,
+        "attention_probs_dropout_prob": 0.0,
+        "tie_word_embeddings": False,
+        "pad_token_id": embedding.padding or 0,
+    }
+    if not masked:
+        config["num_labels"] = stored["head.weight"].shape[0]
+    notes = (
+        ("right padding only: positions are counted from the first column",) if embedding.padding is not None else ()
+    )
+    name = "BertForMaskedLM" if masked else "BertForSequenceClassification"
+    return Native(name, config, out, _copies(model.stack), notes)
 
 
 def _translation(model: TranslationModel) -> Native:
@@ -415,7 +560,9 @@ def _translation(model: TranslationModel) -> Native:
     decoder = model.architecture if s.decoder is None else parse(s.decoder)
     for what, architecture in (("architecture", model.architecture), ("decoder", decoder)):
         if layer_form(architecture, what) != "sequential":
-            raise OdeumError(f"the {what} '{spell(architecture)}' has no equal in transformers; {ELSEWHERE}")
+            raise OdeumError(
+                f"no translation class of transformers has the {what} '{spell(architecture)}'; {ELSEWHERE}"
+            )
     weight, out = model.embedding.weight, {}
     table = position_table(model, weight)
     out["model.shared.weight"] = weight
@@ -447,7 +594,7 @@ def _translation(model: TranslationModel) -> Native:
         "decoder_attention_heads": s.heads,
         "encoder_ffn_dim": s.hidden or 4 * s.width,
         "decoder_ffn_dim": s.hidden or 4 * s.width,
-        "activation_function": ACTIVATIONS[s.activation],
+        "activation_function": _activation(model),
         "max_position_embeddings": s.length,
         "scale_embedding": True,
         "dropout": s.dropout,
@@ -467,6 +614,8 @@ def _translation(model: TranslationModel) -> Native:
 CONVERTERS: dict[type[OdeumModel], Callable[[Any], Native]] = {
     LanguageModel: _language,
     VisionModel: _vision,
+    MaskedLanguageModel: _bert,
+    PretrainedClassifier: _bert,
     ClassificationModel: _classification,
     TranslationModel: _translation,
 }
@@ -509,7 +658,9 @@ def largest_difference(model: OdeumModel, written: Any, native: Native) -> float
             inputs[name] = torch.randn(tensor.shape, generator=random)
         else:
             high = model.settings.vocabulary  # ty: ignore[missing-attribute]
-            inputs[name] = torch.randint(0, high, tensor.shape, generator=random)
+            ids = torch.randint(0, high, tensor.shape, generator=random)
+            padding = details(model.settings).embedding.padding  # not counted as a position
+            inputs[name] = ids if padding is None else ids.masked_fill(ids == padding, padding + 1)
     theirs = {"pixel_values" if name == "images" else name: tensor for name, tensor in inputs.items()}
     if native.name == "MegatronBertForSequenceClassification":
         first = torch.full((2, 1), native.config["vocab_size"] - 1)

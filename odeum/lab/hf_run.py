@@ -12,7 +12,7 @@ from odeum.hf.image_processor import OdeumImageProcessor
 from odeum.hf.tokenizer import make_tokenizer, put_first
 from odeum.interop.ctranslate2 import write_ctranslate2
 from odeum.interop.gguf import bpe_vocabulary, character_vocabulary, write_gguf
-from odeum.interop.native import Native, largest_difference, write_native
+from odeum.interop.native import ELSEWHERE, Native, largest_difference, write_native
 from odeum.lab.tasks import KINDS, Task, load_task
 from odeum.lab.tasks.image_base import ImageInputTask
 from odeum.lab.tasks.language.task import LanguageTask
@@ -80,8 +80,9 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
         notes.append(_copied(native))
     tokens = getattr(task, "tokens", None)
     if isinstance(tokens, Tokens):
-        tokenizer = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
-        if _target(task) == "class":
+        special = getattr(task, "special", None)
+        tokenizer = make_tokenizer(tokens, _target(task), model.settings.length, special)  # ty: ignore[missing-attribute]
+        if native.name.startswith("MegatronBert"):
             put_first(tokenizer, CLASS_TOKEN)
         tokenizer.save_pretrained(directory)
     if isinstance(task, ImageInputTask):
@@ -89,7 +90,9 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
 
         size = {"height": task.size, "width": task.size}
         ViTImageProcessor(size=size, image_mean=list(task.mean), image_std=list(task.std)).save_pretrained(directory)
-        notes.append("its image processor resizes without cropping; square images are read as by `odeum predict`")
+        notes.append(
+            "its image processor resizes without cropping, so only square images are read as by `odeum predict`"
+        )
     return native.name, difference, tuple(notes)
 
 
@@ -99,7 +102,9 @@ def save_ctranslate2(run: str | Path, directory: Path) -> None:
     assert isinstance(model, OdeumModel)
     tokens = getattr(task, "tokens", None)
     if not isinstance(tokens, Tokens):
-        raise OdeumError(f"'{run}' does not read text, which CTranslate2 needs; use --to onnx or --to torch")
+        raise OdeumError(
+            f"CTranslate2 supports language and translation models, but '{run}' does not read text; {ELSEWHERE}"
+        )
     tokenizer = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
     names = [str(tokenizer.convert_ids_to_tokens(number)) for number in range(tokens.size)]
     start, end = (1, 2) if _target(task) == "translation" else (tokens.start, next(iter(tokens.ends), tokens.start))
@@ -117,7 +122,7 @@ def save_gguf(run: str | Path, directory: Path) -> tuple[str, tuple[str, ...]]:
     assert isinstance(model, OdeumModel)
     tokens, notes = getattr(task, "tokens", None), []
     if not isinstance(tokens, Tokens):
-        raise OdeumError(f"'{run}' reads no text, so llama.cpp has no use for it; use --to onnx or --to torch")
+        raise OdeumError(f"llama.cpp supports language models, but '{run}' does not read text; {ELSEWHERE}")
     made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
     if isinstance(tokens, Listed) and tokens.kind == "characters":
         vocabulary = character_vocabulary(tokens.entries)

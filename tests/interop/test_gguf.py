@@ -77,7 +77,7 @@ def test_learned_bpe_is_written_as_it_is() -> None:
 
 def test_other_runs_are_refused(tmp_path: Path, complaint: Any) -> None:
     (tmp_path / "lines.txt").write_text("\n".join(LINES * 2) + "\n")
-    for architecture, message in (("rk4", "'rk4' has no equal"), ("hyper", "no equal")):
+    for architecture, message in (("rk4", "'rk4' has no equivalent"), ("hyper", "no equivalent")):
         run = tmp_path / architecture
         untrained(run, architecture, str(tmp_path / "lines.txt"), kind="language", length=32, changes={})
         assert main(["export", str(run), str(tmp_path / "out"), "--to", "gguf"]) == 2

@@ -11,15 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_pretrained import BOTH_SIDES, CAUSAL, IMAGES, scrambled
 
 import odeum
 from odeum.errors import OdeumError
+from odeum.interop import load
+from odeum.interop.ctranslate2 import write_ctranslate2
+from odeum.interop.gguf import write_gguf
 from odeum.interop.native import largest_difference, to_native, write_native
 from odeum.lab.cli import main
 from odeum.lab.tasks import open_task
 from odeum.lab.train.origin import write_run
 from odeum.lab.train.run import with_changes
 from odeum.models import assemble
+from odeum.models.saved import load_model, save_model
 from odeum.models.settings import Classification, Language, Translation, Vision
 from odeum.registry.spelling import parse
 
@@ -100,13 +105,20 @@ def test_padding_is_hidden_alike(tmp_path: Path) -> None:
 
 
 NO_EQUALS: list[tuple[str, Any, str]] = [
-    *((name, Language(**TEXT, positions="rotary"), "no equal") for name in ("rk4", "hyper", "macaron", "transevolve")),
-    ("sequential:steps=2", Language(**TEXT, positions="rotary"), "no equal"),
-    ("sequential:interval=0.5", Language(**TEXT, positions="rotary"), "no equal"),
+    *(
+        (name, Language(**TEXT, positions="rotary"), "no equivalent")
+        for name in ("rk4", "hyper", "macaron", "transevolve")
+    ),
+    ("sequential:steps=2", Language(**TEXT, positions="rotary"), "no equivalent"),
+    ("sequential:interval=0.5", Language(**TEXT, positions="rotary"), "no equivalent"),
     ("parallel", Language(**TEXT), "--model.positions rotary"),
     ("parallel", Language(**TEXT, positions="rotary", norm_kind="rms"), "norm_kind=rms"),
-    ("sequential", Language(**TEXT, embedding="adaptive", cutoffs=(20,)), "--model.embedding tied"),
-    ("parallel", Vision(**IMAGE), "no equal"),
+    (
+        "sequential",
+        Language(**TEXT, embedding="adaptive", cutoffs=(20,)),
+        "no adaptive softmax .*--model.embedding tied",
+    ),
+    ("parallel", Vision(**IMAGE), "no image class of transformers has parallel layers"),
     ("sequential", Vision(**IMAGE, stem="convolution"), "--model.stem patch"),
     ("sequential", Classification(**TEXT), "--model.pooling token"),
     ("sequential", Translation(**TEXT, decoder="parallel"), "the decoder 'parallel'"),
@@ -119,6 +131,84 @@ def test_what_has_no_equal_is_refused_with_a_way_out(architecture: str, settings
     with pytest.raises(OdeumError, match=message) as raised:
         to_native(perturbed(architecture, settings))
     assert "--to onnx" in str(raised.value)
+
+
+RETURNS = {
+    "gpt2": "GPT2LMHeadModel",
+    "gpt2-relu-untied": "GPT2LMHeadModel",
+    "neox": "GPTNeoXForCausalLM",
+    "neox-sequential": "GPTNeoXForCausalLM",
+    "gptj": "PhiForCausalLM",
+    "llama-biases": "LlamaForCausalLM",
+    "llama-3.1": "LlamaForCausalLM",
+    "llama-linear": "LlamaForCausalLM",
+    "qwen2": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma": "LlamaForCausalLM",
+    "phi": "PhiForCausalLM",
+    "opt": "GPT2LMHeadModel",
+    "bert": "BertForMaskedLM",
+    "bert-untied": "BertForMaskedLM",
+    "bert-classes": "BertForSequenceClassification",
+    "roberta": "BertForMaskedLM",
+    "distilbert": "BertForMaskedLM",
+    "vit": "ViTForImageClassification",
+    "dinov2": "ViTForImageClassification",
+}
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_an_imported_model_is_exported_again(name: str, tmp_path: Path) -> None:
+    """Import, save, load, export: the logits are those of the source, and of what is loaded again."""
+    theirs = scrambled((CAUSAL | BOTH_SIDES | IMAGES)[name])
+    (tmp_path / "run").mkdir()
+    save_model(tmp_path / "run", load(theirs))
+    model: Any = load_model(tmp_path / "run")
+    written, native = write_native(model, tmp_path / "exported")
+    assert native.name == RETURNS[name]
+    assert largest_difference(model, written, native) < 1e-5 * max(1.0, model(**inputs_of(model)).logits.abs().max())
+    if name != "dinov2":  # its head is new
+        found = written(**inputs_of(written, model)).logits
+        assert (found - theirs(**inputs_of(theirs, model)).logits).abs().max() < 1e-4 * max(1.0, found.abs().max())
+
+
+def inputs_of(reader: Any, model: Any | None = None) -> dict[str, torch.Tensor]:
+    """The same random input, under the name that the reader takes."""
+    example = (model or reader).example("cpu", batch=2)
+    torch.manual_seed(5)
+    if "images" in example:
+        return {"images" if model is None else "pixel_values": torch.randn(example["images"].shape)}
+    return {"input_ids": torch.randint(5, 29, (2, 9))}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("olmo", "norm_kind=layer and activation=swiglu"),
+        ("opt-gelu", None),
+        ("distilbert-classes", "no pooler with relu"),
+        ("albert", "no projection of the embedding"),
+        ("clip", "no norm after the pooling"),
+        ("deit", "no second class token"),
+        ("dinov2-gated", "--model.activation gelu or relu"),
+    ],
+)
+def test_an_imported_model_without_an_equal_names_the_part(name: str, message: str | None) -> None:
+    model = load(scrambled((CAUSAL | BOTH_SIDES | IMAGES)[name]))
+    if message is None:
+        assert to_native(model).name == "GPT2LMHeadModel"
+        return
+    with pytest.raises(OdeumError, match=message) as raised:
+        to_native(model)
+    assert "--to onnx" in str(raised.value)
+
+
+def test_engines_take_imported_models_through_transformers(tmp_path: Path) -> None:
+    model = load(scrambled(CAUSAL["gpt2"]))
+    with pytest.raises(OdeumError, match="use --to transformers and then its convert_hf_to_gguf.py"):
+        write_gguf(model, tmp_path / "model.gguf", "x", None)
+    with pytest.raises(OdeumError, match="use --to transformers and then ct2-transformers-converter"):
+        write_ctranslate2(model, tmp_path, [], unknown="", start="", end="")
 
 
 LINES = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green", "a cat ran on"] * 12
