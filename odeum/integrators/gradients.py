@@ -109,7 +109,7 @@ class Adjoint(GradientSolver):
         if field.projects:
             raise OdeumError(f"the adjoint cannot pass through a norm after the steps; use norm=pre, or {use}")
         if noisy := randomness(field):
-            raise OdeumError(f"the adjoint needs the same field in the backward pass, but {noisy} is random; {use}")
+            raise OdeumError(f"the adjoint needs the same field in the backward pass, but there is {noisy}; {use}")
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:
         if not torch.is_grad_enabled() or context.own.cache is not None or not x.numel():

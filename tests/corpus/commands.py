@@ -151,7 +151,7 @@ def spellings() -> Iterator[Case]:
     yield words("describe parallel*6+rk4*2", "is 8 layers, but the depth is 12; they must be equal")
     yield words("describe parallel*6+rk5*6", "unknown architecture 'rk5'")
     yield words("describe parallel*x+rk4", "must end in a number of layers")
-    yield words("describe looped:prelude=9,coda=9", "prelude=9 and coda=9 leave no layer of the depth of 12")
+    yield words("describe looped:prelude=9,coda=9", "prelude=9 and coda=9 leave none of the 12 layers")
     yield words("describe looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop")
     yield words("describe looped:method=leapfrog", "an injection or an exit does not go with leapfrog")
     yield words("describe looped:repeats=1000000000", "repeats=1000000000 would make")

@@ -249,7 +249,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
 @pytest.mark.parametrize(
     ("spelling", "sentence"),
     [
-        ("looped:prelude=2,coda=2", "prelude=2 and coda=2 leave no layer of the depth of 4 to the core"),
+        ("looped:prelude=2,coda=2", "prelude=2 and coda=2 leave none of the 4 layers for the core"),
         ("looped:repeats=0", "repeats of looped must be a positive integer, got 0"),
         ("looped:inject=sum", "unknown inject of looped 'sum'"),
         ("looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop"),

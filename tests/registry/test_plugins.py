@@ -147,7 +147,7 @@ def test_one_plugin_may_come_twice(fresh: Any) -> None:
         ("x = 1\n\nx.y\n", "the plugin 'bad.py' fails at line 3: AttributeError: 'int' object has no attribute 'y'"),
         ("import nothing_of_that_name\n", "fails at line 1: ModuleNotFoundError: No module named"),
         ("import sys\nsys.exit(0)\n", "the plugin 'bad.py' fails at line 2: SystemExit: 0"),
-        ("import odeum\nodeum.register.method('rk4', int)\n", "at line 2: there is a method 'rk4' already"),
+        ("import odeum\nodeum.register.method('rk4', int)\n", "at line 2: a method 'rk4' already exists"),
         ("\0", "the plugin 'bad.py' fails"),
     ],
 )

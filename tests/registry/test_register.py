@@ -123,7 +123,7 @@ def test_a_decoder_needs_a_field_that_can_look_at_an_encoder() -> None:
             return Sum(*odeum.terms(shape))
 
     assert isinstance(stack(Alone(), SMALL), Stack)
-    with pytest.raises(OdeumError, match=r"Alone cannot be a decoder: .*write field\(self, shape, cross\)"):
+    with pytest.raises(OdeumError, match=r"Alone cannot be a decoder: .*define field\(self, shape, cross\)"):
         stack(Alone(), SMALL, cross=True)
     x, memory = torch.randn(2, 5, 8), torch.randn(2, 3, 8)
     decoder = stack(Pull(), SMALL, cross=True)
@@ -237,10 +237,10 @@ class Wrong(Stepped):
         (lambda: register.architecture("wrong")(Wrong), "steps of wrong must be a positive integer, got 0"),
         (
             lambda: register.architecture("rk4")(Pull),
-            "there is an architecture 'rk4' already, from odeum.architectures.layered",
+            "an architecture 'rk4' already exists, registered by odeum.architectures.layered",
         ),
         (lambda: register.architecture("my pull")(Pull), "'my pull' cannot be the name of an architecture"),
-        (lambda: register.method("rk4", ToMean), "there is a method 'rk4' already"),
+        (lambda: register.method("rk4", ToMean), "a method 'rk4' already exists"),
         (lambda: register.method("none", 7), "the method 'none' must be something to call, not 7"),
         (lambda: register.tableau("ralston"), "register.tableau takes an odeum.Tableau, not 'ralston'"),
         (lambda: spell(Pull()), "Pull has no name; give it one by odeum.register.architecture"),

@@ -54,7 +54,9 @@ def test_a_name_that_no_spelling_could_read_is_refused(name: Any) -> None:
 def test_a_taken_name_is_refused_and_the_first_stays() -> None:
     registry: Registry[int] = Registry("method")
     registry.add("euler", 1)
-    with pytest.raises(OdeumError, match=f"there is a method 'euler' already, from {__name__}; choose another name"):
+    with pytest.raises(
+        OdeumError, match=f"a method 'euler' already exists, registered by {__name__}; choose another name"
+    ):
         registry.add("euler", 2)
     assert registry["euler"] == registry.add("euler", 1)
 
@@ -68,10 +70,10 @@ def test_one_file_read_twice_is_the_same_thing(tmp_path: Path) -> None:
         registry: Registry[Any] = Registry("architecture")
         registry.add("pull", what(first))
         assert registry.add("pull", what(again)) is registry["pull"]
-        with pytest.raises(OdeumError, match="'pull' already"):
+        with pytest.raises(OdeumError, match="'pull' already exists"):
             registry.add("pull", what(other))
-    with pytest.raises(OdeumError, match="there is an architecture 'pull' already"):
+    with pytest.raises(OdeumError, match="an architecture 'pull' already exists"):
         registry.add("pull", first.Pull(0.3))
     registry.add("one", lambda: 1)
-    with pytest.raises(OdeumError, match="'one' already"):
+    with pytest.raises(OdeumError, match="'one' already exists"):
         registry.add("one", lambda: 2)

@@ -124,7 +124,7 @@ def test_spellings_are_short() -> None:
         ("rk4:schedule=0-3x", "'0-3x' in schedule=0-3x must be a layer or a row of them, as in 0-5/4-5/6-10"),
         ("rk4:schedule=0//1", "'' in schedule=0//1 must be a layer"),
         ("rk4:schedule=", "schedule of rk4 must be a text without"),
-        ("rk4:schedule=0-3,independent=2", "schedule=0-3 and independent=2 both say which layers share weights"),
+        ("rk4:schedule=0-3,independent=2", "schedule=0-3 and independent=2 both define which layers share weights"),
         ("parallel*6+rk4*2", "parallel*6+rk4*2 is 8 layers, but the depth is 4; they must be equal"),
         ("parallel*2+paralel*2", "unknown architecture 'paralel'; did you mean 'parallel'?"),
         ("parallel*2+", "unknown architecture ''"),

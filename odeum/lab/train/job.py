@@ -201,7 +201,7 @@ def _report_rounding(run: Mapping[str, Any], directory: Path) -> None:
     if old not in (None, new):
         notice(
             f"'{directory}' started on a processor with {old} and continues with {new}: sums are rounded in another "
-            "order, so it may end with other bits"
+            "order, so results may differ in the last digits"
         )
     old, new = ((run.get("versions") or {}).get("draws") for run in (before, run))
     if old != new:
@@ -214,7 +214,7 @@ def _report_rounding(run: Mapping[str, Any], directory: Path) -> None:
     if old != new:
         notice(
             f"'{directory}' started with matrix products by {old} and continues with {new}: sums are rounded in "
-            "another order, so it may end with other bits"
+            "another order, so results may differ in the last digits"
         )
 
 

@@ -348,7 +348,7 @@ def test_an_end_in_words_overrules_that_of_the_file(tmp_path: Path) -> None:
         ({"WORLD_SIZE": "x"}, "the environment variable WORLD_SIZE='x' is not a number of processes"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE='0'"),
         ({"RANK": "-1"}, "RANK='-1'"),
-        ({"WORLD_SIZE": "2"}, "says WORLD_SIZE=2 but not RANK; start several processes by torchrun"),
+        ({"WORLD_SIZE": "2"}, "sets WORLD_SIZE=2 but not RANK; start several processes with torchrun"),
     ],
 )
 def test_half_a_launcher_is_a_sentence(

@@ -140,7 +140,7 @@ def test_a_kind_that_is_not_registered_is_not_taken_for_one_like_it(tmp_path: Pa
         ),
         (
             {"model": dataclasses.replace(CLASSIFICATION, settings=Mine)},
-            "there is a kind of model 'classification' already, from odeum.models.settings",
+            "a kind of model 'classification' already exists, registered by odeum.models.settings",
         ),
         (
             {"options": dataclasses.make_dataclass("ImageData", [])},

@@ -182,7 +182,7 @@ def test_metrics_that_are_no_text(tmp_path: Path) -> None:
     [
         ({"threads": 64}, "started with 64 threads and continues with 1"),
         ({"versions": {"vectors": "SLOW"}}, "started on a processor with SLOW and continues with"),
-        ({"versions": {"products": "hand"}}, "started with matrix products by hand and continues with products by"),
+        ({"versions": {"products": "hand"}}, "started with matrix products by hand and continues with"),
         ({"versions": {"draws": "lots"}}, "started with initial weights drawn by lots"),
     ],
 )
