@@ -273,7 +273,7 @@ def _print_decisions(seeds: int, decisions: Mapping[tuple[str, str], Decision], 
         if decision.verdict.look == seeds:
             print(f"after {seeds} seeds: {ours} against {theirs}: {decision.verdict.word}", file=sys.stderr)
     if active:
-        print(f"after {seeds} seeds: going on with {', '.join(active)}", file=sys.stderr)
+        print(f"after {seeds} seeds: continuing with {', '.join(active)}", file=sys.stderr)
 
 
 def _several(number: int, what: str) -> str:
