@@ -21,9 +21,17 @@ PROBE = """<script>addEventListener('load', () => {
   const canvas = document.querySelectorAll('canvas.field'), clock = document.getElementById('clock');
   const seen = {}, look = (name) => { seen[name] = [...canvas].map((c) => c.dataset.first); };
   const key = (key) => document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
-  const colours = (c) => { const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-    let sum = 0; for (let i = 3; i < p.length; i += 4) sum += p[i] > 0; return sum; };
+  const pixels = (c) => { const copy = document.createElement('canvas'); copy.width = c.width; copy.height = c.height;
+    const pen = copy.getContext('2d', {willReadFrequently: true}); pen.drawImage(c, 0, 0);
+    return pen.getImageData(0, 0, c.width, c.height).data; };
+  const colours = (c) => { const p = pixels(c); let sum = 0; for (let i = 3; i < p.length; i += 4) sum += p[i] > 0;
+    return sum; };
+  const brightest = (c) => { const p = pixels(c); let most = 0;
+    for (let i = 0; i < p.length; i += 4) if (p[i + 3] > 250) most = Math.max(most, Math.min(p[i], p[i + 1], p[i + 2]));
+    return most; };
   look('end'); seen.pixels = colours(canvas[0]);
+  seen.bright = [brightest(canvas[0])]; dispatchEvent(new Event('beforeprint')); seen.bright.push(brightest(canvas[0]));
+  dispatchEvent(new Event('afterprint')); seen.bright.push(brightest(canvas[0]));
   key('Home'); look('home'); seen.start = document.getElementById('depth').value;
   key('ArrowRight'); look('one'); seen.after = document.getElementById('depth').value;
   clock.value = 1000; clock.dispatchEvent(new Event('input')); look('scrubbed');
@@ -87,10 +95,12 @@ def test_particles_play_and_scrub_on_a_phone(page: Path, tmp_path: Path) -> None
 
 def test_dark_and_printed(page: Path, tmp_path: Path) -> None:
     light = probed(page, tmp_path)["paper"]
-    dark = probed(page, tmp_path, "--force-dark-mode", "--blink-settings=preferredColorScheme=0")["paper"]
-    assert light != dark
-    printed = page.read_text().replace("@media print", "@media all").replace("@media screen", "@media speech")
-    seen = probed(page, tmp_path, "--window-size=900,1000", text=printed, width=718)  # a sheet of A4
+    dark = probed(page, tmp_path, "--force-dark-mode", "--blink-settings=preferredColorScheme=0")
+    assert light != dark["paper"]
+    shown, printed, again = dark["bright"]  # names are light on a dark screen, and dark on paper
+    assert shown == again > 200 > 150 > printed
+    sheet = page.read_text().replace("@media print", "@media all").replace("@media screen", "@media speech")
+    seen = probed(page, tmp_path, "--window-size=900,1000", text=sheet, width=718)  # a sheet of A4
     assert seen["width"][1] <= seen["width"][0]
     assert BROWSER is not None
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]

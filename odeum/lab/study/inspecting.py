@@ -50,8 +50,16 @@ class Measure:
 
 
 MEASURES = (
-    Measure("displacement", "moves", "How far a token moves in this layer, relative to its length: ‖x′ − x‖ / ‖x‖."),
-    Measure("influence", "influence", "Block influence, 1 − cos(x, x′): a layer near 0 hardly turns any state."),
+    Measure(
+        "displacement",
+        "moves",
+        "How far a token moves in this layer or sublayer, relative to its length: ‖x′ − x‖ / ‖x‖.",
+    ),
+    Measure(
+        "influence",
+        "influence",
+        "Block influence, 1 − cos(x, x′): near 0 the layer or sublayer hardly turns any state.",
+    ),
     Measure("turn", "turn °", "Angle between this displacement and the one before; 0 is a straight path, 90 random."),
     Measure("curvature", "curvature", "Turn in radians per relative length of path: how sharply tokens change course."),
     Measure("norm", "norm", "Size of the states after the layer, ‖x′‖ / √width."),
@@ -62,12 +70,8 @@ MEASURES = (
 )
 BRANCH_MEASURES = (
     Measure("ratio", "branch / stream", "Size of what the sublayer adds, beside the stream: ‖branch‖ / ‖stream‖."),
-    Measure("displacement", "moves", "How far a token moves in this sublayer, relative to its length."),
-    Measure(
-        "influence",
-        "influence",
-        "Block influence, 1 − cos(x, x′): near 0 the layer or sublayer hardly turns any state.",
-    ),
+    MEASURES[0],
+    MEASURES[1],
     Measure("entropy", "entropy", "Entropy of attention in nats: 0 looks at one token, log n at n tokens equally."),
 )
 STREAM_MEASURES = {
@@ -77,6 +81,11 @@ STREAM_MEASURES = {
     "stream_displacements": Measure(
         "stream_displacements", "moves of each stream", "‖x′ − x‖ / ‖x‖ of each stream; moves is that of their mean."
     ),
+}
+ADVICE = {
+    "where": "The layer or sublayer, numbered from 0.",
+    "measured": "Means over this sample; the list below says what each measure is.",
+    "what it suggests": "A candidate that odeum surgery can measure on other examples; not a verdict.",
 }
 LYAPUNOV = "Growth rate of small differences along the path, per unit of time; above 0 they grow, below 0 they shrink."
 
@@ -301,10 +310,15 @@ def position_names(here: Look, row: int) -> list[str]:
         if "decoder_input_ids" in here.sample:
             length = max(1, int((ids[row] != 0).nonzero().max()) + 1)
         return here.task.token_names(ids[row, :length].tolist())
-    count, extra = here.inspection.states.shape[2], int(getattr(here.model, "tokens", 0))
+    count, extra = here.inspection.states.shape[2], _extra_tokens(here.model)
     side = max(1, math.isqrt(max(1, count - extra)))
     patches = [f"patch {i // side + 1},{i % side + 1}" for i in range(count - extra)]
     return [*(["class token"] * extra), *patches]
+
+
+def _extra_tokens(model: Any) -> int:
+    """Positions before the patches of an image, such as the class token."""
+    return int(getattr(model, "tokens", 0))
 
 
 def answer_namer(here: Look) -> Callable[[int], str]:
@@ -433,6 +447,8 @@ def _page(looks: Sequence[Look], sample: str, command: str, tokens: int, lens: i
         ],
         charts=charts(looks),
         about=_explained(looks),
+        advice=ADVICE,
+        named=any(here.sample.get("images") is None or _extra_tokens(here.model) for here in looks),
         lyapunov=LYAPUNOV,
         scenes=scenes,
         labels=[here.label for here in looks],
@@ -505,7 +521,7 @@ def _image_of(here: Look, row: int) -> dict[str, Any] | None:
     shown.thumbnail((256, 256))
     content = io.BytesIO()
     shown.save(content, format="PNG")
-    extra = int(getattr(here.model, "tokens", 0))
+    extra = _extra_tokens(here.model)
     side = max(1, math.isqrt(max(1, here.inspection.states.shape[2] - extra)))
     data = base64.b64encode(content.getvalue()).decode()
     return {"data": f"data:image/png;base64,{data}", "side": side, "extra": extra}

@@ -6,7 +6,7 @@
   const canvases = [...document.querySelectorAll("canvas.field")];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const SECONDS_PER_LAYER = 0.8;
-  let scene = data.scenes[0], now = 0, playing = false, last = 0;
+  let scene = data.scenes[0], now = 0, playing = false, last = 0, onPaper = false;
   const layers = () => Math.max(...scene.sides.map((side) => side.points.length - 1));
   const pictures = new Map();
 
@@ -36,7 +36,8 @@
   }
 
   function drawSide(canvas, side) {
-    const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--ink");
+    const dark = !onPaper && matchMedia("(prefers-color-scheme: dark)").matches;
+    const ink = onPaper ? "#1b1f24" : getComputedStyle(document.documentElement).getPropertyValue("--ink");
     const ratio = window.devicePixelRatio || 1, w = canvas.clientWidth, h = canvas.clientHeight;
     if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
       canvas.width = Math.round(w * ratio);
@@ -45,7 +46,7 @@
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, w, h);
-    const count = side.names.length, dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const count = side.names.length;
     const colour = (i) => `hsl(${Math.round((300 * i) / Math.max(1, count))} 70% ${dark ? 66 : 42}%)`;
     for (let i = 0; i < count; i++) {
       pen.strokeStyle = colour(i);
@@ -170,6 +171,7 @@
   });
   addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  addEventListener("beforeprint", () => set(1));
+  addEventListener("beforeprint", () => { onPaper = true; set(1); });
+  addEventListener("afterprint", () => { onPaper = false; draw(); });
   set(1);  // the ends of the paths say more than their common start; play begins at the input
 })();
