@@ -233,8 +233,8 @@ def paired(losses: Tensor, base: Tensor, error: float, groups: Tensor | None = N
     """The mean difference of losses on the same examples with its interval at level 1 − error.
 
     Examples of one group, such as windows of one document, are not independent: then the unit is the group. Its value
-    is how far the mean moves without it (jackknife), and groups of unequal size are as many as equal ones of their
-    effective number, (Σ n)² / Σ n².
+    is how far the mean moves without it (jackknife). Groups of unequal size have fewer degrees of freedom,
+    (Σ n²)² / Σ n⁴ − 1: those of the variance where a change is common to a group.
 
     Most examples change little and a few by much, and then Student's interval is too short on one side. So each end is
     that of Student's interval or of the one corrected for skewness (Hall 1992), whichever is further out. Where nearly
@@ -269,7 +269,8 @@ def _by_group(values: Tensor, groups: Tensor) -> tuple[Tensor, float]:
     total, count = float(sizes.sum()), len(sizes)
     without = (values.sum() - sums) / (total - sizes)
     pseudo = count * values.mean() - (count - 1) * without
-    return pseudo - pseudo.mean() + values.mean(), max(1.0, total**2 / float(sizes.square().sum()) - 1)
+    degrees = float(sizes.square().sum() ** 2 / sizes.pow(4).sum()) - 1
+    return pseudo - pseudo.mean() + values.mean(), max(1.0, degrees)
 
 
 def _corrected(values: Tensor, spread: float, quantile: float) -> tuple[float, float]:

@@ -35,7 +35,7 @@ ABOUT = {
     "screened loss": "Mean loss over the screening examples.",
 }
 ENOUGH = 100
-"""confirming examples below which a note says that they are few"""
+"""confirming examples, or groups of them, below which a note says that they are few"""
 AXES: dict[str, Callable[[Row], float]] = {
     "evaluations": lambda row: row.cost.evaluations,
     "parameters": lambda row: row.cost.parameters,
@@ -188,10 +188,11 @@ def notes(result: Result, model: Any) -> list[str]:
             f"The examples are windows of running text. Those of one group are not independent, so the interval counts "
             f"{result.groups[1]} {result.unit}, not {result.examples[1]} examples; no group lies in both halves."
         )
-    elif result.examples[1] < ENOUGH:
+    units = result.examples if result.groups is None else result.groups
+    if units[1] < ENOUGH:
         out.append(
-            f"{result.examples[1]} confirming examples are few: where an edit changes only one in twenty of them, "
-            "intervals of 50 examples were wrong in simulation more often than they say (docs/surgery.md)."
+            f"{units[1]} confirming {result.unit} are few: a large effect on one in twenty of them can be missed, and "
+            "in simulation such intervals were wrong up to a little more often than they say (docs/surgery.md)."
         )
     fixed = [str(i) for i, row in enumerate(result.rows) if row.edit is not None and not_saved(model, row.edit)]
     if fixed:
