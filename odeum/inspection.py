@@ -13,8 +13,9 @@ import dataclasses
 import inspect as signatures
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -359,11 +360,14 @@ def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
         time = arguments[2] if len(arguments) > 2 else None
         watch.flow(flow, flow.t0 if time is None else time, arguments[0], out, context)
 
+    flows = [module for module in stack.modules() if isinstance(module, Flow)]
+    divided = {flow: parts for flow in flows if len(parts := _in_layers(flow)) > 1}
     try:
-        for flow in stack.modules():
-            if not isinstance(flow, Flow):
-                continue
-            handles.append(flow.register_forward_hook(after_flow))
+        for flow in flows:
+            if flow in divided:
+                flow.forward = partial(_through, divided[flow], after_flow)  # ty: ignore[invalid-assignment]
+            else:
+                handles.append(flow.register_forward_hook(after_flow))
             if isinstance(watch, _Calls):
                 continue
             for name, term in named_terms(flow.field):
@@ -375,6 +379,39 @@ def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
     finally:
         for handle in handles:
             handle.remove()
+        for flow in divided:
+            del flow.forward
+
+
+def _in_layers(flow: Flow) -> list[Flow]:
+    """A flow over the time of several layers as one flow per layer, or per step where steps are longer."""
+    count = round(flow.duration / flow.layer)
+    solver: Any = flow.solver
+    while isinstance(solver, GradientSolver):
+        solver = solver.solver
+    if isinstance(solver, FixedSteps):
+        steps = max(1, round(flow.duration * solver.steps))
+        count = count if steps % max(1, count) == 0 else steps
+    if count <= 1 or flow.stateful_method is not None:
+        return [flow]
+    ends = [flow.t0 + flow.duration * i / count for i in range(count + 1)]
+    return [Flow(flow.field, solver, a, b, layer=flow.layer) for a, b in itertools.pairwise(ends)]
+
+
+def _through(
+    parts: Sequence[Flow],
+    after: Callable[..., None],
+    x: Tensor,
+    context: Context | None = None,
+    t0: float | None = None,
+) -> Tensor:
+    """The forward pass of a flow through its parts."""
+    start = parts[0].t0 if t0 is None else t0
+    for part in parts:
+        arguments = (x, context, start + part.t0 - parts[0].t0)
+        x = part(*arguments)
+        after(part, arguments, x)
+    return x
 
 
 def _after_term(watch: _Watch, name: str) -> Callable[..., None]:

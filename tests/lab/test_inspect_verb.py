@@ -89,6 +89,14 @@ def test_many_inputs_are_cut_to_a_bounded_number(
     assert result["sample"] == "3 of 9 inputs" and result["models"][0]["sequences"] == 3
 
 
+def test_weights_over_time_get_no_advice_to_skip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--architecture", "parallel:weights=knots,knots=2", "--out", str(tmp_path / "run")]
+    assert main(["train", "digits", *SMALL, *words]) == 0
+    (model,) = inspected(capsys, tmp_path / "run", "--local-error", "--out", tmp_path / "out")["models"]
+    assert len(model["layers"]) == len(model["local_error"]) == 2
+    assert not any("skip" in line[2] for line in model["advice"])
+
+
 def test_streams_have_columns_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "digits", *SMALL, "--architecture", "hyper:streams=3", "--out", str(tmp_path / "run")]) == 0
     (model,) = inspected(capsys, tmp_path / "run", "--examples", 2, "--out", tmp_path / "out")["models"]

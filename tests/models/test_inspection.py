@@ -279,3 +279,35 @@ def test_padding_has_no_exponents_and_no_error() -> None:
     seen = torch.ones(1, 9, dtype=torch.bool)
     seen[:, 5:] = False
     assert local_error(model, padded, seen=~seen) != pytest.approx(local_error(model, alone), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "states"),
+    [
+        ("parallel:weights=knots,knots=3", 4),
+        ("rk4:weights=legendre", 4),
+        ("parallel:weights=hyper,gradient=adjoint", 4),
+        ("sequential:weights=adaln,steps=2", 4),
+        ("continuous", 4),
+    ],
+)
+def test_weights_over_time_are_shown_layer_by_layer(architecture: str, states: int) -> None:
+    model = model_of(architecture)
+    ids = torch.randint(0, 20, (2, 7))
+    result = inspect(model, ids, keep=2)
+    assert len(result.layers) == states and [layer.time for layer in result.layers] == [0, 1, 2, 3]
+    path: list[torch.Tensor] = []
+    logits = model.hidden(ids, run=lambda x, context: [*path_of(model.stack, x, context, path)][-1])
+    assert logits is not None and np.allclose(result.states[-1], path[-1].detach().numpy(), atol=1e-3)
+    assert (model(ids).logits.argmax(-1).numpy() == result.answer).all()
+    if architecture != "continuous":
+        assert len(local_error(model, ids)) == states
+    assert len(lyapunov(model, ids, 2)) == 2
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_steps_longer_than_a_layer() -> None:
+    model = model_of("parallel:weights=knots,knots=2")
+    odeum.flow.set_steps(model, 0.5)
+    result = inspect(model, torch.randint(0, 20, (1, 5)))
+    assert [layer.time for layer in result.layers] == [0, 2]

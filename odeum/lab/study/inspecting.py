@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from odeum.errors import OdeumError
-from odeum.inspection import Inspection, LayerMeasures, inspect, local_error, lyapunov, plane
+from odeum.inspection import Inspection, LayerMeasures, inspect, inspected_stack, local_error, lyapunov, plane
 from odeum.lab.study.grid import Grid
 from odeum.lab.study.page import render
+from odeum.surgery import over_time
 
 if TYPE_CHECKING:
     from odeum.lab.tasks import Task
@@ -210,6 +211,8 @@ def advice_grid(here: Look) -> Grid:
     calm = [layer for layer in ordered if 1 - layer.cosine < SMALL][:3]
     for layer in calm or ordered[:1]:
         verdict = "candidate for skipping" if calm else "but by too much to skip it unseen"
+        if over_time(inspected_stack(here.model)):  # one field for all layers: none can be skipped alone
+            verdict = "candidate for longer steps" if calm else "but by too much for a longer step"
         lines.append(
             [
                 f"layer {layer.layer}",
