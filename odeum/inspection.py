@@ -365,7 +365,7 @@ def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
     try:
         for flow in flows:
             if flow in divided:
-                flow.forward = partial(_through, divided[flow], after_flow)  # ty: ignore[invalid-assignment]
+                flow.forward = partial(_through, divided[flow], after_flow)
             else:
                 handles.append(flow.register_forward_hook(after_flow))
             if isinstance(watch, _Calls):

@@ -113,6 +113,7 @@ def _kinds(text: str | None) -> Any:
 def _opened(trained: Run, data: list[str], lines: bool) -> Task:
     """The run's own data, or other data read as its own, all of it in the test part."""
     from odeum.lab.tasks import open_task
+    from odeum.lab.tasks.classes import Classes
 
     if lines and (not data or trained.task.kind != "language"):
         raise OdeumError("--lines reads each line of DATA as one example of a language model; leave it out here")
@@ -125,6 +126,8 @@ def _opened(trained: Run, data: list[str], lines: bool) -> Task:
         return trained._reopened()
     options: dict[str, Any] = {"lines": True} if lines else {}
     task = open_task(*data, like=trained.task, **options)
+    if isinstance(task, Classes):
+        task.number_as(getattr(trained.task, "classes", []), str(trained.directory))
     task.test_on_everything()
     return task
 

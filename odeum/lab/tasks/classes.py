@@ -49,6 +49,21 @@ class Classes:
         note_classes(task, self.classes, self.parts["train"][1], self.parts["test"][1])
         note_small_test(task)
 
+    def number_as(self, classes: Sequence[str], of: str) -> None:
+        """Number the classes of the labels as a model does, by name or by number; `of` names the model in an error."""
+        numbers = {name: number for number, name in enumerate(classes)}
+        if not set(self.classes) <= numbers.keys() and all(name.isdecimal() for name in self.classes):
+            numbers = {str(number): number for number in range(len(classes))}
+        if unknown := [name for name in self.classes if name not in numbers]:
+            known = ", ".join(map(repr, classes[:5])) + (", …" if len(classes) > 5 else "")
+            raise OdeumError(
+                f"'{unknown[0]}' is a class of the data and none of the {len(classes)} classes of '{of}'"
+                f"{f' ({known})' if known else ''}; name them as the model does, or by their numbers from 0"
+            )
+        places = torch.tensor([numbers[name] for name in self.classes])
+        self.parts = {part: (inputs, places[labels]) for part, (inputs, labels) in self.parts.items()}
+        self.classes = list(classes)
+
     def examine(
         self, model: nn.Module, split: str, device: Any = None, limit: int | None = None, single: bool = True
     ) -> tuple[dict[str, float], Evidence | None]:

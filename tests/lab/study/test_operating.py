@@ -105,6 +105,28 @@ def test_halves_are_a_function_of_content() -> None:
     assert {keys[i] for i in screen} == {list(reversed(keys))[i] for i in again[0]}
 
 
+def test_classes_of_other_data_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other data may lack a class of the run; a class is found by its name, or by its number, and never by its place."""
+
+    def table(name: str, labels: tuple[str, ...]) -> str:
+        rows = (f"{each} sir number {i},{each}" for i in range(80) for each in labels)
+        (tmp_path / name).write_text("text,label\n" + "\n".join(rows) + "\n")
+        return str(tmp_path / name)
+
+    run, own = str(tmp_path / "run"), table("own.csv", ("maybe", "no", "yes"))
+    words = ["train", own, "--train.steps", "60", "--model.depth", "2", "--model.width", "16", "--model.heads", "2"]
+    assert main([*words, "--out", run]) == 0
+    base = [table(f"{i}.csv", labels) for i, labels in enumerate((("yes", "no"), ("2", "1"), ("perhaps", "no")))]
+    losses = [result_of(Path(run), capsys, name, "--edits", "skip")["rows"][0]["loss"] for name in (own, base[0])]
+    assert losses[0] < 0.2 and losses[1] < 0.2  # numbered by their place, "no" would be taken for "maybe"
+    task: Any = open_task(base[1], like=load(run)._reopened())
+    task.number_as(["maybe", "no", "yes"], "run")
+    assert task.classes == ["maybe", "no", "yes"] and set(task.parts["train"][1].tolist()) == {1, 2}
+    capsys.readouterr()
+    assert main(["surgery", run, base[2]]) == 2
+    assert "'perhaps' is a class of the data and none of the 3 classes of" in capsys.readouterr().err
+
+
 def test_groups_lie_in_one_half() -> None:
     keys = [checksum(bytes([i % 90])) for i in range(100)]  # ten examples occur twice
     groups = torch.arange(100) // 5
