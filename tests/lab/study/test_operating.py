@@ -106,7 +106,7 @@ def test_halves_are_a_function_of_content() -> None:
 
 
 def test_classes_of_other_data_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Other data may lack a class of the run; a class is found by its name, or by its number, and never by its place."""
+    """Other data may lack a class of the run; a class is found by its name or its number, never by its place."""
 
     def table(name: str, labels: tuple[str, ...]) -> str:
         rows = (f"{each} sir number {i},{each}" for i in range(80) for each in labels)
