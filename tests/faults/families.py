@@ -90,6 +90,14 @@ class Trial:
         self.number += 1
         return self.root / f"trial-{self.number}"
 
+    def operated(self) -> Path:
+        """A run of three layers after a surgery."""
+        run = self.root / "operated"
+        if not run.exists():
+            self._must(call("train", "digits", *TINY[:2], "--model.depth=3", *STEPS, "--out", str(run)))
+            self._must(call(*surgery(run)))
+        return run
+
     def some(self, full: int) -> int:
         """How many to try of what could be tried without end."""
         return max(4, full // 10) if self.quick else full
@@ -507,12 +515,12 @@ def signalled_outputs(trial: Trial) -> Iterator[Outcome]:
     run = str(trial.whole)
     verbs: dict[str, Callable[[Path], tuple[str, ...]]] = {
         "convert": lambda out: ("convert", run, "--architecture", "parallel", "--out", str(out / "new")),
-        "surgery --save": lambda out: (*("surgery", run, "--edits", "skip", "--row", "1", "--save", str(out / "new")),),
+        "surgery --save": lambda out: (*surgery(deeper), "--row", "1", "--save", str(out / "new")),
         "export --to hf": lambda out: ("export", run, str(out / "new"), "--to", "hf"),
         "predict --out .csv": lambda out: ("predict", run, *[picture] * 3, "--out", str(out / "new.csv")),
         "predict --out .jsonl": lambda out: ("predict", run, *[picture] * 3, "--out", str(out / "new.jsonl")),
     }
-    call("surgery", run, "--edits", "skip")  # its measurements are kept, so that later ones take as many operations
+    deeper = trial.operated()  # its measurements are kept, so that later surgeries take as many operations
     for verb, words in verbs.items():
         (out := trial.fresh()).mkdir()
         operations = count_operations(*words(out))
@@ -532,6 +540,53 @@ def signalled_outputs(trial: Trial) -> Iterator[Outcome]:
                 same = (whole or not left) and _contents(out) == sound
                 yield Outcome("survived" if same else "silent", f"{what}: left {sorted(left)}")
             shutil.rmtree(out)
+
+
+def surgery(run: Path) -> tuple[str, ...]:
+    """The command that is disturbed."""
+    return ("surgery", str(run), "--edits", "skip,share", "--screen", "1", "--format", "json")
+
+
+def _confirmed(ending: Ending) -> list[Any]:
+    """What a surgery found, without times."""
+    rows = json.loads(ending.text[ending.text.index("{") : ending.text.rindex("}") + 1])["rows"]
+    return [{key: value for key, value in row.items() if not key.startswith("time")} for row in rows]
+
+
+def surgery_killed(trial: Trial) -> Iterator[Outcome]:
+    """Killed before an operation, the same command measures what is left and finds the same at the same look."""
+    whole = trial.operated()
+    sound = _confirmed(call(*surgery(whole)))
+    fresh = Path(shutil.copytree(whole, trial.fresh(), ignore=shutil.ignore_patterns("surgery")))
+    operations = count_operations(*surgery(Path(shutil.copytree(fresh, trial.fresh()))))
+    for at in range(1, operations + 1, max(1, operations // trial.some(60))):
+        run = Path(shutil.copytree(fresh, trial.fresh()))
+        killed = call(*surgery(run), prepare=Operations(at).watch)
+        again, what = call(*surgery(run)), f"surgery killed before operation {at}"
+        if killed.code not in (KILLED, 0) or again.code != 0:
+            yield Outcome("lost", f"{what}: {killed} {again}")
+        else:
+            yield Outcome("survived" if _confirmed(again) == sound else "silent", f"{what}: {again}")
+        shutil.rmtree(run)
+
+
+def damaged_surgery(trial: Trial) -> Iterator[Outcome]:
+    """Each file that a surgery keeps × each damage: the same result, or a message that names the file."""
+    whole = trial.operated()
+    sound = _confirmed(call(*surgery(whole)))
+    files = sorted(path.relative_to(whole) for path in (whole / "surgery").rglob("*") if path.is_file())
+    for name in files[:: 3 if trial.quick else 1]:
+        for damage in DAMAGE:
+            run = Path(shutil.copytree(whole, trial.fresh()))
+            damage(run / name, trial.random)
+            ending, what = call(*surgery(run)), f"surgery with {damage.__name__} of {name}"
+            named = name.name in ending.text and "odeum: " in ending.text
+            if "Traceback" in ending.text or not (ending.code == 0 or ending.sentence):
+                yield Outcome("lost", f"{what}: {ending}")
+            else:
+                same = ending.sentence or named or _confirmed(ending) == sound
+                yield Outcome("survived" if same else "silent", f"{what}: {ending}")
+            shutil.rmtree(run)
 
 
 def _contents(folder: Path) -> dict[str, bytes | None]:
@@ -615,6 +670,8 @@ FAMILIES: dict[str, Callable[[Trial], Iterator[Outcome]]] = {
     "hostile folders": hostile_folders,
     "folders moved, removed or replaced during `train`": moved_folders,
     "files of two runs, or of two states, mixed": mixed_files,
+    "`surgery` killed before a file operation": surgery_killed,
+    "files of a surgery damaged × `surgery`": damaged_surgery,
     "signals in `convert`, `surgery`, `export`, `predict --out`": signalled_outputs,
     "hostile tokenizers and pictures": hostile_inputs,
 }

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.fields.base import Context
 from odeum.flow import Stack
 from odeum.inspection import seen_positions
@@ -33,7 +33,7 @@ from odeum.lab.study.metric import Margin
 from odeum.lab.study.statistics import ERROR, Difference, Ratio, is_measurement, paired_mean, paired_ratio, t_quantile
 from odeum.lab.tasks import Task
 from odeum.lab.tasks.base import Groups
-from odeum.lab.tasks.evidence import Evidence, read_losses
+from odeum.lab.tasks.evidence import EXAMPLES, Evidence, read_losses
 from odeum.lab.tasks.run import Run
 from odeum.models.saved import weights_entry
 from odeum.storage import (
@@ -42,6 +42,7 @@ from odeum.storage import (
     checksum,
     lock_directory,
     make_directory,
+    read_bytes,
     read_json,
     read_lines,
     write_json,
@@ -156,6 +157,8 @@ class Store:
             if not (place / "scores.json").exists():
                 return None
             scores, losses = read_json(place / "scores.json"), read_losses(place)
+            if "losses" in scores and checksum(read_bytes(place / EXAMPLES)) != scores["losses"]:
+                return None
         except Damaged:
             return None
         return None if losses is None else (scores["scores"], losses.double())
@@ -164,14 +167,18 @@ class Store:
         place = self.path(half, key)
         make_directory(place)
         Evidence(evidence.losses).save(place)
-        write_json(place / "scores.json", {"key": key, "scores": scores})
+        losses = checksum(read_bytes(place / EXAMPLES))
+        write_json(place / "scores.json", {"key": key, "scores": scores, "losses": losses})
 
     def looks(self) -> list[list[str]]:
-        """The keys confirmed at each look; a damaged line counts as a look that confirmed nothing."""
+        """The keys confirmed at each look; a damaged line counts as a look that confirmed nothing, with a notice."""
         path = self.directory / "looks.jsonl"
         if not path.exists():
             return []
-        return [[] if isinstance(line, Damaged) else list(line["edits"]) for _, line in read_lines(path)]
+        lines = [line for _, line in read_lines(path)]
+        if damaged := sum(isinstance(line, Damaged) for line in lines):
+            notice(f"{damaged} of {len(lines)} looks in '{path}' cannot be read; each counts as a look")
+        return [[] if isinstance(line, Damaged) else list(line["edits"]) for line in lines]
 
     def look(self, keys: Sequence[str]) -> dict[str, tuple[int, float]]:
         """The look and the error of each key. Keys of no earlier look are recorded as a new one, before it begins."""

@@ -93,7 +93,9 @@ def headline(result: Result) -> list[str]:
 
 def _shown(row: Row) -> str:
     assert row.verdict is not None and row.change is not None
-    return f"{verdict_text(row)} (change of loss {change_text(row.change)}, margin {row.margin:.2g})"
+    fine = row.verdict.open and row.loses_nothing  # whether it is also better is open
+    word = "not worse by more than the margin" if fine else verdict_text(row)
+    return f"{word} (change of loss {change_text(row.change)}, margin {row.margin:.2g})"
 
 
 def change_text(change: Difference | None) -> str:
