@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,75 +75,92 @@ def not_finite(folder: Path) -> None:
 
 
 OUTSIDE = json.dumps({"weight_map": {"classifier.weight": "../model.safetensors"}}).encode()
-theirs, run = copied("theirs"), copied("run")
-CASES = [
-    words("import", "missing: "),
-    words("import nowhere", "'nowhere' is not a local path"),
-    words("import ./weights.safetensors", "there is no './weights.safetensors'"),
-    words("import empty", "holds no weights", lambda folder: (folder / "empty").mkdir()),
-    words("import theirs --family gpt5", "unknown family 'gpt5'", theirs),
-    words("import theirs --family bert", "weights hold no", theirs),
-    words("import theirs --famly vit", "unknown option --famly; did you mean --family?", theirs),
-    words("import theirs --out", "--out needs a value", theirs),
-    words("import theirs --out theirs", "'theirs' already exists", theirs),
-    words("import a.safetensors", "a.safetensors", lambda folder: (folder / "a.safetensors").write_bytes(b"no")),
-    words("import a.bin", "without executing its content", lambda folder: (folder / "a.bin").write_bytes(b"no")),
-    words("import evil.bin", "without executing its content", pickled),
-    Case(("import", "theirs"), "theirs/model.safetensors", half, "half of the weights"),
-    Case(("import", "theirs"), "not finite", not_finite, "weights that are no numbers"),
-    Case(("import", "theirs"), "theirs/config.json", with_file("config.json", b"{"), "a configuration cut off"),
-    Case(("import", "theirs"), "theirs/config.json", with_file("config.json", b"[1]"), "a list"),
-    Case(
-        ("import", "theirs"),
-        "outside of its folder",
-        with_file("model.safetensors.index.json", OUTSIDE),
-        "parts that lie elsewhere",
-    ),
-    Case(("import", "theirs"), "'xlnet' cannot be imported", configured(model_type="xlnet"), "another family"),
-    Case(("import", "theirs"), "heads", configured(num_attention_heads=3), "heads that do not divide"),
-    Case(("import", "theirs"), "num_attention_heads='two'", configured(num_attention_heads="two"), "heads in words"),
-    Case(("import", "theirs"), "activation 'mish'", configured(hidden_act="mish"), "another activation"),
-    Case(("import", "theirs"), "layer_norm_eps='x'", configured(layer_norm_eps="x"), "a norm in words"),
-    Case(("import", "theirs"), "image_size=13", configured(image_size=13), "another image size"),
-    Case(("import", "theirs"), "image_size='big'", configured(image_size="big"), "an image size in words"),
-    Case(
-        ("import", "theirs"), "num_hidden_layers=1000000", configured(num_hidden_layers=10**6), "layers by the million"
-    ),
-    Case(("import", "theirs"), "weights, which are of width 8", configured(hidden_size=20_000), "another width"),
-    Case(("import", "theirs"), "intermediate_size=0", configured(intermediate_size=0), "no feed-forward"),
-    Case(("import", "theirs"), "one or more heads", configured(num_attention_heads=0), "no heads"),
-    Case(("import", "theirs"), "one or more heads", configured(num_attention_heads=-2), "fewer heads"),
-    Case(("import", "theirs", "--out", ""), "--out '' names no directory", theirs, "no name"),
-    Case(("import", "theirs", "--out", "a\0b"), "names no directory", theirs, "a zero"),
-    words("import theirs --out /proc/none", "cannot make the directory '/proc/none'", theirs),
-    words("import theirs --out theirs/config.json/x", "is a file", theirs),
-    words("convert", "missing: "),
-    words("convert run", "missing: --architecture", run),
-    words("convert run --architecture parallel", "missing: --out", run),
-    words("convert run --architecture paralel --out new", "did you mean 'parallel'?", run),
-    words("convert run --architecture parallel:steps=0 --out new", "steps", run),
-    words("convert run --architecture parallel --out run", "'run' already exists", run),
-    words("convert run --architecture parallel --out new --layers middle", "middle", run),
-    words("convert nowhere --architecture parallel --out new", "nowhere"),
-    words("convert theirs --architecture parallel --out new", "theirs", theirs),
-    words("convert run --architecture parallel --out=", "names no directory", run),
-    words("convert run --architecture parallel:interval=1e308 --out a/b", "logits contain NaN or infinity", run),
-    words("convert run --architecture transevolve:time_width=1000000 --out a/b", "takes about", run),
-    words("surgery", "missing: "),
-    words("surgery nowhere", "nowhere"),
-    words("surgery run", "run", run),
-    words("surgery run nowhere", "nowhere", run),
-    words("surgery run --row 3", "add --save DIRECTORY", run),
-    words("surgery run --row x --save new", "--row is 'x' but must be", run),
-    words("surgery run nowhere --save run", "'run' already exists", run),
-    words("export nowhere new", "nowhere"),
-    words("export nowhere new --to hf", "nowhere"),
-    words("export run run", "'run' already exists", run),
-    words("export run new --to tflite", "unknown target 'tflite'", run),
-    words("export run new --to hf --steps 2", "use --solver and --steps with --to onnx or torch", run),
-    words("export run new --solver nonsense --to torch", "nonsense", run),
-    words("export run new --steps 0 --to torch", "steps", run),
-    words("export run new --steps 0 --to hf", "use --solver and --steps with --to onnx or torch", run),
-    words("export run /dev/null/new --to hf", "'/dev/null' is a file", run),
-    words("export run new --steps x --to torch", "--steps is 'x' but must be", run),
-]
+
+
+def imports() -> Iterator[Case]:
+    """Sources, options and files of weights that cannot be imported."""
+    yield words("import", "missing: ")
+    yield words("import nowhere", "'nowhere' is not a local path")
+    yield words("import ./weights.safetensors", "there is no './weights.safetensors'")
+    yield words("import empty", "holds no weights", lambda folder: (folder / "empty").mkdir())
+    yield words("import a.safetensors", "a.safetensors", lambda folder: (folder / "a.safetensors").write_bytes(b"no"))
+    yield words("import a.bin", "without executing its content", lambda folder: (folder / "a.bin").write_bytes(b"no"))
+    yield words("import evil.bin", "without executing its content", pickled)
+    for line, fragment in (
+        ("--family gpt5", "unknown family 'gpt5'"),
+        ("--family bert", "weights hold no"),
+        ("--famly vit", "unknown option --famly; did you mean --family?"),
+        ("--out", "--out needs a value"),
+        ("--out theirs", "'theirs' already exists"),
+        ("--out /proc/none", "cannot make the directory '/proc/none'"),
+        ("--out theirs/config.json/x", "is a file"),
+    ):
+        yield words(f"import theirs {line}", fragment, copied("theirs"))
+    yield Case(("import", "theirs", "--out", ""), "--out '' names no directory", copied("theirs"), "no name:")
+    yield Case(("import", "theirs", "--out", "a\0b"), "names no directory", copied("theirs"))
+    for name, content, fragment in (
+        ("config.json", b"{", "theirs/config.json"),
+        ("config.json", b"[1]", "theirs/config.json"),
+        ("model.safetensors.index.json", OUTSIDE, "outside of its folder"),
+    ):
+        yield Case(("import", "theirs"), fragment, with_file(name, content), f"{name} is {content!r}:")
+    yield Case(("import", "theirs"), "theirs/model.safetensors", half, "half of the weights:")
+    yield Case(("import", "theirs"), "not finite", not_finite, "weights that are not finite:")
+
+
+def configurations() -> Iterator[Case]:
+    """Values of a configuration that cannot be imported."""
+    for name, value, fragment in (
+        ("model_type", "xlnet", "'xlnet' cannot be imported"),
+        ("num_attention_heads", 3, "heads"),
+        ("num_attention_heads", "two", "num_attention_heads='two'"),
+        ("num_attention_heads", 0, "one or more heads"),
+        ("num_attention_heads", -2, "one or more heads"),
+        ("hidden_act", "mish", "activation 'mish'"),
+        ("layer_norm_eps", "x", "layer_norm_eps='x'"),
+        ("image_size", 13, "image_size=13"),
+        ("image_size", "big", "image_size='big'"),
+        ("num_hidden_layers", 10**6, "num_hidden_layers=1000000"),
+        ("hidden_size", 20_000, "weights, which are of width 8"),
+        ("intermediate_size", 0, "intermediate_size=0"),
+    ):
+        yield Case(("import", "theirs"), fragment, configured(**{name: value}), f"{name}={value!r}:")
+
+
+def of_runs() -> Iterator[Case]:
+    """Conversion, surgery and export of an imported run."""
+    for line, fragment in (
+        ("convert", "missing: "),
+        ("convert run", "missing: --architecture"),
+        ("convert run --architecture parallel", "missing: --out"),
+        ("convert run --architecture paralel --out new", "did you mean 'parallel'?"),
+        ("convert run --architecture parallel:steps=0 --out new", "steps"),
+        ("convert run --architecture parallel --out run", "'run' already exists"),
+        ("convert run --architecture parallel --out new --layers middle", "middle"),
+        ("convert nowhere --architecture parallel --out new", "nowhere"),
+        ("convert run --architecture parallel --out=", "names no directory"),
+        ("convert run --architecture parallel:interval=1e308 --out a/b", "logits contain NaN or infinity"),
+        ("convert run --architecture transevolve:time_width=1000000 --out a/b", "takes about"),
+        ("surgery", "missing: "),
+        ("surgery nowhere", "nowhere"),
+        ("surgery run", "run"),
+        ("surgery run nowhere", "nowhere"),
+        ("surgery run --row 3", "add --save DIRECTORY"),
+        ("surgery run --row x --save new", "--row is 'x' but must be"),
+        ("surgery run nowhere --save run", "'run' already exists"),
+        ("export nowhere new", "nowhere"),
+        ("export nowhere new --to hf", "nowhere"),
+        ("export run run", "'run' already exists"),
+        ("export run new --to tflite", "unknown target 'tflite'"),
+        ("export run new --to hf --steps 2", "use --solver and --steps with --to onnx or torch"),
+        ("export run new --solver nonsense --to torch", "nonsense"),
+        ("export run new --steps 0 --to torch", "steps"),
+        ("export run new --steps 0 --to hf", "use --solver and --steps with --to onnx or torch"),
+        ("export run /dev/null/new --to hf", "'/dev/null' is a file"),
+        ("export run new --steps x --to torch", "--steps is 'x' but must be"),
+    ):
+        yield words(line, fragment, copied("run"))
+    yield words("convert theirs --architecture parallel --out new", "theirs", copied("theirs"))
+
+
+CASES = [*imports(), *configurations(), *of_runs()]

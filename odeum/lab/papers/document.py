@@ -35,92 +35,63 @@ COUNTED: dict[Opinion, str] = {
 
 
 class Part(NamedTuple):
-    """One claim that answers a question."""
+    """One claim that answers a question: the difference of two rows of a table."""
 
     where: str
     table: str
-    pair: tuple[str, str]
+    first: str
+    second: str
 
 
-class Question(NamedTuple):
-    """A main question of a paper."""
-
-    text: str
-    parts: tuple[Part, ...]
-
-
-QUESTIONS = (
-    Question(
-        "Is the parallel layer better than the sequential one?",
-        (
-            Part("images", "zhong2022/table1", ("parallel", "sequential")),
-            Part("translation without dropout", "zhong2022/table3", ("parallel-0", "sequential-0")),
-            Part("language without dropout", "zhong2022/table4", ("parallel-0", "sequential-0")),
-        ),
+QUESTIONS: dict[str, tuple[Part, ...]] = {
+    "Is the parallel layer better than the sequential one?": (
+        Part("images", "zhong2022/table1", "parallel", "sequential"),
+        Part("translation without dropout", "zhong2022/table3", "parallel-0", "sequential-0"),
+        Part("language without dropout", "zhong2022/table4", "parallel-0", "sequential-0"),
     ),
-    Question("Is RK4 better than Euler?", (Part("images", "zhong2022/table1", ("rk4", "parallel")),)),
-    Question(
-        "Does the parallel layer with shared weights still beat the sequential one?",
-        (
-            Part("half of the weights", "zhong2022/table1", ("parallel-6", "sequential")),
-            Part("a third of them", "zhong2022/table1", ("parallel-4", "sequential")),
-        ),
+    "Is RK4 better than Euler?": (Part("images", "zhong2022/table1", "rk4", "parallel"),),
+    "Does the parallel layer with shared weights still beat the sequential one?": (
+        Part("half of the weights", "zhong2022/table1", "parallel-6", "sequential"),
+        Part("a third of them", "zhong2022/table1", "parallel-4", "sequential"),
     ),
-    Question(
-        "Does dropout harm the parallel layer?",
-        (
-            Part("images", "zhong2022/table2", ("parallel", "parallel-dropout")),
-            Part("language", "zhong2022/table4", ("parallel-0", "parallel-0.1")),
-        ),
+    "Does dropout harm the parallel layer?": (
+        Part("images", "zhong2022/table2", "parallel", "parallel-dropout"),
+        Part("language", "zhong2022/table4", "parallel-0", "parallel-0.1"),
     ),
-    Question(
-        "Is a norm before each branch the best placement?",
-        (
-            Part("against one shared norm", "zhong2022/figure2", ("separate", "shared")),
-            Part("against a norm after the sum", "zhong2022/figure2", ("separate", "post-sum")),
-        ),
+    "Is a norm before each branch the best placement?": (
+        Part("against one shared norm", "zhong2022/figure2", "separate", "shared"),
+        Part("against a norm after the sum", "zhong2022/figure2", "separate", "post-sum"),
     ),
-    Question(
-        "Does TransEvolve beat the Transformer on texts?",
-        (
-            Part("AG News", "dutta2021/classification", ("ag-full-1", "ag-transformer")),
-            Part("IMDB", "dutta2021/classification", ("imdb-full-1", "imdb-transformer")),
-            Part("ListOps", "dutta2021/long", ("listops-full-1", "listops-transformer")),
-        ),
+    "Does TransEvolve beat the Transformer on texts?": (
+        Part("AG News", "dutta2021/classification", "ag-full-1", "ag-transformer"),
+        Part("IMDB", "dutta2021/classification", "imdb-full-1", "imdb-transformer"),
+        Part("ListOps", "dutta2021/long", "listops-full-1", "listops-transformer"),
     ),
-    Question(
-        "Does TransEvolve keep the Transformer's quality in translation?",
-        (Part("English to German", "dutta2021/translation", ("de-full-1", "de-transformer")),),
+    "Does TransEvolve keep the Transformer's quality in translation?": (
+        Part("English to German", "dutta2021/translation", "de-full-1", "de-transformer"),
     ),
-)
-_SIZES = (("32 wide", "small"), ("48 wide", ""), ("64 wide", "large"))
-_GROWTH = (
-    ("Does the parallel layer's gain grow with size?", ("parallel", "sequential")),
-    ("Does the gain of RK4 grow with size?", ("rk4", "parallel")),
-    ("Does the parallel layer with half of the weights gain with size?", ("parallel-6", "sequential")),
-)
-QUESTIONS += tuple(
-    Question(
-        text,
-        tuple(
-            Part(where, "zhong2022/ladder", (f"{first}-{size}", f"{second}-{size}"))
-            if size
-            else Part(where, "zhong2022/table1", (first, second))
-            for where, size in _SIZES
-        ),
-    )
-    for text, (first, second) in _GROWTH
-)
-QUESTIONS += (
-    Question(
-        "Does TransEvolve's gain on AG News grow with size?",
-        (
-            Part("32 wide", "dutta2021/ladder", ("full-1-small", "transformer-small")),
-            Part("64 wide", "dutta2021/classification", ("ag-full-1", "ag-transformer")),
-            Part("128 wide", "dutta2021/ladder", ("full-1-large", "transformer-large")),
-        ),
+    "Does the parallel layer's gain grow with size?": (
+        Part("32 wide", "zhong2022/ladder", "parallel-small", "sequential-small"),
+        Part("48 wide", "zhong2022/table1", "parallel", "sequential"),
+        Part("64 wide", "zhong2022/ladder", "parallel-large", "sequential-large"),
     ),
-)
+    "Does the gain of RK4 grow with size?": (
+        Part("32 wide", "zhong2022/ladder", "rk4-small", "parallel-small"),
+        Part("48 wide", "zhong2022/table1", "rk4", "parallel"),
+        Part("64 wide", "zhong2022/ladder", "rk4-large", "parallel-large"),
+    ),
+    "Does the parallel layer with half of the weights gain with size?": (
+        Part("32 wide", "zhong2022/ladder", "parallel-6-small", "sequential-small"),
+        Part("48 wide", "zhong2022/table1", "parallel-6", "sequential"),
+        Part("64 wide", "zhong2022/ladder", "parallel-6-large", "sequential-large"),
+    ),
+    "Does TransEvolve's gain on AG News grow with size?": (
+        Part("32 wide", "dutta2021/ladder", "full-1-small", "transformer-small"),
+        Part("64 wide", "dutta2021/classification", "ag-full-1", "ag-transformer"),
+        Part("128 wide", "dutta2021/ladder", "full-1-large", "transformer-large"),
+    ),
+}
+"""the main questions of the papers"""
 SPEED_QUESTION = "Does TransEvolve train three times as fast?"
 
 
@@ -133,9 +104,9 @@ def answers(tables: Sequence[Findings]) -> list[str]:
     """One paragraph per question."""
     by_name = {table.study.name: table for table in tables}
     out = []
-    for question in QUESTIONS:
-        parts = [f"{part.where}: {_answer(by_name[part.table], part.pair)}" for part in question.parts]
-        out.append(f"- **{question.text}** {_capital('; '.join(parts))}.")
+    for question, parts in QUESTIONS.items():
+        replies = [f"{part.where}: {_answer(by_name[part.table], (part.first, part.second))}" for part in parts]
+        out.append(f"- **{question}** {_capital('; '.join(replies))}.")
     speeds = [each for table in tables for each in table.costs if each.claim.quantity == "step"]
     if timed := [each for each in speeds if each.ratio is not None and each.claim.at_most < 1]:
         out.append(f"- **{SPEED_QUESTION}** {_speeds(timed)}")
