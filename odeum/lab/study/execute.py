@@ -276,10 +276,6 @@ def _print_decisions(seeds: int, decisions: Mapping[tuple[str, str], Decision], 
         print(f"after {seeds} seeds: continuing with {', '.join(active)}", file=sys.stderr)
 
 
-def _several(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 # comparisons: a grid of factors, runs in folders
 
 

@@ -1,4 +1,4 @@
-"""Grid: a table of text cells, written for a terminal, Markdown, a spreadsheet, or a page. The only table renderer."""
+"""Tables of text cells for terminals, Markdown, spreadsheets and pages; `rendered` writes those of every study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odeum.lab.terminal import not_computed, plain
+from odeum.errors import choose
+from odeum.lab.terminal import not_computed, plain, to_json
 
 FORMATS = ("text", "md", "csv", "json")
 
@@ -99,6 +100,29 @@ class Grid:
         rule = [":--" if column.words else "--:" for column in self.columns]
         lines = [[column.head for column in self.columns], rule, *self.lines]
         return "".join("| " + " | ".join(markdown(c).replace("|", "\\|") for c in line) + " |\n" for line in lines)
+
+
+def rendered(
+    form: str,
+    grids: Sequence[Grid | str],
+    records: Sequence[Mapping[str, Any]],
+    content: Any = None,
+    *,
+    indent: int = 2,
+    width: int | None = None,
+) -> str:
+    """Grids and lines between them as text (of this width) or Markdown, the records behind them as CSV or JSON.
+
+    `content` is written as JSON instead of the records, if there is more to say.
+    """
+    if choose(form, FORMATS, "format") == "json":
+        return to_json(records if content is None else content, indent=indent) + "\n"
+    if form == "csv":
+        return to_csv(records)
+    written = (
+        part if isinstance(part, str) else part.markdown() if form == "md" else part.text(width) for part in grids
+    )
+    return "\n".join(written)
 
 
 def to_csv(records: Sequence[Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from odeum.errors import OdeumError
 from odeum.lab.study import plots, report
 from odeum.lab.study.drawings import css_colour, lane, reach
 from odeum.lab.study.findings import Findings, Row
-from odeum.lab.study.grid import Column, Grid, markdown, to_csv
+from odeum.lab.study.grid import Column, Grid, markdown, rendered
 from odeum.lab.study.judge import WORSE
 from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
 from odeum.lab.study.page import picture_lane, render
@@ -22,7 +22,6 @@ from odeum.lab.study.runs import KEPT_RUNS, without_places
 from odeum.lab.study.sentences import warnings
 from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
 from odeum.lab.study.tuning import FEWEST
-from odeum.lab.terminal import to_json
 from odeum.storage import read_json, write_bytes
 
 if TYPE_CHECKING:
@@ -272,12 +271,7 @@ def records(ladder: Ladder) -> list[dict[str, Any]]:
 
 
 def ladder_table(ladder: Ladder, form: str = "text") -> str:
-    if form == "json":
-        return to_json(records(ladder), indent=2) + "\n"
-    if form == "csv":
-        return to_csv(records(ladder))
-    grids = (ladder_grid(ladder), sizes_grid(ladder))
-    return "\n".join(grid.markdown() if form == "md" else grid.text() for grid in grids)
+    return rendered(form, [ladder_grid(ladder), sizes_grid(ladder)], records(ladder))
 
 
 def notes(ladder: Ladder) -> list[str]:

@@ -138,18 +138,18 @@ def plan_of(path: Path, more: Sequence[str] = ()) -> League:
 
 def _cells(tasks: Any, path: Path) -> list[Cell]:
     """The tasks and sizes of a plan, each with the words of its comparison."""
-    found = []
+    listed = []
     for task, each in tasks.items() if isinstance(tasks, dict) else ():
         sizes = each.get("sizes") if isinstance(each, dict) else None
         if not isinstance(sizes, dict) or not isinstance(each.get("words"), str) or len(each) != 2:
             raise OdeumError(f"task '{task}' in '{path}' needs words (of `odeum compare`) and sizes; {FORM}")
         for size, words in sizes.items():
-            found.append(Cell(str(task), str(size), (*shlex.split(each["words"]), *shlex.split(str(words)))))
-    if not found:
+            listed.append(Cell(str(task), str(size), (*shlex.split(each["words"]), *shlex.split(str(words)))))
+    if not listed:
         raise OdeumError(f"tasks in '{path}' must name at least one task with a size; {FORM}")
-    if len({cell.folder(Path()) for cell in found}) < len(found):
+    if len({cell.folder(Path()) for cell in listed}) < len(listed):
         raise OdeumError(f"two tasks or sizes in '{path}' have the same folder; give them other names")
-    return found
+    return listed
 
 
 # carrying it out

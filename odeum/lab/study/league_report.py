@@ -14,16 +14,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from odeum.lab.study import report
+from odeum.lab.study import report as comparison_report
 from odeum.lab.study.design import COMPARISON
 from odeum.lab.study.findings import Findings, Row
-from odeum.lab.study.grid import Grid, markdown, to_csv
+from odeum.lab.study.grid import Grid, markdown, rendered
 from odeum.lab.study.judge import BETTER, WORSE
 from odeum.lab.study.league import LEAGUE, Cell, League, finalists, is_begun, read_league, read_screening
 from odeum.lab.study.page import render
 from odeum.lab.study.prose import NONE, Scale, count, listing, ratio, verdict
 from odeum.lab.study.runs import KEPT_RUNS
-from odeum.lab.terminal import to_json
 from odeum.storage import read_json, slug, write_bytes
 
 Interval = tuple[float, float, float]
@@ -82,13 +81,13 @@ class LeagueReport:
     @property
     def overall(self) -> list[Overall]:
         """The entries by how many tasks and sizes they are better at, less those they are worse at; equal ones tie."""
-        found = []
+        entries = []
         for label in self.league.entries:
             rows = [row for each in self.outcomes if (row := each.row(label)) and row.answer]
             words = [row.answer.word for row in rows if row.answer]
             places = [1 + list(each.values).index(label) for each in self.outcomes if label in each.values]
             steps = [row.step_ratio for row in rows if row.step_ratio]
-            found.append(
+            entries.append(
                 Overall(
                     label,
                     0,
@@ -99,10 +98,10 @@ class LeagueReport:
                     median(steps) if steps else None,
                 )
             )
-        scores = [each.better - each.worse for each in found]
+        scores = [each.better - each.worse for each in entries]
         placed = [
             replace(each, place=1 + sum(other > score for other in scores))
-            for each, score in zip(found, scores, strict=True)
+            for each, score in zip(entries, scores, strict=True)
         ]
         return sorted(placed, key=lambda each: (each.place, each.screened or math.inf))
 
@@ -127,7 +126,7 @@ def _outcome(root: Path, league: League, cell: Cell) -> Outcome:
     here = [row for row in read_json(folder / COMPARISON).get("architectures", []) if row in chosen]
     if (not any(folder.glob("*/seed-*")) and not (folder / KEPT_RUNS).exists()) or len(here) < len(chosen):
         return Outcome(cell, values, chosen, None, {}, "screened, not confirmed")
-    findings = report.write(folder).findings
+    findings = comparison_report.write(folder).findings
     gains = {}
     for row in findings.rows:
         known, way = row.difference, 1 if row.higher_is_better else -1
@@ -143,29 +142,29 @@ def _outcome(root: Path, league: League, cell: Cell) -> Outcome:
 # tables
 
 
-def overall_grid(found: LeagueReport) -> Grid:
+def overall_grid(report: LeagueReport) -> Grid:
     """The order over all tasks and sizes."""
     heads = ("Place", "Entry", "Better", "Worse", "Undecided or equal", "Not confirmed", "Screening, mean place")
     lines = [
         [
-            f"{'=' if sum(o.place == each.place for o in found.overall) > 1 else ''}{each.place}",
+            f"{'=' if sum(o.place == each.place for o in report.overall) > 1 else ''}{each.place}",
             each.label,
             str(each.better),
             str(each.worse),
             str(each.confirmed - each.better - each.worse),
-            str(len(found.outcomes) - each.confirmed),
+            str(len(report.outcomes) - each.confirmed),
             NONE if each.screened is None else f"{each.screened:.1f}",
             ratio(each.cost),
         ]
-        for each in found.overall
+        for each in report.overall
     ]
     return Grid.of((*heads, "Step time"), lines, (1,))
 
 
-def cell_grid(found: LeagueReport, each: Outcome) -> Grid:
+def cell_grid(report: LeagueReport, each: Outcome) -> Grid:
     """One task and size: the confirmed rows by place, then the others in the order of the screening."""
     labels = sorted(each.gains, key=lambda label: (each.place(label) or 0, -each.gains[label][0]))
-    labels += [label for label in (found.league.baseline, *each.confirmed, *each.values) if label not in labels]
+    labels += [label for label in (report.league.baseline, *each.confirmed, *each.values) if label not in labels]
     scale = Scale.of(each.findings.rows) if each.findings else None
     ties = [each.place(label) for label in each.gains]
     lines = []
@@ -185,16 +184,16 @@ def cell_grid(found: LeagueReport, each: Outcome) -> Grid:
             ]
         )
     metric = each.findings.rows[0].metric if each.findings else "value"
-    heads = ("Place", "Row", f"Test {metric}", f"Difference to {found.league.baseline}", "Verdict")
+    heads = ("Place", "Row", f"Test {metric}", f"Difference to {report.league.baseline}", "Verdict")
     return Grid.of((*heads, "Screening, validation", "Step time", "Parameters"), lines, (1, 4))
 
 
-def trend_grid(found: LeagueReport) -> Grid | None:
+def trend_grid(report: LeagueReport) -> Grid | None:
     """How the gain changes from the smallest to the largest size, in margins (None: no entry at two sizes)."""
     lines = []
-    for task in found.league.tasks:
-        sizes = [each for each in found.outcomes if each.cell.task == task]
-        for label in found.league.entries:
+    for task in report.league.tasks:
+        sizes = [each for each in report.outcomes if each.cell.task == task]
+        for label in report.league.entries:
             known = [each for each in sizes if label in each.gains]
             if len(known) < 2:
                 continue
@@ -213,7 +212,7 @@ def _interval(gain: Interval) -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def commands(found: LeagueReport, each: Outcome) -> list[tuple[str, str]]:
+def commands(report: LeagueReport, each: Outcome) -> list[tuple[str, str]]:
     """For each confirmed row, a command that trains its runs again, without tuning and measuring."""
     out = []
     for row in each.findings.rows if each.findings else ():
@@ -224,7 +223,7 @@ def commands(found: LeagueReport, each: Outcome) -> list[tuple[str, str]]:
             words = _without(words, f"--train.{name}")
         for name in ("steps", "learning_rate", "warmup"):
             words += [f"--train.{name}", str(training.get(name))]
-        words += ["--architectures", row.architecture, "--match", "steps", "--seeds", str(found.league.seeds)]
+        words += ["--architectures", row.architecture, "--match", "steps", "--seeds", str(report.league.seeds)]
         folder = slug(f"league-{each.cell.task}-{each.cell.size}-{row.architecture}")
         out.append((row.architecture, f"odeum compare {shlex.join(words)} --out runs/{folder}"))
     return out
@@ -243,12 +242,12 @@ def _without(words: Sequence[str], option: str) -> list[str]:
     return out
 
 
-def records(found: LeagueReport) -> list[dict[str, Any]]:
+def records(report: LeagueReport) -> list[dict[str, Any]]:
     """Plain values: one per task, size and row."""
     out = []
-    for each in found.outcomes:
+    for each in report.outcomes:
         order = list(each.values)
-        for label in dict.fromkeys((found.league.baseline, *each.confirmed, *order)):
+        for label in dict.fromkeys((report.league.baseline, *each.confirmed, *order)):
             row, gain = each.row(label), each.gains.get(label)
             flat = row.as_dict() if row else {}
             keys = ("metric", "test_mean", "test_spread", "seeds", "difference", "difference_low", "difference_high")
@@ -267,27 +266,24 @@ def records(found: LeagueReport) -> list[dict[str, Any]]:
     return out
 
 
-def league_table(found: LeagueReport, form: str = "text") -> str:
-    if form == "json":
-        return to_json(records(found), indent=2) + "\n"
-    if form == "csv":
-        return to_csv(records(found))
-    parts = [("Over all tasks and sizes", overall_grid(found))]
-    parts += [(each.cell.name + (f" ({each.problem})" if each.problem else ""), cell_grid(found, each))
-              for each in found.outcomes]  # fmt: skip
-    if trend := trend_grid(found):
+def league_table(report: LeagueReport, form: str = "text") -> str:
+    parts = [("Over all tasks and sizes", overall_grid(report))]
+    parts += [(each.cell.name + (f" ({each.problem})" if each.problem else ""), cell_grid(report, each))
+              for each in report.outcomes]  # fmt: skip
+    if trend := trend_grid(report):
         parts.append(("Gain over size, in margins", trend))
     mark = "## " if form == "md" else ""
-    return "\n".join(f"{mark}{title}\n\n{grid.markdown() if form == 'md' else grid.text()}" for title, grid in parts)
+    grids = [part for title, grid in parts for part in (f"{mark}{title}\n", grid)]
+    return rendered(form, grids, records(report))
 
 
 # words
 
 
-def answer(found: LeagueReport) -> list[str]:
+def answer(report: LeagueReport) -> list[str]:
     """Five sentences: what was asked, who leads, what is better where, what is not shown, what would decide."""
-    league, order = found.league, found.overall
-    done = [each for each in found.outcomes if each.gains]
+    league, order = report.league, report.overall
+    done = [each for each in report.outcomes if each.gains]
     asked = (
         f"{len(league.entries)} architectures beside `{league.baseline}` on {len(league.tasks)} task"
         f"{'' if len(league.tasks) == 1 else 's'} ({', '.join(league.tasks)}), {len(league.cells)} comparisons with "
@@ -326,9 +322,9 @@ def answer(found: LeagueReport) -> list[str]:
     return [asked, lead, better, open_ones, f"More compute would decide next: {seeds}, then sizes beyond these."]
 
 
-def notes(found: LeagueReport) -> list[str]:
+def notes(report: LeagueReport) -> list[str]:
     """How to read it."""
-    league = found.league
+    league = report.league
     return [
         f"Screening: each entry gets {league.tune} learning rates around the recipe's, more where the best lies at an "
         "end; the best validation value of these runs orders the entries. It has no interval and is not a verdict.",
@@ -344,31 +340,31 @@ def notes(found: LeagueReport) -> list[str]:
 
 def write(directory: str | Path) -> tuple[LeagueReport, Path]:
     """Write report.html, league.md and league.csv of a league, and the report of each comparison."""
-    found = read(directory)
-    root, sentences = found.directory, answer(found)
-    remarks = "".join(f"- {markdown(text)}\n" for text in notes(found))
+    report = read(directory)
+    root, sentences = report.directory, answer(report)
+    remarks = "".join(f"- {markdown(text)}\n" for text in notes(report))
     top = "\n".join(markdown(sentence) for sentence in sentences)
-    write_bytes(root / "league.md", f"{top}\n\n{league_table(found, 'md')}\n{remarks}".encode())
-    write_bytes(root / "league.csv", league_table(found, "csv").encode())
+    write_bytes(root / "league.md", f"{top}\n\n{league_table(report, 'md')}\n{remarks}".encode())
+    write_bytes(root / "league.csv", league_table(report, "csv").encode())
     page = render(
         "league.html",
-        title=f"Which layer is worth it? League {found.league.name}",
+        title=f"Which layer is worth it? League {report.league.name}",
         headline=sentences[1],
         answer=[sentences[0], *sentences[2:]],
-        overall=overall_grid(found),
-        trend=trend_grid(found),
+        overall=overall_grid(report),
+        trend=trend_grid(report),
         cells=[
             {
                 "name": each.cell.name,
                 "problem": each.problem,
-                "grid": cell_grid(found, each),
+                "grid": cell_grid(report, each),
                 "link": f"{each.cell.folder(Path()).as_posix()}/report.html" if each.findings else "",
-                "commands": commands(found, each),
+                "commands": commands(report, each),
             }
-            for each in found.outcomes
+            for each in report.outcomes
         ],
-        notes=notes(found),
+        notes=notes(report),
         plan=LEAGUE,
     )
     write_bytes(root / "report.html", page.encode(errors="replace"))
-    return found, root / "report.html"
+    return report, root / "report.html"

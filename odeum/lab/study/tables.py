@@ -6,14 +6,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from odeum.errors import choose
 from odeum.lab.study.findings import Findings, Row
-from odeum.lab.study.grid import FORMATS, Column, Grid, markdown, to_csv
+from odeum.lab.study.grid import Column, Grid, markdown, rendered
 from odeum.lab.study.judge import ClaimResult, CostResult
 from odeum.lab.study.metric import metric_named
 from odeum.lab.study.prose import NONE, Scale, count, duration, memory, step_time, verdict
 from odeum.lab.study.tuning import Choice, Tuning, spell_point
-from odeum.lab.terminal import to_json
 from odeum.lab.train.settings import Training
 
 # a comparison
@@ -21,13 +19,7 @@ from odeum.lab.train.settings import Training
 
 def table(rows: Sequence[Row], form: str = "text", width: int | None = None) -> str:
     """A comparison as text (of the terminal's width), Markdown, CSV or JSON; the last two hold unscaled numbers."""
-    choose(form, FORMATS, "format")
-    if form == "json":
-        return to_json([row.as_dict() for row in rows], indent=2) + "\n"
-    if form == "csv":
-        return to_csv([row.as_dict() for row in rows])
-    grid = comparison_grid(rows)
-    return grid.markdown() if form == "md" else grid.text(width)
+    return rendered(form, [comparison_grid(rows)], [row.as_dict() for row in rows], width=width)
 
 
 def comparison_grid(rows: Sequence[Row]) -> Grid:
@@ -184,24 +176,25 @@ def paper_table(
     study = findings.study
     labels = [label for label in study.labels if shown is None or label in shown]
     shown_claims = [each for each in findings.claims if claims and {*each.claim.pair} <= {*labels}]
-    if form == "json":
-        content = {"table": study.name, "scale": study.scale, "rows": [_plain_row(findings, name) for name in labels]}
-        content["claims"] = [_plain_claim(findings, each) for each in shown_claims]
-        content["costs"] = [_plain_cost(each) for each in findings.costs]
-        return to_json(content, indent=1) + "\n"
-    if form == "csv":
-        return to_csv([_spreadsheet_row(findings, label) for label in labels])
-    parts = [row_grid(findings, labels)] if study.is_trained and labels else []
+    content = {
+        "table": study.name,
+        "scale": study.scale,
+        "rows": [_plain_row(findings, name) for name in labels],
+        "claims": [_plain_claim(findings, each) for each in shown_claims],
+        "costs": [_plain_cost(each) for each in findings.costs],
+    }
+    title, notes = f"{study.title} ({study.scale} scale)", paper_notes(findings)
+    if form == "md":
+        title, notes = f"**{markdown(title)}**", [f"- {markdown(note)}" for note in notes]
+    parts: list[Grid | str] = [f"{title}\n"]
+    if study.is_trained and labels:
+        parts.append(row_grid(findings, labels))
     if shown_claims:
         parts.append(claim_grid(findings, shown_claims))
     if claims and findings.costs:
         parts.append(cost_claim_grid(findings))
-    title = f"{study.title} ({study.scale} scale)"
-    if form == "md":
-        notes = "".join(f"- {markdown(note)}\n" for note in paper_notes(findings))
-        return f"**{markdown(title)}**\n\n" + "\n".join(part.markdown() for part in parts) + f"\n{notes}"
-    notes = "".join(f"{note}\n" for note in paper_notes(findings))
-    return f"{title}\n\n" + "\n".join(part.text() for part in parts) + "\n" + notes
+    records = [_spreadsheet_row(findings, label) for label in labels]
+    return rendered(form, [*parts, "".join(f"{note}\n" for note in notes)], records, content, indent=1)
 
 
 def row_grid(findings: Findings, labels: Sequence[str]) -> Grid:
