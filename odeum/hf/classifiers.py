@@ -17,7 +17,22 @@ from odeum.hf.base import OdeumPreTrainedModel
 from odeum.models.classification import TextModel
 
 
-class OdeumForSequenceClassification(OdeumPreTrainedModel):
+class OdeumClassifier(OdeumPreTrainedModel):
+    """A model whose head reads the last states."""
+
+    def _outputs(self, features: tuple[Any, Any], labels: Tensor | None, count: Tensor | int | None) -> dict[str, Any]:
+        """The fields of an output of transformers; `count` is the number of targets that the loss is divided by."""
+        states, context = features
+        logits = self.odeum.apply_head(states.last_hidden_state, context)
+        return {
+            "loss": None if labels is None else self._criterion(logits, labels, count),
+            "logits": logits,
+            "hidden_states": states.hidden_states,
+            "attentions": states.attentions,
+        }
+
+
+class OdeumForSequenceClassification(OdeumClassifier):
     """Sequence classification; a regression has one label."""
 
     auto_model: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -50,20 +65,11 @@ class OdeumForSequenceClassification(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """`labels` are numbers of classes; −100 is ignored."""
-        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
-        features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
-        logits = self.odeum.apply_head(features.last_hidden_state, context)
-        loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        output: dict[str, Any] = {
-            "loss": loss,
-            "logits": logits,
-            "hidden_states": features.hidden_states,
-            "attentions": features.attentions,
-        }
-        return SequenceClassifierOutput(**output)
+        features = self.features(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
+        return SequenceClassifierOutput(**self._outputs(features, labels, num_items_in_batch))
 
 
-class OdeumForMaskedLM(OdeumPreTrainedModel):
+class OdeumForMaskedLM(OdeumClassifier):
     """Masked language modelling."""
 
     auto_model: ClassVar[str] = "AutoModelForMaskedLM"
@@ -84,17 +90,8 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """`labels` are the tokens where one is hidden, −100 elsewhere."""
-        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
-        features, context = self.features(input_ids, attention_mask, token_type_ids, **asked)
-        logits = self.odeum.apply_head(features.last_hidden_state, context)
-        loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        output: dict[str, Any] = {
-            "loss": loss,
-            "logits": logits,
-            "hidden_states": features.hidden_states,
-            "attentions": features.attentions,
-        }
-        return MaskedLMOutput(**output)
+        features = self.features(input_ids, attention_mask, token_type_ids, output_hidden_states, output_attentions)
+        return MaskedLMOutput(**self._outputs(features, labels, num_items_in_batch))
 
     def get_output_embeddings(self) -> nn.Module | None:
         return self.odeum.output
@@ -107,7 +104,7 @@ class OdeumForMaskedLM(OdeumPreTrainedModel):
         return out
 
 
-class OdeumForImageClassification(OdeumPreTrainedModel):
+class OdeumForImageClassification(OdeumClassifier):
     """Image classification; a regression has one label."""
 
     auto_model: ClassVar[str] = "AutoModelForImageClassification"
@@ -137,14 +134,5 @@ class OdeumForImageClassification(OdeumPreTrainedModel):
         **kwargs: Any,
     ) -> ImageClassifierOutput:
         """`pixel_values` are [batch, channels, height, width], normalised as by the image processor."""
-        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
-        features, _ = self.features(pixel_values, **asked)
-        logits = self.odeum.apply_head(features.last_hidden_state)
-        loss = None if labels is None else self._criterion(logits, labels, num_items_in_batch)
-        output: dict[str, Any] = {
-            "loss": loss,
-            "logits": logits,
-            "hidden_states": features.hidden_states,
-            "attentions": features.attentions,
-        }
-        return ImageClassifierOutput(**output)
+        features = self.features(pixel_values, output_hidden_states, output_attentions)
+        return ImageClassifierOutput(**self._outputs(features, labels, num_items_in_batch))

@@ -84,6 +84,20 @@ class BidirectionalModel(OdeumModel):
         """The last state of each position."""
         return self.stack(*self.embed(input_ids, attention_mask, **more))
 
+    def apply_head(self, x: Tensor, context: Context | None = None) -> Tensor:
+        """The logits of the last states."""
+        raise NotImplementedError(f"{type(self).__name__} has no head")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Output:
+        logits = self.apply_head(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
+        return Output(logits, None if labels is None else self.criterion(logits, labels))
+
 
 def _refuse_types(token_type_ids: Tensor) -> None:
     """Refuse types other than 0 of a model that has none; a device checks by itself, so that it is not waited for."""
@@ -118,16 +132,6 @@ class MaskedLanguageModel(BidirectionalModel):
         table = self.embedding.weight if self.output is None else self.output.weight
         return nn.functional.linear(h, table, self.bias)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Output:
-        logits = self.apply_head(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
-        return Output(logits, None if labels is None else self.criterion(logits, labels))
-
 
 class PretrainedClassifier(BidirectionalModel):
     """One class from the first position, through the pooler that BERT was pretrained with."""
@@ -149,13 +153,3 @@ class PretrainedClassifier(BidirectionalModel):
         """The logits of the last states."""
         pooled = self.pooler_activation(self.pooler(x[:, 0]))
         return self.head(nn.functional.dropout(pooled, self.settings.dropout, self.training))
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Output:
-        logits = self.apply_head(self.hidden(input_ids, attention_mask, token_type_ids=token_type_ids))
-        return Output(logits, None if labels is None else self.criterion(logits, labels))

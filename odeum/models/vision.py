@@ -12,6 +12,7 @@ from odeum.architectures.parts import make_norm
 from odeum.draws import drawing
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
+from odeum.fields.base import Context
 from odeum.models.base import OdeumModel, Output
 from odeum.models.pretrained import details
 from odeum.models.settings import ImageInput, Vision
@@ -82,7 +83,7 @@ class ImageModel(OdeumModel):
         pooled = x[:, 0] if self.settings.pooling == "token" else x[:, self.tokens :].mean(dim=1)
         return pooled if self.norm is None else self.norm(pooled)
 
-    def apply_head(self, x: Tensor) -> Tensor:
+    def apply_head(self, x: Tensor, context: Context | None = None) -> Tensor:
         """The logits of the last states."""
         return self.head(self.pool(x))
 

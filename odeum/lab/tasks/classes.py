@@ -30,6 +30,15 @@ class Classes:
     top5: bool = False
     """whether top-5 accuracy is reported, if there are enough classes"""
 
+    def facts(self) -> dict[str, Any]:
+        base: Any = super()
+        return {**base.facts(), "classes": len(self.classes)}
+
+    def identity(self) -> Iterator[Tensor | str]:
+        base: Any = super()
+        yield ",".join(self.classes)
+        yield from base.identity()
+
     def about(self) -> list[str]:
         """The number of classes, and the accuracy of predicting the most frequent one."""
         share = majority(self.parts["train"][1], self.parts["test"][1])

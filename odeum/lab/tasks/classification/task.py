@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from odeum.errors import OdeumError
 from odeum.lab.data import tables
@@ -85,9 +85,6 @@ class ClassificationTask(Classes, TextTask):
         task.check_data(repeated({part: (text for text, _ in part_rows) for part, part_rows in rows.items()}))
         return task
 
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "classes": len(self.classes)}
-
     def model(self) -> Classification:
         base = PRESETS["classification_small"]
         assert isinstance(base, Classification)
@@ -95,10 +92,6 @@ class ClassificationTask(Classes, TextTask):
 
     def training(self) -> Training:
         return RECIPES.get(self.name, RECIPES["other"])
-
-    def identity(self) -> Iterator[Tensor | str]:
-        yield ",".join(self.classes)
-        yield from super().identity()
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The most likely classes of texts, with probabilities."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,9 +80,6 @@ class ImageTask(Classes, ImageInputTask):
         task.check_data(repeated_images({part: images for part, (images, _) in data_set.parts.items()}))
         return task
 
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "classes": len(self.classes)}
-
     def model(self) -> Vision:
         base = PRESETS["vit_8" if self.size <= 12 else "vit_32"]
         assert isinstance(base, Vision)
@@ -90,10 +87,6 @@ class ImageTask(Classes, ImageInputTask):
 
     def training(self) -> Training:
         return RECIPES.get(self.name, RECIPES["other"])
-
-    def identity(self) -> Iterator[Tensor | str]:
-        yield ",".join(self.classes)
-        yield from super().identity()
 
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         images, labels = (x[rows] for x in self.parts["train"])
