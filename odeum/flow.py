@@ -99,7 +99,7 @@ def sharded(layer: nn.Module) -> bool:
 
 
 def _join(x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """Ties the gradients of the state to those of x, before which FSDP gathers the weights of the layer."""
+    """Makes the gradient of the state depend on that of x, before which FSDP gathers the weights of the layer."""
     leaves, spec = pytree.tree_flatten(state)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     x, *tensors = _JointIdentity.apply(x, *(leaves[i] for i in places))

@@ -159,7 +159,7 @@ class Looped(Stack):
 
     @property
     def acting(self) -> int:
-        """How often the core acts now."""
+        """The current number of repetitions of the core."""
         return self.repeats if self.begun else 1
 
     def order(self, repeats: int) -> tuple[int, ...]:

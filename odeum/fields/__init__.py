@@ -1,4 +1,4 @@
-"""What is integrated: dx/dt = f(t, x; context)."""
+"""Fields, the right-hand sides of the ODE: dx/dt = f(t, x; context)."""
 
 from odeum.fields.algebra import Increment, PeriNorm, PostNorm, PreNorm, Scaled, StochasticDepth, Sum
 from odeum.fields.attention import CrossAttention, SelfAttention

@@ -1,4 +1,4 @@
-"""Fields made of fields: sums, scalings, norms, random depth, and a whole step taken as a field."""
+"""Fields composed of fields: sums, scalings, norms, stochastic depth, and a whole step as a field."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class StochasticDepth(Wrapper):
 
 
 class Stepper(Protocol):
-    """What Increment needs of an integrator's method."""
+    """The part of a method's interface that `Increment` needs."""
 
     history: str | None
 

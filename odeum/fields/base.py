@@ -31,7 +31,7 @@ class Past:
         self, keys: tuple[Tensor, ...] = (), values: tuple[Tensor, ...] = (), added: Tensor | None = None
     ) -> None:
         self.keys = keys
-        """attended to, beside the keys of the positions"""
+        """attended to, in addition to the keys of the positions"""
         self.values = values
         self.added = added
         """added to the values"""
@@ -44,7 +44,7 @@ class Past:
 
 
 class Source(NamedTuple):
-    """What one attention reads; constant during a solve."""
+    """The inputs of one attention; constant during a solve."""
 
     mask: Tensor | None = None  # True where a query may look, or added to the scores; [batch, heads, queries, keys]
     causal: bool = False  # so that the fused causal kernel is used and no n×n mask is built
@@ -81,7 +81,7 @@ class Step(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """A time inside the step; the time of a stage may lie on its edge."""
+        """A time inside the step, because the time of a stage may be at its edge."""
         return self.begin + self.length / 2
 
 

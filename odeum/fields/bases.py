@@ -41,7 +41,7 @@ class Basis(Keyed, nn.Module):
         return 0
 
     def layers(self, version: int, count: int) -> list[int]:
-        """Which of `count` layers of equal length over the interval a version would be made of."""
+        """The layer, of `count` layers of equal length over the interval, that a version corresponds to."""
         return list(range(count)) if version == 0 else []
 
     def formula(self) -> str:
@@ -62,7 +62,7 @@ class NumberBasis(Basis):
 
 
 class Knots(NumberBasis):
-    """θ at `count` knots, and what is between them: constant pieces, straight lines or cubics (C¹, through the knots).
+    """θ at `count` knots, interpolated by constant pieces, straight lines or cubics (C¹, through the knots).
 
     Constant pieces divide the interval evenly. Lines and cubics have a knot at either end; two knots are joined by a
     line in any case, and one knot is a constant.
@@ -78,13 +78,13 @@ class Knots(NumberBasis):
         return min(self.count - 1, math.floor(self.share(t) * self.count))
 
     def time(self, knot: int) -> float:
-        """When a knot has its weights: where it lies, or in the middle of its piece."""
+        """The time of a knot: its position, or the middle of its piece."""
         pieces = self.between == "constant" or self.count == 1
         share = (knot + 0.5) / self.count if pieces else knot / (self.count - 1)
         return self.t0 + share * (self.t1 - self.t0)
 
     def layers(self, version: int, count: int) -> list[int]:
-        """Those inside a piece, or the one that a knot lies in."""
+        """The layers inside a piece, or the one that contains the knot."""
         length = (self.t1 - self.t0) / count
         if self.between == "constant" or self.count == 1:
             return [n for n in range(count) if self.piece(self.t0 + (n + 0.5) * length) == version]

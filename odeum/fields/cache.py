@@ -84,7 +84,7 @@ class Cache:
         return slot
 
     def extend_together(self, new: Tensor) -> tuple[Tensor, ...]:
-        """`extend` by tensors of one shape that lie beside each other along axis 1: one copy instead of one each."""
+        """`extend` by tensors of equal shape that are adjacent along axis 1: one copy instead of one per tensor."""
         index = self.cursor
         whole = self.wholes[index] if index < len(self.wholes) else None
         if whole is None or torch.is_grad_enabled():

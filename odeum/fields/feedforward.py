@@ -1,4 +1,4 @@
-"""Feed-forward network: the term F, which moves each particle by itself."""
+"""Feed-forward network: the term F, which moves each particle independently."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class TimedField(Field):
 
     @property
     def stepwise(self) -> bool:
-        """Whether it jumps between steps."""
+        """Whether the weights are discontinuous between steps."""
         return self.basis.stepwise
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:

@@ -160,7 +160,7 @@ def drop(x: Tensor, rate: float) -> Tensor:
 
 
 def drop_mask(x: Tensor, rate: float) -> Tensor:
-    """0 or 1 / (1 − rate) for each number of x; on a CPU four are drawn at once, 16 bits each of a 64-bit number."""
+    """0 or 1 / (1 − rate) for each element of x; on CPUs four are drawn from the 16-bit parts of one 64-bit number."""
     if not _draws_packed_bits(x):
         return nn.functional.dropout(torch.ones_like(x), rate)
     dropped = min(round(rate * 65536), 65535)

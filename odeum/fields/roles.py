@@ -1,4 +1,4 @@
-"""Weights by their role: names that do not depend on how a layer is stepped, wrapped or recomputed.
+"""Weights by role: names that do not depend on how a layer is stepped, wrapped or recomputed.
 
     stack.flows.0.field.fields.attention.field.qkv.weight    where torch finds it (`state_dict`)
     stack.layers.0.attention.qkv.weight                      its role (the files of a run)

@@ -1,4 +1,4 @@
-"""How: one step, then an interval, then its gradient."""
+"""Integrators: methods make one step, solvers cross an interval, gradients differentiate it."""
 
 from odeum.integrators.adams_moulton import AdamsMoulton, adams_moulton_4
 from odeum.integrators.adaptive import Adaptive

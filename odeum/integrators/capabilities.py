@@ -1,4 +1,4 @@
-"""What goes with what: one table for methods, solvers, gradients, memory and shared weights.
+"""Capabilities: one table of which methods, solvers, gradients, memory and shared weights combine.
 
 Methods declare what they are as attributes: `history`, `reversible`, `splitting`, `splits`, `divides`. So do solvers:
 `fixed`, `shares_steps`, `keeps_states`. `REFUSED` lists the traits that each use cannot work with, and why.

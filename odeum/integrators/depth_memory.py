@@ -1,4 +1,4 @@
-"""Attention that reads earlier layers: their values are added (value residual), or keys and values attended to (MoDA).
+"""Attention that reads earlier layers: it adds their values (value residual) or attends to their keys (MoDA).
 
 A step of any method without history; around it, keys and values pass from layer to layer. They are those of the same
 positions, so decoding with a cache needs nothing more.

@@ -1,4 +1,4 @@
-"""What a forward or backward pass measures, kept beside the modules: a pass changes no attribute of a model."""
+"""Measurements of a forward or backward pass, stored outside the modules: a pass changes no attribute of a model."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def refuse_other_tensors(who: str, out: Tensor, inputs: Sequence[Tensor]) -> Non
 
 
 class _Place(NamedTuple):
-    """Where a parameter or submodule is stored; searching the modules in every step of every layer would be slow."""
+    """The place of a parameter or submodule, cached because a search in every step of every layer would be slow."""
 
     name: str
     part: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Reversible methods: a state and its twin move in turns and can be run backwards, so no state needs to be stored.
+"""Reversible methods: two copies of the state move alternately and can be run backwards, so no state is stored.
 
 `Momentum` and `Leapfrog` are of this kind too. What they do at dt = 1 differs: `stability` says it, and
 `benchmarks/memory.py` measures it.
@@ -209,7 +209,7 @@ class RevNet(TwoStates):
         return self._rounded((dt * first).to(x.dtype))
 
     def _rounded(self, x: Tensor) -> Tensor:
-        """On the grid, to the bit: what is taken away is a number without error, and so is what is left."""
+        """Exact on the grid: both numbers are multiples of its step, so their difference has no rounding error."""
         if self.grid is None:
             return x
         return x - (x - (x * 2.0**self.grid).round() * 2.0**-self.grid).detach()

@@ -1,4 +1,4 @@
-"""The reversible gradient: no state between layers is stored; the backward pass inverts the steps instead.
+"""The reversible gradient: states between layers are not stored, because the backward pass inverts the steps.
 
 `Reversible` marks the solver of a flow. `Stack` hands all neighbouring flows of one history to `solve_reversibly`, so
 that memory does not grow with their number; a flow outside a stack does so by itself.

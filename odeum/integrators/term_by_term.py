@@ -10,7 +10,7 @@ from odeum.integrators.base import Method, within_evaluation, within_step
 
 
 class TermByTerm(Method):
-    """Each term in turn for the whole step, by its own method: Lie–Trotter with weights per term."""
+    """Lie–Trotter splitting in which each term has a method of its own."""
 
     def __init__(self, parts: list[Method]) -> None:
         super().__init__()

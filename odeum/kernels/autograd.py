@@ -13,31 +13,31 @@ from odeum.errors import OdeumError
 
 
 def plain_autograd() -> bool:
-    """Whether at most a gradient will be asked of what runs now: no `torch.func`, forward mode, tracer or compiler."""
+    """Whether at most ordinary autograd is active: no `torch.func`, forward mode, tracer or compiler."""
     return not torch.compiler.is_compiling() and not torch.jit.is_tracing() and not transformed() and not in_make_fx()
 
 
 def in_make_fx() -> bool:
-    """Whether `make_fx` records operations, of which none may write to an output (`out=`) or be read as a number."""
+    """Whether `make_fx` records operations, which may then neither write to an output (`out=`) nor read a number."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def readable(x: Tensor) -> bool:
-    """Whether the numbers of x can be read without waiting for a device: it is on a CPU and no tracer has faked it."""
+    """Whether x can be read without waiting for a device: it is on a CPU and not a fake tensor of a tracer."""
     if torch.compiler.is_compiling() or in_make_fx() or in_vmap():
         return False
     return x.device.type == "cpu" and type(x) in (Tensor, nn.Parameter)
 
 
 def transformed() -> bool:
-    """Whether `torch.func` (grad, vmap, jvp …) or forward mode is at work; a compiler traces them itself."""
+    """Whether `torch.func` (grad, vmap, jvp …) or forward mode is active; a compiler traces them itself."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def in_vmap() -> bool:
-    """Whether `torch.func.vmap` is at work, under which no number can be looked at; a compiler traces it itself."""
+    """Whether `torch.func.vmap` is active, under which no number can be read; a compiler traces it itself."""
     if torch.compiler.is_compiling():
         return False
     levels = torch._C._functorch.get_interpreter_stack() or []
@@ -52,7 +52,7 @@ def needs_plain_gradients(grad: Tensor) -> bool:
 
 
 def is_batched(grad: Tensor) -> bool:
-    """Whether several gradients pass at once: vmap, `is_grads_batched`."""
+    """Whether gradients are batched: vmap, `is_grads_batched`."""
     return torch._C._are_functorch_transforms_active() or torch._C._functorch.is_legacy_batchedtensor(grad)
 
 

@@ -56,7 +56,7 @@ def _hidden(
 
 
 def exponent_floor(dtype: torch.dtype) -> float:
-    """Where exponents are cut off: exp is slow where its result is denormal, and nothing is lost above this."""
+    """The smallest exponent: exp is slow where its result is denormal, and larger exponents lose nothing."""
     return -700.0 if dtype == torch.float64 else -80.0
 
 
@@ -233,7 +233,7 @@ class SharedAttention(torch.autograd.Function):
 
 
 def _weighed(v: Tensor, e: Tensor, p: Tensor) -> Tensor:
-    """e ⊙ v, laid out and in the precision as P wants it."""
+    """e ⊙ v in the memory layout and precision that the product with P needs."""
     e = e.unsqueeze(-1)
     return torch.mul(v, e, out=p.new_empty(v.shape)) if v.dtype == p.dtype else (v * e).to(p.dtype)
 
@@ -246,7 +246,7 @@ def _term(ledger: Ledger | None, of_rows: Tensor, of_keys: Tensor) -> Tensor | N
 
 
 class Evolution(NamedTuple):
-    """What A(t) is made of, besides P: e^(b − max b) [batch, heads, keys] and P times it [batch, heads, queries]."""
+    """The factors of A(t) besides P: e^(b − max b) [batch, heads, keys] and P times it [batch, heads, queries]."""
 
     e: Tensor
     normaliser: Tensor

@@ -34,7 +34,7 @@ CACHED_SHAPES = 256
 def onednn_is_faster() -> bool:
     """Return whether oneDNN uses wider vectors than MKL on this processor.
 
-    The processor's name decides, never a clock, so that a run has the same bits whatever else the machine does.
+    The name of the processor decides, never a measurement, so that a run is reproducible to the bit on a busy machine.
     """
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkl.is_available():
         return False

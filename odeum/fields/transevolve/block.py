@@ -17,7 +17,7 @@ from odeum.fields.transevolve.measure import Measure
 
 
 class Body(Protocol):
-    """What a block needs of the stack inside it."""
+    """The interface of the stack inside a block."""
 
     def __call__(self, x: Tensor, context: Context) -> Tensor: ...
 
@@ -41,11 +41,11 @@ class Anchored(nn.Module):
 
     @property
     def duration(self) -> float:
-        """How long the body is."""
+        """The length of the interval of the body."""
         return float(sum(flow.duration for flow, _ in self.body.timed()))
 
     def anchor(self, x: Tensor, context: Context) -> Context:
-        """The context with what is measured at x."""
+        """The context with the anchor measured at x."""
         own = self._ahead(self.own(x, context.own), cross=False)
         context = context._replace(own=context.own._replace(anchor=own))
         if self.other is None:
@@ -54,7 +54,7 @@ class Anchored(nn.Module):
         return context._replace(other=context.other._replace(anchor=other))
 
     def _ahead(self, anchor: Anchor, *, cross: bool) -> Anchor:
-        """With the evolutions at the layers' begins, which most methods ask for; others are made when needed."""
+        """With the evolutions at the start of each layer, which most methods need; others are computed when needed."""
         if not isinstance(anchor, Shared) or anchor.drift.time is None:  # in decoding the cache knows them
             return anchor
         return anchor.look_ahead(

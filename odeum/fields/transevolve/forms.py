@@ -1,4 +1,4 @@
-"""The forms in which A(t) acts: what a block measures once, and softmax(A0 + b(t)) v made of it at each depth.
+"""The forms of an anchor: measured once per block, they compute softmax(A0 + b(t)) v at each depth.
 
 An anchor is one of `Shared | Fused | Flex | Linear | Single`, equal but for rounding (`Linear` approximates). They are
 tuples of tensors, so that an adjoint can differentiate what was measured like weights.
@@ -30,7 +30,7 @@ class Evolving(Protocol):
 
 
 class Drift(NamedTuple):
-    """What the drift of the new keys is made of: b(t) = k · (W_Q,time T(t))."""
+    """The parts of the drift of the new keys: b(t) = k · (W_Q,time T(t))."""
 
     new: Tensor  # [batch, new keys, D]: the keys, not rotated, whose drift is not cached yet; or k · W_Q,time
     time: Tensor | None  # [D, heads · time width]: W_Q,time, unless `new` holds it already
@@ -52,11 +52,11 @@ class Drift(NamedTuple):
 
 
 class Anchor(Protocol):
-    """What is measured once a block, in the form in which it acts."""
+    """The result of measuring a block once, in the form in which it is applied."""
 
     @property
     def drift(self) -> Drift:
-        """How its new keys drift."""
+        """The drift of its new keys."""
         ...
 
     def act(self, b: Tensor, v: Tensor, source: Source) -> Tensor:
@@ -64,7 +64,7 @@ class Anchor(Protocol):
         ...
 
     def move(self, field: Evolving, t: float, v: Tensor, source: Source) -> Tensor:
-        """A(t) v of this field, with what is known of it since the block's start."""
+        """A(t) v of this field, from what was measured at the start of the block."""
         ...
 
 
@@ -144,7 +144,7 @@ class Shared(NamedTuple):
     ahead: Mapping[tuple[int, float], Evolution] | None = None  # known evolutions, by (id of a field, t)
 
     def look_ahead(self, evaluations: Sequence[tuple[Evolving, float]]) -> Shared:
-        """With the evolutions at these (field, t): they do not depend on the state, so all are made at once."""
+        """With the evolutions at these (field, t): they do not depend on the state, so all are computed together."""
         if not evaluations:
             return self
         b = self.drift.at([field.depth_vector(t) for field, t in evaluations])

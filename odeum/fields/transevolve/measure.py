@@ -1,4 +1,4 @@
-"""What is measured at the start of a TransEvolve block: queries, keys, and the form in which they act."""
+"""Measurement at the start of a TransEvolve block: queries, keys, and the form in which they are applied."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Measure(Keyed, nn.Module):
 
 
 def _flexible(q: Tensor) -> bool:
-    """Whether torch's flex attention is one kernel here, with a gradient; it is no function for `torch.func`."""
+    """Whether flex attention of torch is one kernel with a gradient here; `torch.func` cannot transform it."""
     return q.device.type == "cuda" and plain_autograd() and not isinstance(q, FakeTensor)
 
 

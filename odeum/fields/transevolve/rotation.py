@@ -94,7 +94,7 @@ class Rotation(nn.Module):
         return self
 
     def fold(self, on: bool = True) -> None:
-        """Keep U S V as one matrix for each depth it is asked for in evaluation; training forgets it."""
+        """Keep U S V as one matrix per depth in evaluation; training discards it."""
         self.folding = on
         self.folded.clear()
 
@@ -113,7 +113,7 @@ class Rotation(nn.Module):
 
 
 class OrthogonalRotation(Rotation):
-    """U(t) = U₀ R(ω (t+1)): orthonormal columns whose planes turn smoothly; V(t) alike."""
+    """U(t) = U₀ R(ω (t+1)): orthonormal columns whose planes rotate smoothly; V(t) likewise."""
 
     u: Tensor
     v: Tensor

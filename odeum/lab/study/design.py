@@ -117,7 +117,7 @@ class Study:
     baseline: str | None = None
     """the row that the others are compared with (default: every two are compared, or the pairs of the claims)"""
     factors: tuple[str, ...] = ()
-    """names of the factors beside the architecture, such as learning_rate"""
+    """names of the factors besides the architecture, such as learning_rate"""
     claims: tuple[Claim, ...] = ()
     costs: tuple[CostClaim, ...] = ()
     split: str | None = None
@@ -127,7 +127,7 @@ class Study:
     beside: tuple[tuple[str, str], ...] = ()
     """(split, metric) pairs that are shown and not judged"""
     match: str | None = None
-    """what is held equal (default: not recorded)"""
+    """quantity that is held equal (default: not recorded)"""
     budget: str | None = None
     judge: str = JUDGE
     """what decides, as --judge names it"""
@@ -243,7 +243,7 @@ class Study:
         margin: str | None = None,
         reported: Callable[[], Collection[str]] = tuple,
     ) -> Study:
-        """This study in agreement with the one that the directory holds; raises `OdeumError` for another question.
+        """This study in agreement with the one that the directory holds; raises `OdeumError` if they differ.
 
         `self.metric` is the metric of the task. `judge` names one of `reported`, metric, loss or auto; `margin` is as
         the command line spells it; what is not given is as the directory says or, in a new directory, the metric and
@@ -308,7 +308,7 @@ def _check_auto(tuning: TuningResults | None, margin: str | None) -> None:
 
 
 def check_study(match: str, architectures: Sequence[object], vary: str) -> None:
-    """Raises `OdeumError` for a comparison that cannot be, whatever its data."""
+    """Raises `OdeumError` for a comparison that is impossible with any data."""
     choose(match, MATCHES, "match")
     choose(vary, VARY, "value of --vary")
     if not architectures:
@@ -316,7 +316,7 @@ def check_study(match: str, architectures: Sequence[object], vary: str) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Remove the runs of an earlier comparison, so that one table never shows two recipes; nothing else is touched."""
+    """Remove the runs of an earlier comparison, and no other files, so that one table never shows two recipes."""
     tuning = directory.glob(f"{TUNING}/*/*/seed-*/{RUN}")
     for path in [*directory.glob(f"*/seed-*/{RUN}"), *tuning]:
         with lock_directory(path.parent):
@@ -359,7 +359,7 @@ def recorded_paces(directory: Path) -> Mapping[str, Pace]:
 
 
 def _settled_tuning(before: dict[str, Any], tuning: TuningResults | None, where: str) -> TuningResults | None:
-    """The tuning that the directory holds, which must be the one that is asked for."""
+    """The tuning that the directory holds; raises `OdeumError` if another one is requested."""
     if not before:
         return tuning
     known = read_tuning(before.get("tuning"))

@@ -138,7 +138,7 @@ def _mark(study: Study, result: ClaimResult) -> ClaimMark | None:
 
 
 def claims_picture(tables: Sequence[Findings]) -> str:
-    """An SVG that needs nothing around it: readable on light and dark paper alike."""
+    """A standalone SVG that is readable on light and dark backgrounds."""
     marks = marks_of(tables)
     height = TOP + LINE * len(marks) + 34
     zero = _place(0.0)

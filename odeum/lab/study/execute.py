@@ -230,7 +230,7 @@ class StudyRuns(ABC):
 def launch_runs(
     runs: Mapping[Key, Job], launch: Launcher, watch: Watch, done: Callable[[Key, Event], None], split: str
 ) -> dict[Key, Event]:
-    """How each run ended. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
+    """The final event of each run. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
 
     `split` is the part whose metric may be shown: that of tuning runs is valid, never test.
     """
@@ -268,7 +268,7 @@ def complaint(title: str, event: Event) -> str | None:
 
 
 def _print_decisions(seeds: int, decisions: Mapping[tuple[str, str], Decision], active: Sequence[str]) -> None:
-    """A line for each pair that this look decided, and the rows that go on."""
+    """Print a line per pair that this look decided, and the rows that continue."""
     for (ours, theirs), decision in decisions.items():
         if decision.verdict.look == seeds:
             print(f"after {seeds} seeds: {ours} against {theirs}: {decision.verdict.word}", file=sys.stderr)
@@ -294,7 +294,7 @@ class Comparison:
     margin: str | None = None
     """as the command line spells it (default: as planned before, else the metric's own)"""
     jobs: str = "auto"
-    """runs at once: a number, or auto"""
+    """parallel runs: a number, or auto"""
     on: str | None = None
     """none for this machine, ray[:address], slurm[:partition]"""
     overwrite: bool = False
@@ -600,9 +600,9 @@ def _several(number: int, what: str) -> str:
 # papers' tables: rows with specs of their own, results in a store
 
 TABLE_THREADS = 1
-"""of a run at the scale of a laptop: the number of runs at once then changes no bit"""
+"""CPU threads of a run at the scale of a laptop, fixed so that the number of parallel runs changes no bit"""
 SPREADS = 4.0
-"""standard deviations from the kept mean that a repeated run may lie away, on other code or another machine"""
+"""allowed distance of a repeated run from the kept mean, in standard deviations"""
 
 
 @dataclass
@@ -685,7 +685,7 @@ class TableRuns(StudyRuns):
         return replace(sized, seed=seed, directory=sized.directory / f"seed-{seed}")
 
     def measure_paces(self) -> list[Path]:
-        """Time training steps in turns: of the rows that claims about speed name, and of the other chosen rows."""
+        """Time training steps, interleaved: of the rows of claims about speed, then of the other chosen rows."""
         from odeum.lab.study.measuring import measure
 
         out = []
@@ -710,14 +710,14 @@ class TableRuns(StudyRuns):
 
 
 class Repeated(NamedTuple):
-    """A run that was trained again, beside what is kept of it."""
+    """A repeated run compared with the kept one."""
 
     sentence: str
     holds: bool
 
 
 def beside_kept(study: Study, specs: Mapping[str, RunSpec], fresh: Store, kept: Store) -> list[Repeated]:
-    """Each fresh run is the kept figure, or lies so many standard deviations from the kept mean."""
+    """Compare each fresh run with the kept figure, or with the mean and spread of the kept seeds."""
     split, metric, out = study.split or "test", study.metric.name, []
     for label, spec in specs.items():
         before = {run.seed: run.score(split, metric) for run in kept.runs(label, spec, metric)}

@@ -32,7 +32,7 @@ from odeum.lab.study.statistics import (
 from odeum.lab.train.rundir import integer
 
 BESIDE = ("macro_f1", "balanced_accuracy", "majority_accuracy")
-"""metrics of classes that are shown beside the accuracy"""
+"""metrics of classes that are shown in addition to the accuracy"""
 MEASURED = (
     "step_ratio",
     "step_ratio_low",
@@ -78,15 +78,15 @@ class Row:
     answer: Verdict | None
     """the verdict on `difference`"""
     group: str
-    """without a baseline: letters that it shares with those it could not be told apart from"""
+    """without a baseline: letters that it shares with the rows that do not differ significantly from it"""
     other: tuple[str, Difference] | None
     """the difference in the metric that is not judged, and its name"""
     beside: dict[str, Summary]
     """of classes: macro-F1, balanced accuracy and what always saying the most frequent class has, where it is judged"""
     step: Ratio | None
-    """step time over the baseline's (without one: the fastest one's), measured in turns"""
+    """step time over that of the baseline (without one: of the fastest row), measured interleaved"""
     step_seconds: float | None
-    """seconds per step, measured in turns"""
+    """seconds per step, measured interleaved"""
     parameters: int | None
     macs: int | None
     """MACs per example, forward"""
@@ -240,7 +240,7 @@ def _groups(
 
 
 def _fastest(results: Results) -> str:
-    """The reference of step times where there is no baseline."""
+    """The reference of step times in a study without baseline."""
     labels = results.study.labels
     times = {label: _mean([run.measured("step_seconds") for run in results.finished(label)]) for label in labels}
     known = {label: x for label, x in times.items() if x}
@@ -248,7 +248,7 @@ def _fastest(results: Results) -> str:
 
 
 def _step_ratio(results: Results, label: str, against: str) -> Ratio | None:
-    """The ratio of step times as they were measured in turns; without such a measurement, seed by seed."""
+    """The ratio of the step times measured interleaved; without such a measurement, seed by seed."""
     done, base = results.finished(label), results.finished(against)
     if results.study.pace is None:
         ours, theirs = (_by_seed(runs, lambda run: run.measured("step_seconds")) for runs in (done, base))

@@ -46,7 +46,7 @@ class Grid:
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
     def text(self, width: int | None = None) -> str:
-        """As many columns as a terminal of this width holds; text is folded, numbers are not."""
+        """The columns that fit into a terminal of this width; text is folded, numbers are not."""
         from rich import box
         from rich.console import Console
         from rich.table import Table
@@ -80,7 +80,7 @@ class Grid:
         return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
     def blocks(self, width: int | None = None) -> str:
-        """All columns as text: those that do not fit beside the first one follow below, again beside the first one."""
+        """All columns as text: those that do not fit follow below, again after the first one."""
         width = width or shutil.get_terminal_size((120, 24)).columns
         columns = [[column.head, *column.cells] for column in self.columns]
         widths = [max(map(len, column)) + 2 for column in columns]

@@ -205,7 +205,7 @@ def branch_grid(here: Look) -> Grid:
 
 
 def advice_grid(here: Look) -> Grid:
-    """What the measures suggest trying; each row is a candidate, not a verdict."""
+    """Suggestions that follow from the measures; each row is a candidate, not a verdict."""
     layers, lines = here.inspection.layers, []
     ordered = sorted(layers, key=lambda layer: 1 - layer.cosine)
     calm = [layer for layer in ordered if 1 - layer.cosine < SMALL][:3]

@@ -159,7 +159,7 @@ def _word(low: float, high: float, margin: float) -> Word | None:
 
 
 def more_seeds(difference: Difference, margin: float) -> int | None:
-    """The number of seeds that would decide, if difference and spread stay about what they are.
+    """The number of seeds that would decide if difference and spread stay about the same.
 
     An interval decides as soon as it leaves out zero or lies within the margin, so it need never be narrower than the
     margin itself. The mean of more seeds will be another one; it is given room for that. Where splits of the data
@@ -177,12 +177,12 @@ def more_seeds(difference: Difference, margin: float) -> int | None:
 
 @dataclass(frozen=True)
 class Criterion:
-    """How a study decides, fixed before its runs."""
+    """The decision rule of a study, fixed before its runs."""
 
     higher_is_better: bool
     margin: Margin
     seeds: Seeds | None = None
-    """none: whatever seeds there are, looked at once"""
+    """planned seeds (None: all existing seeds, judged once)"""
     overlap: float = 0.0
     """see `differences`"""
     pair_by_pair: bool = False
@@ -354,7 +354,7 @@ class CostClaim:
     first: str
     second: str
     quantity: Literal["parameters", "step"]
-    """parameters; or the time of a training step, measured in turns"""
+    """parameters; or the time of a training step, measured interleaved"""
     at_most: float
 
 
@@ -385,7 +385,7 @@ class ClaimResult:
 
 @dataclass(frozen=True)
 class CostResult:
-    """What two rows cost beside each other, and the opinion on the claim."""
+    """The relative cost of two rows, and the opinion on the claim."""
 
     claim: CostClaim
     opinion: Opinion

@@ -92,7 +92,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Trend:
-    """How the log gain of one architecture changes from the smallest to the largest size."""
+    """The change of the log gain of one architecture from the smallest to the largest size."""
 
     word: TrendWord
     change: float | None = None

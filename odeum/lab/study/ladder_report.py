@@ -50,7 +50,7 @@ class Ladder:
 
     @property
     def labels(self) -> list[str]:
-        """The architectures beside the baseline."""
+        """The architectures without the baseline."""
         return [label for label in self.findings[-1].study.labels if label != self.baseline]
 
     def row(self, label: str, place: int) -> Row | None:
@@ -275,7 +275,7 @@ def ladder_table(ladder: Ladder, form: str = "text") -> str:
 
 
 def notes(ladder: Ladder) -> list[str]:
-    """How to read gains and trends, and what they do not say."""
+    """Notes on the meaning and the limits of gains and trends."""
     margin = f"×{math.exp(TREND_MARGIN):.2f}"
     out = [
         f"The gain in time is the factor of time that the baseline `{ladder.baseline}` would need more to reach the "

@@ -104,7 +104,7 @@ def read_league(directory: str | Path) -> League:
 
 
 def plan_of(path: Path, more: Sequence[str] = ()) -> League:
-    """Read a plan from YAML; `more` are further entries. Raises `OdeumError` for what is not understood."""
+    """Read a plan from YAML; `more` are further entries. Raises `OdeumError` for an invalid plan."""
     import yaml
 
     try:
@@ -156,7 +156,7 @@ def _cells(tasks: Any, path: Path) -> list[Cell]:
 
 
 def comparison_of(league: League, base: Job, directory: Path, labels: Sequence[str], **where: Any) -> Comparison:
-    """The comparison of one task and size with these rows beside the baseline.
+    """The comparison of one task and size with these rows and the baseline.
 
     `base` is the run that its rows are made from; `where` are `jobs` and `on` of the comparison.
     """

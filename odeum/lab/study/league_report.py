@@ -189,7 +189,7 @@ def cell_grid(report: LeagueReport, each: Outcome) -> Grid:
 
 
 def trend_grid(report: LeagueReport) -> Grid | None:
-    """How the gain changes from the smallest to the largest size, in margins (None: no entry at two sizes)."""
+    """The change of the gain from the smallest to the largest size, in margins (None: no entry at two sizes)."""
     lines = []
     for task in report.league.tasks:
         sizes = [each for each in report.outcomes if each.cell.task == task]
@@ -281,7 +281,7 @@ def league_table(report: LeagueReport, form: str = "text") -> str:
 
 
 def answer(report: LeagueReport) -> list[str]:
-    """Five sentences: what was asked, who leads, what is better where, what is not shown, what would decide."""
+    """Five sentences: the question, the leaders, the wins per task, the undecided gains, the next step."""
     league, order = report.league, report.overall
     done = [each for each in report.outcomes if each.gains]
     asked = (
@@ -323,7 +323,7 @@ def answer(report: LeagueReport) -> list[str]:
 
 
 def notes(report: LeagueReport) -> list[str]:
-    """How to read it."""
+    """Notes on how to read the tables."""
     league = report.league
     return [
         f"Screening: each entry gets {league.tune} learning rates around the recipe's, more where the best lies at an "

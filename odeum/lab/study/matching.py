@@ -1,4 +1,4 @@
-"""What is held equal between rows (length of training, or size of the model), and what varies between seeds."""
+"""Matching of rows (equal length of training, or size of the model) and variation between seeds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from odeum.models.settings import Model
 
 
 def paces(study: Study, runs: Mapping[str, Job]) -> Mapping[str, Pace]:
-    """Cost per step of each row: as planned before, or measured now, all of them in turns.
+    """Cost per step of each row: as planned before, or measured now, interleaved.
 
-    Rows that came later are measured beside one whose cost is known, so that all costs have one reference.
+    Rows that were added later are measured together with a known one, so that all costs have one reference.
     """
     planned = study.pace or {}
     if runs.keys() <= planned.keys():
@@ -97,10 +97,10 @@ def matched_model(run: Job, reference: Job) -> Model:
 
 
 class Folds:
-    """The data of each seed where every seed has another split; each is opened once.
+    """The data of each seed if every seed has its own split; each is opened once.
 
     Training parts of such splits overlap, so seeds are not independent and a plain interval is too narrow. Nadeau and
-    Bengio (2003) put test / training examples beside 1 / n in the variance of the mean; `differences` calls it
+    Bengio (2003) add test / training examples to 1 / n in the variance of the mean; `differences` calls it
     `overlap`.
     """
 

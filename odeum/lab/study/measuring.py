@@ -68,7 +68,7 @@ def _pace(ours: list[float], beside: list[float], base: float, memory: int, is_b
 
 
 class _Turns:
-    """Takes the turns: all jobs at once or, if their models do not fit into memory together, in groups."""
+    """Interleaves the jobs: all of them or, if their models do not fit into memory together, in groups."""
 
     def __init__(self, jobs: Mapping[str, Job], world: World, whole: Callable[[Mapping[str, float]], float]) -> None:
         self.jobs, self.world, self.whole = jobs, world, whole
@@ -78,7 +78,7 @@ class _Turns:
         self.clock = time.process_time if one else time.perf_counter
 
     def take(self, names: Sequence[str]) -> dict[str, tuple[list[float], list[float]]]:
-        """Seconds per step of each job by turn, beside those of the first job, the baseline."""
+        """Seconds per step of each job by turn; the first job is the baseline."""
         if self._fit(names):
             try:
                 times = self._interleaved(names)
@@ -95,7 +95,7 @@ class _Turns:
         return self.take([first, *others[:half]]) | self.take([first, *others[half:]])
 
     def _fit(self, names: Sequence[str]) -> bool:
-        """Whether the models fit into half of the memory, estimated from their parameters; a GPU raises by itself."""
+        """Whether the models fit into half of the memory, estimated from parameters; GPUs raise their own error."""
         if len(names) == 1 or self.world.device.type == "cuda":
             return True
         facts = (facts_of(self.jobs[name]) for name in names)

@@ -74,7 +74,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """A confirmed edit beside the model as it was trained."""
+    """A confirmed edit compared with the model as trained."""
 
     edit: Edit | None
     """none: the model as it was trained"""
@@ -91,7 +91,7 @@ class Row:
     margin: float = 0.0
     """in the unit of the loss"""
     time: Ratio | None = None
-    """of a forward pass, beside that of the model as it was trained"""
+    """of a forward pass, relative to the model as trained"""
     look: int = 0
     """at which it was confirmed"""
     unit: str = "examples"
@@ -397,7 +397,7 @@ class Surgery:
         return Result(rows, screened, refused, count, self.examples, len(self.store.looks()), groups, self.unit)
 
     def _time(self, edit: Edit) -> Ratio | None:
-        """Of one forward pass, in turns with the model as it was trained; measured once."""
+        """The cost of one forward pass, interleaved with the model as trained; measured once."""
         place = self.store.path("confirm", edit.key) / "time.json"
         with contextlib.suppress(Damaged):
             if place.exists():
@@ -455,7 +455,7 @@ def influences(model: nn.Module, stack: Stack, batch: dict[str, Tensor]) -> list
 
 
 def time_ratio(model: nn.Module, base: nn.Module, batch: dict[str, Tensor]) -> Ratio | None:
-    """The time of a forward pass beside that of `base`: median and range over turns; CPU time with one thread."""
+    """The time of a forward pass relative to that of `base`: median and range over turns; CPU time with one thread."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     seconds: dict[str, dict[int, float]] = {"ours": {}, "base": {}}
     with torch.no_grad():

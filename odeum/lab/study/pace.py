@@ -12,7 +12,7 @@ from odeum.lab.study.statistics import Ratio
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds per step and their ratio to the baseline, measured in turns (odeum/lab/study/measuring.py)."""
+    """Seconds per step and their ratio to the baseline, measured interleaved (odeum/lab/study/measuring.py)."""
 
     seconds: float
     """of the baseline's step × ratio"""
@@ -30,7 +30,7 @@ class Pace:
         return max(1, int(budget / self.seconds))
 
     def after(self, anchor: Pace) -> Pace:
-        """This cost, measured beside the anchor, in terms of what the anchor itself was measured beside."""
+        """This cost, measured relative to the anchor, converted to the reference of the anchor."""
         return replace(
             self,
             seconds=anchor.seconds * self.ratio,

@@ -152,7 +152,7 @@ def _overall_answer(ranks: Mapping[str, float]) -> str:
 
 
 def _ranking(ranks: Mapping[str, float], names: Sequence[str], compared: Sequence[Findings]) -> Grid:
-    """Mean ranks beside the verdict of each comparison."""
+    """Mean ranks and the verdict of each comparison."""
     verdicts = [Column(name, [each.row(label).verdict for label in ranks], words=True)
                 for name, each in zip(names, compared, strict=True)]  # fmt: skip
     ordered = [
@@ -276,7 +276,7 @@ def _matrix(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
 
 
 def _facts(findings: Findings) -> dict[str, str]:
-    """What is equal in all runs; what differs is named in the warnings."""
+    """Settings that are equal in all runs; warnings name those that differ."""
     study, results = findings.study, findings.results
     infos = [run.info for run in results.runs if run.info]
     if not infos:
@@ -307,7 +307,7 @@ def _device(info: Mapping[str, Any]) -> str:
 
 
 def _settings(records: Sequence[Any]) -> str:
-    """`batch_size 64, epochs 10.0`: what is set, in one line; what differs shows its values."""
+    """`batch_size 64, epochs 10.0`: the settings in one line, with all values of those that differ."""
     dicts = [item for item in records if isinstance(item, dict)]
     varied = differing(dicts)
     pairs = [

@@ -62,7 +62,7 @@ class Series:
 
 @dataclass(frozen=True)
 class PlotStyle:
-    """How a row is drawn in every plot."""
+    """The style of a row in every plot."""
 
     colour: str
     line: Any
@@ -96,7 +96,7 @@ class Figure:
 
 
 def draw(findings: Findings, directory: str | Path) -> list[Figure]:
-    """Draw whatever the runs hold data for."""
+    """Draw the plots for which the runs have data."""
     folder = Path(directory)
     results, rows = findings.results, [row for row in findings.rows if findings.results.of(row.architecture)]
     study, metric, scale = findings.study, findings.study.metric.name, Scale.of(findings.rows)

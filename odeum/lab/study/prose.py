@@ -21,7 +21,7 @@ MARGIN_STEPS = 5
 
 @dataclass(frozen=True)
 class Scale:
-    """How a metric is written, the same in every row: 0.9731 -> 97.3 %."""
+    """The format of a metric, the same in every row: 0.9731 -> 97.3 %."""
 
     factor: float
     decimals: int
@@ -83,7 +83,7 @@ def verdict(row: Row) -> str:
 
 
 def more(row: Row) -> str:
-    """How many more seeds an undecided row needs."""
+    """The number of seeds that an undecided row still needs."""
     seeds = row.answer.more if row.answer else None
     return f"over {MANY} more seeds" if seeds is None else f"about {seeds} more seed{'' if seeds == 1 else 's'}"
 
@@ -108,7 +108,7 @@ def ratio(value: float | None) -> str:
 
 
 def step_time(row: Row) -> str:
-    """3.38× [3.31, 3.45] beside the baseline's; a tie is 1.00×, and its range says how far the noise goes."""
+    """3.38× [3.31, 3.45] relative to the baseline; a tie is 1.00× with the range of the noise."""
     step = row.step
     if step is None or step.low == step.high:
         return ratio(step.middle if step else None)
@@ -136,7 +136,7 @@ def listing(names: Sequence[str]) -> str:
 
 
 def interval_note(rows: Sequence[Row]) -> str:
-    """How the intervals are made: a footnote wherever they are shown."""
+    """The footnote on how intervals are computed."""
     known = [row.difference for row in rows if row.difference and row.judged]
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
     if any(row.ends and row.difference and row.ends != (row.difference.low, row.difference.high) for row in rows):

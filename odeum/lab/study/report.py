@@ -19,7 +19,7 @@ from odeum.storage import make_directory, slug, write_bytes
 
 @dataclass(frozen=True)
 class Report:
-    """The findings of a comparison and where its report lies."""
+    """The findings of a comparison and the paths of its report."""
 
     findings: Findings
     page: Path

@@ -76,11 +76,11 @@ class Results:
     runs: tuple[RunRecord, ...]
     directory: Path
     split: str
-    """where rows are judged: test, or valid where there is no test"""
+    """the part on which rows are judged: test, or valid if there is no test part"""
     problems: tuple[str, ...] = ()
     """sentences about files and runs that are there and could not be used"""
     hidden: tuple[str, ...] = ()
-    """rows of other comparisons whose runs lie in the same directory"""
+    """rows of other comparisons with runs in the same directory"""
     parameters: Mapping[str, int] = field(default_factory=dict)
     """of a paper's rows whose steps were measured; they need no run"""
 
@@ -129,7 +129,7 @@ class Results:
 def read(directory: str | Path, everything: bool = False) -> Results:
     """Read the runs of a directory and its comparison.json, if there is one.
 
-    Only the rows of the comparison that was asked last, unless `everything`.
+    Only the rows of the last comparison, unless `everything`.
     """
     root = Path(directory)
     problems: list[str] = []
@@ -240,7 +240,7 @@ def _baseline(plan: Mapping[str, Any], order: tuple[str, ...], root: Path) -> st
 
 
 def _seeds(plan: Mapping[str, Any]) -> Seeds | None:
-    """The plan's seeds; of a damaged plan none, and what is there is looked at once."""
+    """The planned seeds; None if the plan is damaged, and all existing seeds are then judged once."""
     try:
         return Seeds.parse(plan["seeds"]) if "seeds" in plan else None
     except OdeumError:
@@ -311,7 +311,7 @@ def _judged(run: RunRecord, split: str, metric: str, problems: list[str]) -> Run
 
 
 def _with_learned_steps(run: RunRecord, pace: Pace | None) -> RunRecord:
-    """A run that went on beside others was in their way: what its steps cost as measured stands for its own clock."""
+    """The run with the measured cost per step instead of its own clock, which parallel runs slow down."""
 
     def cost(steps: Any) -> float | None:
         return pace.seconds * float(steps) if pace and isinstance(steps, int | float) else None
@@ -369,11 +369,11 @@ def _plain_text(value: Any) -> str:
 # the kept runs of papers' tables
 
 FIGURES = ("valid", "test", "steps", "seconds", "step_seconds", "peak_memory", "macs", "failed")
-"""kept of result.json"""
+"""fields of result.json that are kept"""
 CIRCUMSTANCES = (
     *("parameters", "macs", "evaluations", "fingerprint", "threads", "device", "versions", "git", "command", "date"),
 )
-"""kept of run.json"""
+"""fields of run.json that are kept"""
 
 
 def kept_results() -> Store:
@@ -394,7 +394,7 @@ class Tuned:
     specs: Mapping[str, RunSpec]
     """the rows that can be trained: with the chosen learning rate, or with the recipe's if they are not tuned"""
     results: TuningResults | None
-    """of the rows whose tuning is complete (none: there is no such row)"""
+    """of the rows whose tuning is complete (None: no row)"""
 
 
 def at_rate(spec: RunSpec, point: Point) -> RunSpec:
@@ -480,7 +480,7 @@ class Store:
         return Tuned(known, results)
 
     def results(self, study: Study, specs: Mapping[str, RunSpec]) -> Results:
-        """A paper's table with its kept runs; costs per step where the rows of a claim were measured in turns."""
+        """A paper's table with its kept runs, and the costs per step of the rows that were measured interleaved."""
         pace: dict[str, Pace] = {}
         for group in timed_together(study):
             measured = self.paces(specs[label] for label in group)
@@ -535,7 +535,7 @@ class Store:
 
 
 def timed_together(study: Study) -> list[list[str]]:
-    """Rows whose steps are timed in turns: those that claims about speed name, each with what it is beside."""
+    """Groups of rows whose steps are timed interleaved: each row of a claim about speed with those compared to it."""
     groups: dict[str, list[str]] = {}
     for claim in study.costs:
         if claim.quantity == "step":
@@ -568,7 +568,7 @@ def without_places(command: str) -> str:
 
 
 def _validation_curve(folder: RunDir, metric: str) -> list[list[float]]:
-    """Of each evaluation on the way: the step and the metric, or the loss where the metric is costly."""
+    """Step and metric of each evaluation during training, or the loss where the metric is costly."""
     points: dict[int, float] = {}
     for record in folder.curve():
         value = record.get(metric, record.get("loss")) if record.get("split") == "valid" else None

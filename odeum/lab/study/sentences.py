@@ -22,7 +22,7 @@ NOTICEABLE = 0.03
 MOST_SUGGESTED = 30
 """more additional seeds than this are not suggested"""
 CLEARLY = 1.25
-"""times better from which one metric is said to separate rows better than another"""
+"""factor from which one metric separates rows better than another"""
 SLOWER = 0.1
 """step times within 10 %, or whose range includes 1, are a tie"""
 
@@ -91,7 +91,7 @@ def decision(findings: Findings) -> tuple[str, str]:
 
 
 def _next(findings: Findings) -> str:
-    """What to run next, with the estimated time of its training."""
+    """Advice on the next runs, with their estimated training time."""
     study, rows = findings.study, findings.rows
     if not study.command:
         return ""
@@ -272,7 +272,7 @@ def _bound(row: Row, scale: Scale) -> str:
 
 
 def _cost(row: Row, base: Row, match: str | None) -> str:
-    """What the better row costs, beside what is held equal."""
+    """The cost of the better row, apart from the quantity that is held equal."""
     size = _size(row, base)
     if match == "time":
         return "for the same training time" + ("" if size is None else f" with {ratio(size)} the parameters")
@@ -314,7 +314,7 @@ DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget", "warmup"})
 
 
 def notes(findings: Findings) -> list[str]:
-    """How the study was made and how to read it, the most important first."""
+    """Notes on method and interpretation, the most important first."""
     study, rows = findings.study, findings.rows
     out = [*_held_equal(findings), *data_notes(findings), *_verdicts(findings)]
     source, rest = (
@@ -341,7 +341,7 @@ def notes(findings: Findings) -> list[str]:
 
 
 def _tuned(findings: Findings) -> list[str]:
-    """How the settings of each row were chosen, and what that means for the intervals."""
+    """A note on how the settings of each row were chosen and what the intervals then cover."""
     results = findings.study.tuning
     if results is None:
         return ["One recipe was used for all architectures, without tuning; another recipe may change the order."]
@@ -364,7 +364,7 @@ def _tuned(findings: Findings) -> list[str]:
 
 
 def cut_note(rows: Sequence[Row]) -> list[str]:
-    """Says that intervals were cut to what the metric can be, where they were."""
+    """A note if intervals were clipped to the range of the metric."""
     cut = [row for row in rows if row.ends and row.difference and row.ends != (row.difference.low, row.difference.high)]
     if not cut:
         return []
@@ -385,7 +385,7 @@ def hidden_note(findings: Findings) -> list[str]:
 
 
 def _times(findings: Findings) -> list[str]:
-    """How step times were measured."""
+    """A note on the measurement of step times."""
     study = findings.study
     how = "Step time is the median step, as a ratio to the baseline within each seed, on the device used"
     if study.pace is not None:
@@ -458,7 +458,7 @@ def differing(settings: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def _held_equal(findings: Findings) -> list[str]:
-    """What was held equal, with the measured values."""
+    """The quantity that was held equal, with its measured values."""
     study, rows = findings.study, findings.rows
     if study.match is None:
         return ["What was held equal between the architectures is not recorded (no comparison.json)."]
@@ -563,7 +563,7 @@ def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
 
 
 def _unlearned(findings: Findings) -> list[str]:
-    """A warning if no row is better than chance: then a verdict says nothing about layers."""
+    """A warning if no row is better than chance, because verdicts are then meaningless."""
     study, rows = findings.study, findings.rows
     scores = [row.score for row in rows if row.score]
     if not study.metric.higher_is_better or not scores or study.metric.name not in METRICS:

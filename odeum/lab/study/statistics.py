@@ -139,7 +139,7 @@ class Difference:
     """of freedom, with what was borrowed"""
     problem: Problem | None = None
     overlap: float = 0.0
-    """what stands beside 1 / n in the variance of the mean"""
+    """added to 1 / n in the variance of the mean"""
 
     @property
     def counts(self) -> bool:

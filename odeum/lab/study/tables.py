@@ -23,7 +23,7 @@ def table(rows: Sequence[Row], form: str = "text", width: int | None = None) -> 
 
 
 def comparison_grid(rows: Sequence[Row]) -> Grid:
-    """One line per row, at most eight columns: the answer, and what is needed to judge it."""
+    """One line per row, at most eight columns: the result and its uncertainty."""
     scale = Scale.of(rows)
     split = rows[0].split if rows else "test"
     parameters = [count(row.parameters) for row in rows]
@@ -79,7 +79,7 @@ def _scores(rows: Sequence[Row], split: str, scale: Scale) -> Column:
 
 
 def ratio_of_variance(pairing: float | None) -> str:
-    """How well seeds pair: 0.23."""
+    """Ratio of variances as text: 0.23."""
     return NONE if pairing is None else f"{pairing:.2f}"
 
 
@@ -156,7 +156,7 @@ def not_judged(row: Row) -> str:
 
 
 def seeds(row: Row) -> str:
-    """3, or what is missing of them."""
+    """The number of seeds, with diverged and unfinished ones."""
     text = str(len(row.seeds))
     if row.diverged:
         text += f" ({len(row.diverged)} diverged)"
@@ -198,7 +198,7 @@ def paper_table(
 
 
 def row_grid(findings: Findings, labels: Sequence[str]) -> Grid:
-    """One line per row: the paper's figures beside ours."""
+    """One line per row: the published figures and ours."""
     study, results = findings.study, findings.results
     measured = [(findings.results.split, study.metric.name), *study.beside]
     rows = [study.row(label) for label in labels]
@@ -294,7 +294,7 @@ def opinion(claim: ClaimResult) -> str:
 
 
 def scale_of(findings: Findings, split: str, metric: str) -> Scale:
-    """How the figures of a metric are written: one digit of the smallest spread, as `compare` does."""
+    """The format of a metric: one digit of the smallest spread, as in `compare`."""
     share = metric_named(metric).share
     factor = 100.0 if share else 1.0
     summaries = [findings.results.summary(label, split, metric) for label in findings.study.labels]
@@ -304,7 +304,7 @@ def scale_of(findings: Findings, split: str, metric: str) -> Scale:
 
 
 def paper_notes(findings: Findings) -> list[str]:
-    """What a reader must know: scale, margin, looks, what was not run, how to continue."""
+    """Notes below a table: scale, margin, looks, missing runs, how to continue."""
     study, results = findings.study, findings.results
     lines = list(study.notes)
     if study.claims and study.seeds is not None:

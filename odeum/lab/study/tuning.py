@@ -1,4 +1,4 @@
-"""Equal tuning: which settings each architecture tries before the seeds that decide, and which of them it keeps.
+"""Equal tuning: the settings that each architecture tries before the seeds that decide, and the choice among them.
 
 Every architecture gets the same rule and the same cap. With the learning rate alone the rule is a grid: N rates,
 each a factor of 2 from the next, centred on the default. If the best rate lies at an end, one more rate beyond that end
@@ -39,7 +39,7 @@ Point = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Tuning:
-    """What every architecture tries."""
+    """The settings that every architecture tries."""
 
     settings: tuple[str, ...]
     """names of the tuned settings; the first is the learning rate in the usual case"""
@@ -68,7 +68,7 @@ class Tuning:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """What is tried first, in increasing order of the first setting for a grid."""
+        """The first points, for a grid in increasing order."""
         if self.grid:
             first = -(self.runs // 2)  # an even number has one more below: a rate that is too high may diverge
             return tuple((_rounded(self.defaults[0] * FACTOR**i),) for i in range(first, first + self.runs))
@@ -80,7 +80,7 @@ class Tuning:
         return tuple(tuple(_rounded(d * s) for d, s in zip(self.defaults, scale, strict=True)) for scale in scales)
 
     def missing(self, values: Mapping[Point, float], higher_is_better: bool) -> list[Point]:
-        """What to try next given what is known: the first points, then one beyond the end at which the best lies."""
+        """The next points given these values: the first points, then one beyond the end at which the best is."""
         lacking = [point for point in self.points if point not in values]
         if lacking or not self.grid:
             return lacking
@@ -88,7 +88,7 @@ class Tuning:
         return [] if end is None or len(values) >= self.cap else [(_rounded(end[0][0] * end[1]),)]
 
     def distance(self, point: Point) -> float:
-        """How far the point lies from the defaults, on a log scale."""
+        """The distance of the point from the defaults on a log scale."""
         return math.hypot(*(math.log(value / default) for value, default in zip(point, self.defaults, strict=True)))
 
     def choose(self, values: Mapping[Point, float], higher_is_better: bool) -> Choice:
@@ -123,7 +123,7 @@ def tried(
 
 @dataclass(frozen=True)
 class Choice:
-    """What one architecture's tuning found."""
+    """The result of tuning one architecture."""
 
     settings: tuple[str, ...]
     point: Point
@@ -139,7 +139,7 @@ class Choice:
         return dict(zip(self.settings, self.point, strict=True))
 
     def sensitivity(self) -> tuple[float | None, float | None]:
-        """How the value changes at half and at twice the chosen rate (None: not tried, or several settings)."""
+        """The change of the value at half and at twice the chosen rate (None: not tried, or several settings)."""
         if len(self.settings) != 1:
             return None, None
         half, twice = (self.curve.get((_rounded(self.point[0] * factor),)) for factor in (1 / FACTOR, FACTOR))
@@ -150,7 +150,7 @@ class Choice:
 
 
 def _best(values: Mapping[Point, float], higher_is_better: bool) -> Point:
-    """Of equal values the smallest setting: it is the safer one."""
+    """The best point; of equal values the smallest setting, because it is safer."""
     sign = -1 if higher_is_better else 1
     return min(values, key=lambda point: (sign * values[point], point))
 
@@ -193,7 +193,7 @@ def spell_point(settings: Sequence[str], point: Point) -> str:
 
 @dataclass(frozen=True)
 class TuningResults:
-    """What a study tunes and the values of its tuning runs, as comparison.json records them."""
+    """The tuning of a study and the values of its tuning runs, as recorded in comparison.json."""
 
     tuning: Tuning
     values: Mapping[str, Mapping[Point, float]] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class TuningResults:
     """by which settings are chosen, where it is not the one that decides: loss, if the validation part has no BLEU"""
 
     def choice(self, row: str, higher_is_better: bool) -> Choice | None:
-        """What the tuning of a row found (None: it has no tuning runs, or all of them diverged)."""
+        """The result of tuning a row (None: it has no tuning runs, or all of them diverged)."""
         values = self.values.get(row) or {}
         if not any(math.isfinite(value) for value in values.values()):
             return None
