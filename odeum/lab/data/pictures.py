@@ -46,12 +46,10 @@ def named_images(name: str, fold: int = 0) -> ImageDataset:
     return readers[name]()
 
 
-def with_valid(
-    train: ImageSplit, test: ImageSplit, classes: list[str], where: str, mirrors: bool = True
-) -> ImageDataset:
+def with_valid(train: ImageSplit, test: ImageSplit, classes: list[str], where: str) -> ImageDataset:
     """Hold out a tenth of the training part (at most 5000) for validation, by a fixed split."""
     rest, valid = cut_images(train, 1, where)
-    return ImageDataset({"train": rest, "valid": valid, "test": test}, classes, mirrors)
+    return ImageDataset({"train": rest, "valid": valid, "test": test}, classes, True)
 
 
 def cut_images(train: ImageSplit, count: int, where: str, fold: int = 0) -> list[ImageSplit]:

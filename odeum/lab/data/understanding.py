@@ -40,10 +40,10 @@ def repeated(parts: Mapping[str, Iterable[Hashable]]) -> dict[str, int]:
     return {part: sum(item in train for item in items) for part, items in parts.items() if part != "train"}
 
 
-def parts_line(origins: Origins, parts: Sequence[str] = ("train", "valid", "test")) -> str:
+def parts_line(origins: Origins) -> str:
     """One line about the origin of each part."""
     names = {"train": "train", "valid": "validation", "test": "test"}
-    given = [f"{names[part]} from {origins[part]}" for part in parts if part in origins]
-    cut = " and ".join(names[part] for part in parts if part not in origins)
+    given = [f"{names[part]} from {origins[part]}" for part in names if part in origins]
+    cut = " and ".join(names[part] for part in names if part not in origins)
     held = [f"{cut} held out of the training part by a fixed split"] if cut else []
     return with_display_names("; ".join([*given, *held]))

@@ -42,9 +42,11 @@ Tell = Callable[[int, Event], None]
 class Reporting:
     """Replaces the progress line of a run: sends events to a listener instead of a terminal."""
 
-    def __init__(self, listen: Listen, every: float = 0.5) -> None:
+    every = 0.5
+    """seconds between two progress events"""
+
+    def __init__(self, listen: Listen) -> None:
         self.listen = listen
-        self.every = every
         self.quiet = False
         self.last = 0.0
 

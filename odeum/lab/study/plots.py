@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK, GRID = "#1b1f24", "#d5d9de"
+LONGEST_NAME = 26
+"""characters of a name beside a plot"""
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 MARKERS = "osD^vP*X<>hd"
 DASHES = ("-", (0, (4, 1.6)), (0, (1, 1.4)))
@@ -397,8 +399,8 @@ def _name(axes: Axes, series: Sequence[Series], look: dict[str, PlotStyle]) -> N
         axes.text(1.1, height, short(item.name), transform=axes.transAxes, va="center", fontsize=9.5, parse_math=False)
 
 
-def short(name: str, longest: int = 26) -> str:
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+def short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:

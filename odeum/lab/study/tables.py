@@ -169,13 +169,11 @@ DEFAULT_RATE = Training().learning_rate
 """of recipes that record only what differs from the defaults"""
 
 
-def paper_table(
-    findings: Findings, form: str = "text", shown: Collection[str] | None = None, claims: bool = True
-) -> str:
+def paper_table(findings: Findings, form: str = "text", shown: Collection[str] | None = None) -> str:
     """The rows to show and the claims about them; CSV holds the rows alone, JSON everything."""
     study = findings.study
     labels = [label for label in study.labels if shown is None or label in shown]
-    shown_claims = [each for each in findings.claims if claims and {*each.claim.pair} <= {*labels}]
+    shown_claims = [each for each in findings.claims if {*each.claim.pair} <= {*labels}]
     content = {
         "table": study.name,
         "scale": study.scale,
@@ -191,7 +189,7 @@ def paper_table(
         parts.append(row_grid(findings, labels))
     if shown_claims:
         parts.append(claim_grid(findings, shown_claims))
-    if claims and findings.costs:
+    if findings.costs:
         parts.append(cost_claim_grid(findings))
     records = [_spreadsheet_row(findings, label) for label in labels]
     return rendered(form, [*parts, "".join(f"{note}\n" for note in notes)], records, content, indent=1)

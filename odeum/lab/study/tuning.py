@@ -175,12 +175,14 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def parse_settings(text: str, known: Sequence[str] = TUNABLE) -> tuple[str, ...]:
+def parse_settings(text: str) -> tuple[str, ...]:
     """The names of `--tune-over`."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
-        if name not in known:
-            raise OdeumError(f"--tune-over '{name}' is not a setting that can be tuned; use some of {', '.join(known)}")
+        if name not in TUNABLE:
+            raise OdeumError(
+                f"--tune-over '{name}' is not a setting that can be tuned; use some of {', '.join(TUNABLE)}"
+            )
     if not names or len({*names}) < len(names):
         raise OdeumError(f"--tune-over '{text}' must name each setting once, such as learning_rate,weight_decay")
     return names

@@ -203,9 +203,9 @@ class Deviation(NamedTuple):
     logits: float
 
 
-def deviation(source: OdeumModel, target: OdeumModel, seed: int = 0) -> Deviation:
+def deviation(source: OdeumModel, target: OdeumModel) -> Deviation:
     """Compare two models on random input; states are compared per layer if both have the same number of layers."""
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(0)
     example: dict[str, Any] = {}
     for name, x in source.example("cpu", batch=2).items():
         if x.is_floating_point():
