@@ -74,7 +74,7 @@ class Adaptive(Solver):
                 dt = t1 - t
             stages = evaluate_stages(self.tableau, len(self.tableau.b), field, t, dt, x, context, first)
             evaluations += len(stages) - (first is not None)
-            y = x + dt * weighted(self.tableau.b, stages)
+            y = x + dt * weighted_sum(self.tableau.b, stages)
             error = self._error(field, dt, x, y, stages)
             if not math.isfinite(error):
                 raise Diverged(f"the field is not finite at t = {t:.4g}; a smaller learning rate or a norm may help")
@@ -112,7 +112,7 @@ class Adaptive(Solver):
     def _error(self, field: Field, dt: float, x: Tensor, y: Tensor, stages: list[Tensor]) -> float:
         assert self.tableau.error is not None
         scale = self.atol + self.rtol * torch.maximum(field.observe(x).abs(), field.observe(y).abs())
-        return _rms(dt * field.observe(weighted(self.tableau.error, stages)) / scale)
+        return _rms(dt * field.observe(weighted_sum(self.tableau.error, stages)) / scale)
 
     @torch.no_grad()
     def _first_step(self, field: Field, span: float, x: Tensor, first: Tensor) -> float:
@@ -126,7 +126,7 @@ class Adaptive(Solver):
         return f"{self.tableau.name}, rtol={self.rtol:g}, atol={self.atol:g}"
 
 
-def weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
+def weighted_sum(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
     """Returns Σ wᵢ kᵢ."""
     total = combine(weights, stages)
     assert total is not None
@@ -134,9 +134,9 @@ def weighted(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
 
 
 def _rms(x: Tensor) -> float:
-    return float(x.to(widest(x.device)).pow(2).mean().sqrt())
+    return float(x.to(widest_dtype(x.device)).pow(2).mean().sqrt())
 
 
-def widest(device: torch.device) -> torch.dtype:
+def widest_dtype(device: torch.device) -> torch.dtype:
     """Returns the widest floating dtype of a device: MPS has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -68,12 +68,12 @@ class Autocast(NamedTuple):
     dtype: torch.dtype
 
     @classmethod
-    def now(cls, device: str) -> Autocast:
+    def current(cls, device: str) -> Autocast:
         if not torch.amp.is_autocast_available(device):
             return cls("cpu", False, torch.bfloat16)
         return cls(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
 
-    def again(self) -> torch.autocast:
+    def restored(self) -> torch.autocast:
         """Returns the autocast context without its weight cache: weights cast without gradient would be reused."""
         return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
 

@@ -147,8 +147,8 @@ class _AdjointSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, problem: _Problem, x: Tensor, *rest: Any) -> Tensor:
         leaves = rest[: problem.leaves]
-        ctx.problem, ctx.autocast = problem, Autocast.now(x.device.type)
-        with torch.no_grad(), ctx.autocast.again():
+        ctx.problem, ctx.autocast = problem, Autocast.current(x.device.type)
+        with torch.no_grad(), ctx.autocast.restored():
             context = pytree.tree_unflatten(leaves, problem.spec)
             with forbid_draws(problem.field.field, "the adjoint"):
                 out = problem.solver(problem.field.field, problem.t0, problem.t1, x, context)
@@ -169,7 +169,7 @@ class _AdjointSolve(torch.autograd.Function):
         live = [i for i in ctx.places if ctx.needs_input_grad[2 + i]]
         augmented = _Augmented(problem, leaves, live, weights, out.shape)
         start = augmented.pack([out, grads[0], *(torch.zeros_like(w) for w in augmented.inputs)])
-        with torch.no_grad(), ctx.autocast.again():
+        with torch.no_grad(), ctx.autocast.restored():
             end = problem.solver(augmented, problem.t1, problem.t0, start, Context())
         _, a, *gradients = augmented.unpack(end)
         for_leaves: list[Tensor | None] = [None] * len(leaves)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odeum.errors import Diverged, OdeumError
 from odeum.fields.base import Context, Field
-from odeum.integrators.adaptive import Adaptive, weighted, widest
+from odeum.integrators.adaptive import Adaptive, weighted_sum, widest_dtype
 from odeum.integrators.base import energy_of_step, forbid_draws, unmasked_positions
 from odeum.integrators.runge_kutta import evaluate_stages
 
@@ -42,7 +42,7 @@ class AdaptivePerSample(Adaptive):
         def spread(numbers: Tensor) -> Tensor:
             return numbers.view(shape).to(x.dtype)
 
-        t = torch.full((count,), t0, dtype=widest(x.device), device=x.device)
+        t = torch.full((count,), t0, dtype=widest_dtype(x.device), device=x.device)
         with forbid_draws(field, "an adaptive solver"):
             first: Tensor | None = field(spread(t), x, context)
         assert first is not None
@@ -62,7 +62,7 @@ class AdaptivePerSample(Adaptive):
                 first,
             )
             evaluations += len(stages) - (first is not None)
-            y = x + spread(step) * weighted(self.tableau.b, stages)
+            y = x + spread(step) * weighted_sum(self.tableau.b, stages)
             error = self._errors(spread(step), x, y, stages, seen)
             if not bool(error[active].isfinite().all()):
                 raise Diverged("the field is not finite; a smaller learning rate or a norm may help")
@@ -88,7 +88,7 @@ class AdaptivePerSample(Adaptive):
     def _errors(self, dt: Tensor, x: Tensor, y: Tensor, stages: list[Tensor], seen: Tensor | None) -> Tensor:
         assert self.tableau.error is not None
         scale = self.atol + self.rtol * torch.maximum(x.abs(), y.abs())
-        return _rms_of_samples(dt * weighted(self.tableau.error, stages) / scale, seen)
+        return _rms_of_samples(dt * weighted_sum(self.tableau.error, stages) / scale, seen)
 
     @torch.no_grad()
     def _first_steps(self, span: float, x: Tensor, first: Tensor, seen: Tensor | None) -> Tensor:
@@ -99,7 +99,7 @@ class AdaptivePerSample(Adaptive):
 
 
 def _rms_of_samples(x: Tensor, seen: Tensor | None) -> Tensor:
-    squares = x.to(widest(x.device)).pow(2)
+    squares = x.to(widest_dtype(x.device)).pow(2)
     if seen is None:
         return squares.flatten(1).mean(1).sqrt()
     return (squares.mean(2).masked_fill(~seen, 0.0).sum(1) / seen.sum(1).clamp_min(1)).sqrt()

@@ -19,7 +19,7 @@ from odeum.integrators.runge_kutta import RungeKutta
 from odeum.tableaux import EULER
 
 
-class Known(NamedTuple):
+class StoredValue(NamedTuple):
     """The field at the twin at the end of a step, which the next step reuses if it has the same field."""
 
     field: Field
@@ -32,7 +32,7 @@ class Twin(NamedTuple):
     """ŷ of the reversible Heun method, and the field there if it is known."""
 
     x: Tensor
-    known: Known | None = None
+    known: StoredValue | None = None
 
 
 class TwoStates(Method):
@@ -90,7 +90,7 @@ class ReversibleHeun(TwoStates):
 
     def _twin(self, field: Field, t: float, dt: float, x: Tensor, value: Tensor) -> Twin:
         jumps = any(getattr(part, "stepwise", False) for _, part in field.named_modules())
-        return Twin(x, None if jumps or randomness(field) else Known(field, t, dt, value))
+        return Twin(x, None if jumps or randomness(field) else StoredValue(field, t, dt, value))
 
     def history_tensor(self, state: Any) -> Tensor | None:
         return state.x

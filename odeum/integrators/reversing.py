@@ -168,9 +168,9 @@ class _Reversed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, row: _Row, x: Tensor, history: Any, *rest: Any) -> tuple[Tensor, Tensor]:
         leaves = rest[: row.leaves]
-        ctx.row, ctx.autocast = row, Autocast.now(x.device.type)
+        ctx.row, ctx.autocast = row, Autocast.current(x.device.type)
         start, first = x, history
-        with torch.no_grad(), ctx.autocast.again():
+        with torch.no_grad(), ctx.autocast.restored():
             context = pytree.tree_unflatten(leaves, row.spec)
             state = row.method.history_from_tensor(history)
             for layer in row.layers:
@@ -209,7 +209,7 @@ def _gradients_with_stored_states(
     row: _Row, inputs: list[Any], needed: Sequence[bool], grads: Sequence[Any], autocast: Autocast
 ) -> list[Tensor | None]:
     """Computes gradients with stored states: for higher derivatives and batched gradients."""
-    with torch.enable_grad(), autocast.again():
+    with torch.enable_grad(), autocast.restored():
         fresh = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # to end here, not in their own history
         x, history, *rest = fresh
         weights = {id(w): fresh_tensor for w, fresh_tensor in zip(row.weights(), rest[row.leaves :], strict=True)}
@@ -260,7 +260,7 @@ class _BackwardWalk:
                 if layer.number == turn == 0:
                     x, history = self._arrived(move, layer, step, x, state, last, start, first, here), first
                 else:
-                    with torch.no_grad(), self.autocast.again():
+                    with torch.no_grad(), self.autocast.restored():
                         x, state = self._call(move, layer, {}, True, step, x, state, here)
                     last = history = method.history_tensor(state)
                 here = here._replace(noise=layer.noise(self.row.seed, turn))
@@ -280,7 +280,7 @@ class _BackwardWalk:
         if first is None:  # the first step is not of the kind that is undone: it leads back to what is remembered
             x = last
         else:
-            with torch.no_grad(), self.autocast.again():
+            with torch.no_grad(), self.autocast.restored():
                 x, _ = self._call(move, layer, {}, True, step, x, state, context)
         with torch.no_grad():
             drift = (x - start).norm() / start.norm().clamp_min(torch.finfo(start.dtype).tiny)
@@ -302,7 +302,7 @@ class _BackwardWalk:
         """Repeats one step from its start and backpropagates through it."""
         held = layer.held
         fresh = held.swapped()
-        with torch.enable_grad(), self.autocast.again():
+        with torch.enable_grad(), self.autocast.restored():
             x = x.detach().requires_grad_()
             history = None if history is None else history.detach().requires_grad_()
             leaves = list(self.leaves)

@@ -149,7 +149,7 @@ def run(argv: list[str]) -> int:
     times = Path(given["step_times"]) if given.get("step_times") else None
 
     from odeum.lab.commands.board import Board
-    from odeum.lab.study.execute import Comparison, compare, foresee
+    from odeum.lab.study.execute import Comparison, compare, forecast_comparison
     from odeum.lab.study.metric import metric_named
     from odeum.lab.train.interrupt import Interrupted
     from odeum.lab.train.job import Job
@@ -223,7 +223,7 @@ def run(argv: list[str]) -> int:
         if ladder:
             tell_ladder(ladder)
         else:
-            tell_before(task, foresee(job))
+            tell_before(task, forecast_comparison(job))
         return 0
     quiet = bool(given.get("quiet")) or not is_main()
     failures: list[str] = []
@@ -278,13 +278,13 @@ def tell_ladder(ladder: Mapping[Size, Comparison]) -> None:
     """The cost of each size, and the trend that would be detectable."""
     import math
 
-    from odeum.lab.study.execute import foresee
+    from odeum.lab.study.execute import forecast_comparison
     from odeum.lab.study.ladder import detectable_change
     from odeum.lab.train.progress import clock_time
 
     whole, costs = 0.0, []
     for size, job in ladder.items():
-        cost = foresee(job)
+        cost = forecast_comparison(job)
         per_epoch = job.base.task.steps_per_epoch(job.base.training.batch_size)
         steps = job.base.training.steps or 0
         whole += cost.seconds + (cost.tuning.seconds if cost.tuning else 0.0)

@@ -104,7 +104,7 @@ def carry_out(plan: League, cell: Cell, directory: Path, where: dict[str, Any], 
 
 def tell_cost(plan: League, directory: Path, where: dict[str, Any]) -> None:
     """Print the runs and core-hours of each task and size, from measured steps of the baseline."""
-    from odeum.lab.study.execute import foresee
+    from odeum.lab.study.execute import forecast_comparison
     from odeum.lab.study.tuning import WIDENED
 
     least = most = 0.0
@@ -114,7 +114,7 @@ def tell_cost(plan: League, directory: Path, where: dict[str, Any]) -> None:
         job = comparison_of(plan, base_run(cell), cell.folder(directory) / "cost", (), **where)
         everything = Seeds((len(plan.entries) + 1) * plan.seeds)
         job = replace(job, study=replace(job.study, tuning=None, seeds=everything))
-        cost = foresee(job)
+        cost = forecast_comparison(job)
         rows, confirmed = len(plan.entries) + 1, (min(plan.finalists, len(plan.entries)) + 1) * plan.seeds
         low, high = rows * plan.tune + confirmed, rows * plan.tune * WIDENED + confirmed
         hours = cost.baseline * (job.settled().threads or 1) / 3600

@@ -48,7 +48,7 @@ def run(argv: list[str]) -> int:
             raise OdeumError(f"{table.name} has fixed looks, {table.seeds}; use --seeds auto, not {seeds}")
     store = _store(given)
     if given.get("dry_run"):
-        return _foresee(chosen, scale, store, given.get("tflops", 10.0))
+        return _forecast(chosen, scale, store, given.get("tflops", 10.0))
     if given.get("fresh"):
         return _again(chosen, scale, seeds or Seeds(1), store, given)
     if given.get("pace"):
@@ -109,7 +109,7 @@ def _store(given: dict[str, Any]) -> Store:
     return Store(Path(given["results"])) if given.get("results") else kept_results()
 
 
-def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> int:
+def _forecast(chosen: TableRows, scale: str, store: Store, teraflops: float) -> int:
     from odeum.lab.study.forecast import cost_grid, speed_here
 
     if not 0 < teraflops < float("inf"):
@@ -126,7 +126,7 @@ def _foresee(chosen: TableRows, scale: str, store: Store, teraflops: float) -> i
 
 def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dict[str, Any]) -> int:
     """Train rows again in a new folder and compare them with the kept results."""
-    from odeum.lab.study.execute import beside_kept
+    from odeum.lab.study.execute import compare_with_kept
 
     if seeds.auto:
         raise OdeumError("--fresh needs a number of seeds, such as --seeds 1, not auto")
@@ -145,7 +145,7 @@ def _again(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: dic
     ]
     code = _train(runs, given)
     for table, _ in chosen:
-        for repeated in beside_kept(table.study(scale), known[table.name], fresh, store):
+        for repeated in compare_with_kept(table.study(scale), known[table.name], fresh, store):
             print(f"{table.name}: {repeated.sentence}")
             code = code or (0 if repeated.holds else 1)
     return code

@@ -26,7 +26,7 @@ from odeum.lab.study.forecast import Forecast, forecast, run_seconds
 from odeum.lab.study.judge import Decision, Seeds, claim_result, judge, undecided
 from odeum.lab.study.matching import Folds, matched_model, matched_training, paces
 from odeum.lab.study.metric import AUTO, metric_named, signal_over_noise
-from odeum.lab.study.runs import Store, at_rate, timed_together, without_places
+from odeum.lab.study.runs import Store, at_rate, timed_together, without_local_paths
 from odeum.lab.study.statistics import summarise
 from odeum.lab.study.tuning import SEED as TUNING_SEED
 from odeum.lab.study.tuning import Choice, Point, Tuning, spell_point, tried
@@ -217,7 +217,7 @@ class StudyRuns(ABC):
             wanted = wanted_by[key]
             tuning = wanted.point is not None
             wrong = event.kind not in ("done", "diverged") if tuning else event.kind in self.failures
-            if wrong and (text := complaint(f"tuning {key[0]}" if tuning else f"{key[0]} seed {key[1]}", event)):
+            if wrong and (text := failure_message(f"tuning {key[0]}" if tuning else f"{key[0]} seed {key[1]}", event)):
                 out[wanted] = text
         return out
 
@@ -261,7 +261,7 @@ def _ended(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:
     return [ended[number] for number in range(len(runs))]
 
 
-def complaint(title: str, event: Event) -> str | None:
+def failure_message(title: str, event: Event) -> str | None:
     """The message of a run that went wrong, with the traceback if it is a bug; None if nothing did."""
     sentence = event.content.get("failed") or event.content.get("sentence")
     return "\n".join([f"{title}: {sentence}", *filter(None, [event.content.get("traceback")])]) if sentence else None
@@ -332,7 +332,7 @@ def compare(
     comparisons in one directory could not both have their baseline. With `tuning_only` it ends with the tuning runs,
     and rows of which all diverge are left out.
     """
-    comparison = _where_names_are_known(comparison)
+    comparison = _without_other_processes(comparison)
     sized = sized_runs(comparison)  # what cannot be built is refused before there is a directory
     if ranks.size() == 1:
         comparison.settled()
@@ -375,13 +375,13 @@ def _refuse_others(runs: Mapping[Key, Job]) -> None:
         check_same_run(run)
 
 
-def foresee(comparison: Comparison) -> Forecast:
+def forecast_comparison(comparison: Comparison) -> Forecast:
     """The cost of a comparison on this machine, from a few measured steps; nothing is trained or written."""
-    comparison = _where_names_are_known(comparison)
+    comparison = _without_other_processes(comparison)
     return prepare(comparison, comparison.settled(), sized_runs(comparison)).forecast()
 
 
-def _where_names_are_known(comparison: Comparison) -> Comparison:
+def _without_other_processes(comparison: Comparison) -> Comparison:
     """Names that only this program registered are unknown to other processes: then the runs stay in this one."""
     architectures = [run.architecture for run in cells(comparison.base, comparison.factors).values()]
     hidden = unavailable_elsewhere(architectures, (KINDS, comparison.base.kind))
@@ -702,7 +702,7 @@ class TableRuns(StudyRuns):
                 "parameters": {key: run.facts["parameters"] for key, run in runs.items() if run.facts},
                 "versions": versions(),
                 "git": git_revision(),
-                "command": without_places(self.command),
+                "command": without_local_paths(self.command),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             out.append(self.store.keep_paces(measured, circumstances))
@@ -716,7 +716,7 @@ class Repeated(NamedTuple):
     holds: bool
 
 
-def beside_kept(study: Study, specs: Mapping[str, RunSpec], fresh: Store, kept: Store) -> list[Repeated]:
+def compare_with_kept(study: Study, specs: Mapping[str, RunSpec], fresh: Store, kept: Store) -> list[Repeated]:
     """Compare each fresh run with the kept figure, or with the mean and spread of the kept seeds."""
     split, metric, out = study.split or "test", study.metric.name, []
     for label, spec in specs.items():

@@ -215,7 +215,7 @@ def _cost(results: Results, claim: CostClaim) -> Ratio | None:
     if claim.quantity == "step":
         pace = results.study.pace or {}
         first, second = pace.get(claim.first), pace.get(claim.second)
-        return first.beside(second) if first and second else None
+        return first.ratio_to(second) if first and second else None
     first, second = (
         results.fact(label, "parameters") or results.parameters.get(label) for label in (claim.first, claim.second)
     )
@@ -254,7 +254,7 @@ def _step_ratio(results: Results, label: str, against: str) -> Ratio | None:
         ours, theirs = (_by_seed(runs, lambda run: run.measured("step_seconds")) for runs in (done, base))
         return paired_ratio(ours, theirs)
     ours, theirs = (results.study.pace.get(name) if runs else None for name, runs in ((label, done), (against, base)))
-    return ours.beside(theirs) if ours and theirs else None
+    return ours.ratio_to(theirs) if ours and theirs else None
 
 
 def _row(

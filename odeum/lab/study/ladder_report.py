@@ -18,7 +18,7 @@ from odeum.lab.study.judge import WORSE
 from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
 from odeum.lab.study.page import picture_lane, render
 from odeum.lab.study.prose import NONE, Scale, count, duration, listing, verdict
-from odeum.lab.study.runs import KEPT_RUNS, without_places
+from odeum.lab.study.runs import KEPT_RUNS, without_local_paths
 from odeum.lab.study.sentences import warnings
 from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
 from odeum.lab.study.tuning import FEWEST
@@ -139,7 +139,7 @@ def _next(ladder: Ladder) -> str:
         return f"Next: `{command}` (continues)."
     if study.tuning is None:
         cost = (FEWEST + study.seeds.limit) * seconds
-        anew = f"{without_places(plain)} --seeds {study.seeds} --tune {FEWEST} --out NEW"
+        anew = f"{without_local_paths(plain)} --seeds {study.seeds} --tune {FEWEST} --out NEW"
         return f"Next: `{anew}` (about {duration(cost)} of training)."
     if not study.seeds.auto and ("undecided" in words or not words):
         seeds = study.seeds.limit

@@ -36,7 +36,7 @@ def paces(study: Study, runs: Mapping[str, Job]) -> Mapping[str, Pace]:
     anchor = next((label for label in (study.reference, *runs) if label in planned), study.reference)
     measured = measure(runs, anchor, join(runs[anchor].training), whole)
     if anchor in planned:
-        measured = {label: pace.after(planned[anchor]) for label, pace in measured.items()}
+        measured = {label: pace.relative_to(planned[anchor]) for label, pace in measured.items()}
     return {**measured, **planned}
 
 

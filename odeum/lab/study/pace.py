@@ -29,7 +29,7 @@ class Pace:
         """The number of steps in a budget of seconds."""
         return max(1, int(budget / self.seconds))
 
-    def after(self, anchor: Pace) -> Pace:
+    def relative_to(self, anchor: Pace) -> Pace:
         """This cost, measured relative to the anchor, converted to the reference of the anchor."""
         return replace(
             self,
@@ -39,7 +39,7 @@ class Pace:
             high=anchor.high * self.high,
         )
 
-    def beside(self, other: Pace) -> Ratio:
+    def ratio_to(self, other: Pace) -> Ratio:
         """Ratio to another cost; the range is as wide as the two ranges allow, and always holds the ratio itself.
 
         Costs of two sessions without a common architecture have different references: then the range alone may miss it.

@@ -191,7 +191,7 @@ def keep_comparison(directory: Path, target: Path) -> None:
 
 
 def _portable(content: dict[str, Any]) -> dict[str, Any]:
-    return content | ({"command": without_places(content["command"])} if "command" in content else {})
+    return content | ({"command": without_local_paths(content["command"])} if "command" in content else {})
 
 
 def _study(plan: Mapping[str, Any], order: tuple[str, ...], info: Mapping[str, Any], root: Path) -> Study:
@@ -520,7 +520,7 @@ class Store:
         folder = RunDir(run)
         info, result = folder.run(), storage.read_json(run / RESULT)
         facts = {key: info[key] for key in CIRCUMSTANCES if key in info}
-        facts["command"] = without_places(str(facts.get("command", "")))
+        facts["command"] = without_local_paths(str(facts.get("command", "")))
         content = {
             "recipe": spec.key,
             "identity": spec.recipe,
@@ -562,7 +562,7 @@ def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any
     return complete
 
 
-def without_places(command: str) -> str:
+def without_local_paths(command: str) -> str:
     """A command without the directories of this machine."""
     return re.sub(r" --(out|results)(=| )\S+", "", command)
 

@@ -12,8 +12,8 @@ from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.judge import BETTER, STOPPED, VERDICTS, WORSE, Seeds
 from odeum.lab.study.metric import METRICS
 from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
-from odeum.lab.study.runs import without_places
-from odeum.lab.study.statistics import ERROR, far_runs, median
+from odeum.lab.study.runs import without_local_paths
+from odeum.lab.study.statistics import ERROR, median, outliers
 from odeum.lab.study.tuning import FEWEST, SEED
 from odeum.lab.train.settings import MAY_CHANGE
 
@@ -96,7 +96,7 @@ def _next(findings: Findings) -> str:
     if not study.command:
         return ""
     same = re.sub(r" --seeds(=| )\S+", "", study.command)
-    anew = f"{without_places(same)} --out NEW"
+    anew = f"{without_local_paths(same)} --out NEW"
     seeds = max((len(row.seeds) + len(row.diverged) for row in rows), default=0)
     each = math.fsum(row.seconds or 0.0 for row in rows)
     tune = f"{anew} --seeds {seeds} --tune {FEWEST}", (FEWEST + seeds) * each
@@ -283,7 +283,7 @@ def _cost(row: Row, base: Row, match: str | None) -> str:
 
 def _time(row: Row, base: Row) -> float | None:
     """The ratio of step times; none where it is a tie."""
-    return row.step.middle if row.step and row.step.tells(SLOWER) else None
+    return row.step.middle if row.step and row.step.differs(SLOWER) else None
 
 
 def _size(row: Row, base: Row) -> float | None:
@@ -592,5 +592,5 @@ def _far(findings: Findings) -> list[str]:
         f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): if "
         "runs collapse occasionally, a few seeds cannot estimate how often, and intervals are less reliable than "
         "stated."
-        for name, seed in far_runs(scores)
+        for name, seed in outliers(scores)
     ]

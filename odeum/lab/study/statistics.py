@@ -104,7 +104,7 @@ class Ratio:
     high: float
     """the range of the ratio"""
 
-    def tells(self, noticeable: float) -> bool:
+    def differs(self, noticeable: float) -> bool:
         """Whether the range excludes 1 and the median differs from 1 by more than `noticeable`; else it is a tie."""
         return abs(self.middle - 1) > noticeable and (self.low > 1 or self.high < 1)
 
@@ -274,7 +274,7 @@ def pairing(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
 # outliers and rankings
 
 
-def far_runs(scores: Mapping[Name, Mapping[int, float]]) -> list[tuple[Name, int]]:
+def outliers(scores: Mapping[Name, Mapping[int, float]]) -> list[tuple[Name, int]]:
     """Outliers: (row, seed) of each row's furthest run, if it is far from the others.
 
     Far is more than eight times what is usual in the table and four times the next in the row, both from the row's

@@ -18,7 +18,7 @@ from odeum.lab.launch.worker import Event
 from odeum.lab.papers import table_named
 from odeum.lab.study import report
 from odeum.lab.study.design import Factor, Study, StudyRow, cells, rows_of
-from odeum.lab.study.execute import Comparison, compare, complaint
+from odeum.lab.study.execute import Comparison, compare, failure_message
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import METRICS, Margin
 from odeum.lab.study.sentences import warnings
@@ -125,10 +125,10 @@ def test_without_a_baseline_every_two_are_the_family(tmp_path: Path) -> None:
 
 def test_a_failed_run_is_named_and_a_bug_is_told_in_full() -> None:
     lost = Event("failed", {"sentence": "the process of this run ended by signal 9"})
-    assert complaint("rk4 seed 1", lost) == "rk4 seed 1: the process of this run ended by signal 9"
+    assert failure_message("rk4 seed 1", lost) == "rk4 seed 1: the process of this run ended by signal 9"
     bug = Event("failed", {"sentence": "KeyError: 'x'", "traceback": "Traceback …\nKeyError: 'x'\n"})
-    assert complaint("rk4 seed 1", bug) == "rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"
-    assert complaint("rk4 seed 1", Event("done", {"test": {}})) is None
+    assert failure_message("rk4 seed 1", bug) == "rk4 seed 1: KeyError: 'x'\nTraceback …\nKeyError: 'x'\n"
+    assert failure_message("rk4 seed 1", Event("done", {"test": {}})) is None
 
 
 def test_two_spellings_of_one_architecture_are_one_row_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,11 +59,11 @@ def test_models_that_do_not_fit_at_once_are_measured_beside_the_baseline_in_grou
 
 def test_a_ratio_inside_the_noise_is_a_tie_whatever_it_is_beside() -> None:
     base, tie, slow = Pace(2.0, 1.0, 1.0, 1.0), Pace(2.0, 1.0, 0.9, 1.2), Pace(5.0, 2.5, 2.0, 3.0)
-    assert slow.beside(base).middle == 2.5 and slow.beside(base).tells(0.1)
-    assert not tie.beside(base).tells(0.1) and tie.beside(base).middle == 1.0
-    assert slow.beside(tie) == replace(slow.beside(tie), middle=2.5, low=2.0 / 1.2, high=3.0 / 0.9)
+    assert slow.ratio_to(base).middle == 2.5 and slow.ratio_to(base).differs(0.1)
+    assert not tie.ratio_to(base).differs(0.1) and tie.ratio_to(base).middle == 1.0
+    assert slow.ratio_to(tie) == replace(slow.ratio_to(tie), middle=2.5, low=2.0 / 1.2, high=3.0 / 0.9)
     near = Pace(4.6, 2.3, 1.9, 2.8)
-    assert near.beside(slow).middle == 1.0, "their ranges overlap"
+    assert near.ratio_to(slow).middle == 1.0, "their ranges overlap"
     assert slow.steps_in(11.0) == 2 and slow.steps_in(1.0) == 1
 
 
@@ -76,9 +76,9 @@ def test_a_damaged_pace_is_none(damage: str) -> None:
 
 def test_a_ratio_lies_in_its_own_range_whatever_both_were_measured_beside() -> None:
     slow, fast = Pace(3.06, 1.77, 1.70, 1.83), Pace(2.0, 1.0, 1.0, 1.0)  # of two sessions: 1.77 × 1.73 s, and 2 s
-    found = slow.beside(fast)
+    found = slow.ratio_to(fast)
     assert found.low <= found.middle <= found.high and found.middle == pytest.approx(1.53)
-    later = Pace(9.0, 2.0, 1.9, 2.2).after(Pace(5.0, 2.5, 2.0, 3.0))
+    later = Pace(9.0, 2.0, 1.9, 2.2).relative_to(Pace(5.0, 2.5, 2.0, 3.0))
     assert (later.seconds, later.ratio, later.low, later.high) == pytest.approx((10.0, 5.0, 3.8, 6.6))
 
 

@@ -20,7 +20,7 @@ from odeum.lab.papers.base import PaperTable, Setting, TableRow
 from odeum.lab.papers.document import answers, documents, with_results
 from odeum.lab.papers.plan import BUDGET, plan, plan_grid, rates_around
 from odeum.lab.study.drawings import claims_picture, marks_of
-from odeum.lab.study.execute import TableRuns, Wanted, beside_kept
+from odeum.lab.study.execute import TableRuns, Wanted, compare_with_kept
 from odeum.lab.study.forecast import run_cost
 from odeum.lab.study.judge import Claim, Seeds
 from odeum.lab.study.metric import Margin
@@ -219,7 +219,7 @@ def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path
     assert kept["facts"]["versions"]["torch"] and kept["facts"]["date"] and kept["steps"] == 2
     fresh = Store(tmp_path / "fresh")
     execution(table, fresh, tmp_path / "again", Seeds(1), "first").train(Inline(), Nobody())
-    (told,) = beside_kept(table.study("laptop"), table.specs("laptop", table.select("first")), fresh, store)
+    (told,) = compare_with_kept(table.study("laptop"), table.specs("laptop", table.select("first")), fresh, store)
     assert told.holds and told.sentence.endswith("the kept figure")
 
 
@@ -274,9 +274,9 @@ def test_a_figure_far_from_what_is_kept_is_told(tmp_path: Path) -> None:
     keep(kept, table, "first", [0.9, 0.91, 0.89])
     keep(fresh, table, "first", [0.5])
     study, specs = table.study("laptop"), table.specs("laptop", table.select("first"))
-    (told,) = beside_kept(study, specs, fresh, kept)
+    (told,) = compare_with_kept(study, specs, fresh, kept)
     assert not told.holds and "spreads from the kept mean" in told.sentence
-    assert beside_kept(study, specs, fresh, Store(tmp_path / "none"))[0].holds
+    assert compare_with_kept(study, specs, fresh, Store(tmp_path / "none"))[0].holds
 
 
 def test_a_part_of_a_name_stands_for_its_rows() -> None:

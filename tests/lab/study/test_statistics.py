@@ -56,7 +56,7 @@ def test_ratio_is_the_median_within_seeds() -> None:
     ],
 )
 def test_a_ratio_tells_only_what_every_seed_says(ratio: Ratio, tells: bool) -> None:
-    assert ratio.tells(0.1) is tells
+    assert ratio.differs(0.1) is tells
 
 
 def test_pairing_by_hand() -> None:

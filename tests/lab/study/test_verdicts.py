@@ -11,7 +11,7 @@ import pytest
 from odeum.errors import OdeumError
 from odeum.lab.study.judge import Criterion, Seeds, judge, more_seeds, undecided, verdict_of
 from odeum.lab.study.metric import METRICS, Margin, Metric, metric_named, read_margin
-from odeum.lab.study.statistics import Difference, all_pairs, far_runs, letters, to_baseline
+from odeum.lab.study.statistics import Difference, all_pairs, letters, outliers, to_baseline
 
 
 def interval(low: float, high: float, n: int = 3) -> Difference:
@@ -210,8 +210,8 @@ def test_a_collapsed_run_is_found_and_noise_is_not() -> None:
     alarms = hits = 0
     for _ in range(400):
         values = random.standard_normal((5, 3))
-        alarms += bool(far_runs({i: dict(enumerate(row.tolist())) for i, row in enumerate(values)}))
+        alarms += bool(outliers({i: dict(enumerate(row.tolist())) for i, row in enumerate(values)}))
         values[1, 2] -= 20
-        hits += (1, 2) in far_runs({i: dict(enumerate(row.tolist())) for i, row in enumerate(values)})
+        hits += (1, 2) in outliers({i: dict(enumerate(row.tolist())) for i, row in enumerate(values)})
     assert alarms <= 12 and hits >= 380
-    assert far_runs({}) == [] and far_runs({"a": {0: 1.0, 1: 1.0, 2: 1.0}}) == []
+    assert outliers({}) == [] and outliers({"a": {0: 1.0, 1: 1.0, 2: 1.0}}) == []
