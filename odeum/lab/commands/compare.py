@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose, notice
 from odeum.lab.commands.options import Parser, architecture_names, known_architectures, model_names
-from odeum.lab.commands.report import show_ladder
+from odeum.lab.commands.report import show_comparison, show_failures, show_ladder
 from odeum.lab.commands.request import (
     DRY_RUN,
     TRACK,
@@ -245,12 +245,11 @@ def run(argv: list[str]) -> int:
         return exit_code(stop.code)
     if not is_main():
         return 0
-    if not ladder:
-        return _report(directory, form, failures)
-    show_ladder(directory, form)
-    for failure in failures:
-        print(f"odeum: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    if ladder:
+        show_ladder(directory, form)
+    else:
+        show_comparison(directory, form, trained=True)
+    return show_failures(failures)
 
 
 def _ladder(
@@ -318,22 +317,6 @@ def _tuning(given: Mapping[str, Any], model: Any, training: Any) -> TuningResult
             raise OdeumError(f"--tune-over {name}: the model of this kind has no {name}; leave it out")
         defaults.append(float(getattr(settings_of, name)))
     return TuningResults(Tuning(settings, tuple(defaults), given["tune"]))
-
-
-def _report(directory: Path, form: str, failures: Sequence[str]) -> int:
-    from odeum.lab.study.report import write
-    from odeum.lab.study.sentences import cut_note, data_notes, hidden_note
-    from odeum.lab.study.tables import table
-
-    report = write(directory)
-    findings = report.findings
-    print(table(findings.rows, form))
-    remarks = [*report.remarks, *data_notes(findings), *cut_note(findings.rows), *hidden_note(findings)]
-    notes = "".join(f"note: {remark.replace('`', '')}\n" for remark in remarks)
-    print(f"{report.headline}\n{notes}report: {report.page}", file=sys.stderr)
-    for failure in failures:
-        print(f"odeum: {failure}", file=sys.stderr)
-    return 1 if failures else 0
 
 
 def _tell_twins(architectures: Mapping[str, Architecture], names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
+from odeum.lab.commands.report import show_failures
 from odeum.lab.commands.request import command_line, open_request, read_request, refuse_processes
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
@@ -61,10 +62,8 @@ def run(argv: list[str]) -> int:
         except Interrupted as stop:
             print_error(stop)
             return exit_code(stop.code)
-    status = show_league(directory, form)
-    for failure in failures:
-        print(f"odeum: {failure}", file=sys.stderr)
-    return 1 if failures else status
+    show_league(directory, form)
+    return show_failures(failures)
 
 
 def base_run(cell: Cell) -> Job:

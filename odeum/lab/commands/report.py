@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odeum.errors import OdeumError, choose
 from odeum.lab.commands.options import Parser
 from odeum.lab.study.grid import FORMATS
 from odeum.storage import make_directory
+
+if TYPE_CHECKING:
+    from odeum.lab.study.findings import Findings
 
 
 def run(argv: list[str]) -> int:
@@ -47,27 +52,46 @@ def run(argv: list[str]) -> int:
         return show_ladder(ladders[0], form)
 
     from odeum.lab.study.page import overall_ranks
-    from odeum.lab.study.report import write, write_overview
-    from odeum.lab.study.sentences import cut_note, hidden_note
-    from odeum.lab.study.tables import table
+    from odeum.lab.study.report import write_overview
 
-    compared = []
-    for directory in directories:
-        report = write(directory, bool(given.get("all")))
-        findings = report.findings
-        if len(directories) > 1:
-            print(f"{'## ' if form == 'md' else ''}{findings.study.data} ({directory})\n")
-        print(table(findings.rows, form))
-        notes = [*report.remarks, *cut_note(findings.rows), *hidden_note(findings)]
-        remarks = "".join(f"note: {note.replace('`', '')}\n" for note in notes)
-        print(f"{report.headline}\n{remarks}report: {report.page}", file=sys.stderr)
-        compared.append(findings)
+    everything, titled = bool(given.get("all")), len(directories) > 1
+    compared = [show_comparison(directory, form, everything, titled=titled) for directory in directories]
     if len(directories) > 1:
         print(_overall(overall_ranks(compared), len(compared)))
         parents = [Path(directory).resolve().parent for directory in directories]
         page = _page(given["out"]) if given.get("out") else Path(os.path.commonpath(parents)) / "overview.html"
         print(f"all of them on one page: {write_overview(compared, page)}", file=sys.stderr)
     return 0
+
+
+def show_comparison(
+    directory: str | Path, form: str, everything: bool = False, *, titled: bool = False, trained: bool = False
+) -> Findings:
+    """Write the report of a comparison, and print its table, its headline and its notes; returns its findings.
+
+    The notes of a comparison that was just `trained` include those on its data.
+    """
+    from odeum.lab.study.report import write
+    from odeum.lab.study.sentences import cut_note, data_notes, hidden_note
+    from odeum.lab.study.tables import table
+
+    report = write(directory, everything)
+    findings = report.findings
+    if titled:
+        print(f"{'## ' if form == 'md' else ''}{findings.study.data} ({directory})\n")
+    print(table(findings.rows, form))
+    data = data_notes(findings) if trained else []
+    remarks = [*report.remarks, *data, *cut_note(findings.rows), *hidden_note(findings)]
+    notes = "".join(f"note: {remark.replace('`', '')}\n" for remark in remarks)
+    print(f"{report.headline}\n{notes}report: {report.page}", file=sys.stderr)
+    return findings
+
+
+def show_failures(failures: Sequence[str]) -> int:
+    """Print the messages of failed runs; returns the exit code."""
+    for failure in failures:
+        print(f"odeum: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def show_ladder(directory: str | Path, form: str) -> int:

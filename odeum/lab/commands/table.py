@@ -176,6 +176,7 @@ def _runs_of(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: d
 
 def _train(runs: list[TableRuns], given: dict[str, Any]) -> int:
     from odeum.lab.commands.board import Board
+    from odeum.lab.commands.report import show_failures
     from odeum.lab.launch.launcher import launcher
     from odeum.lab.study.execute import TABLE_THREADS
     from odeum.lab.train.distributed.ranks import exit_code, print_error
@@ -191,6 +192,4 @@ def _train(runs: list[TableRuns], given: dict[str, Any]) -> int:
     except Interrupted as stop:
         print_error(stop)
         return exit_code(stop.code)
-    for failure in failures:
-        print(f"odeum: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return show_failures(failures)
