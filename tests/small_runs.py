@@ -14,13 +14,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
+
 from odeum.errors import OdeumError
 from odeum.lab.tasks import Task, open_task
 from odeum.lab.train.distributed.ranks import print_error
 from odeum.lab.train.interrupt import Interrupted
 from odeum.lab.train.job import Job
+from odeum.lab.train.origin import write_run
 from odeum.lab.train.progress import Progress
 from odeum.lab.train.run import train, with_changes
+from odeum.models import assemble
 from odeum.registry.spelling import parse
 
 TRAINING = {"steps": 20, "batch_size": 33, "learning_rate": 2e-3, "evaluate_every": 10**9}
@@ -73,6 +79,28 @@ def states(out: Path | str) -> list[int]:
 
 def losses(out: Path | str) -> list[float]:
     return [line["loss"] for line in lines(out)]
+
+
+def untrained(out: Path, architecture: str, *data: Any, changes: dict[str, Any] | None = None, **options: Any) -> Path:
+    """A run as it would be after no step of training; with larger weights, so that every answer differs."""
+    task = open_task(*data, **options)
+    settings = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 2, **(changes or {})})
+    torch.manual_seed(1)
+    model: Any = assemble(parse(architecture), settings).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    write_run(out, model, task, {}, "odeum train …")
+    return out
+
+
+def write_photos(folder: Path) -> Path:
+    """Six bright and six dark images that are not square, in a folder per class."""
+    noise = np.random.default_rng(0)
+    for name, low in (("bright", 150), ("dark", 0)):
+        (folder / name).mkdir()
+        for i in range(6):
+            Image.fromarray(noise.integers(low, low + 100, (8, 12, 3), dtype=np.uint8)).save(folder / name / f"{i}.png")
+    return folder
 
 
 if __name__ == "__main__":

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
+
+from scripts import load_script
 
 ROOT = Path(__file__).parent.parent
 
 
-def page_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("page", ROOT / "benchmarks" / "page.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_is_made_of_the_files() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
-    assert page_module().render(text) == text
+    assert load_script("benchmarks/page.py").render(text) == text
     names = set(re.findall(r"<!-- (\w+) -->\n", text)) - {"end", "wanted"}
     assert len(names) >= 7 and all((ROOT / "benchmarks" / f"{name}.py").exists() for name in names)
 
@@ -35,7 +27,9 @@ def test_a_new_file_changes_the_page_and_a_busy_machine_is_told(tmp_path: Path) 
         "command": "script/bench beam",
     }
     (tmp_path / "beam.json").write_text(json.dumps(found))
-    made = page_module().render("<!-- beam -->\nold\n<!-- end -->\n<!-- vision -->\n<!-- end -->", tmp_path)
+    made = load_script("benchmarks/page.py").render(
+        "<!-- beam -->\nold\n<!-- end -->\n<!-- vision -->\n<!-- end -->", tmp_path
+    )
     assert "| ours | 2 | 1.50 | 1.25 – 1.75 |" in made and "To be measured again" in made and "old" not in made
     assert "Not measured yet: `script/bench vision`" in made
 
@@ -45,7 +39,7 @@ def test_what_is_asked_and_does_not_hold_is_said(tmp_path: Path) -> None:
     for row in rows.values():
         row["checkpointed / backprop, euler"] = 1.3
     (tmp_path / "solvers.json").write_text(json.dumps({"ratios": rows}))
-    made = page_module().render("<!-- wanted -->\n<!-- end -->", tmp_path).splitlines()
+    made = load_script("benchmarks/page.py").render("<!-- wanted -->\n<!-- end -->", tmp_path).splitlines()
     assert next(line for line in made if "RK4" in line).endswith("| at most 4.05 | 4.10 | **does not hold** |")
     assert next(line for line in made if "recomputing" in line).endswith("| at most 1.4 | 1.30 | holds |")
     assert next(line for line in made if "timm" in line).endswith("| not yet | |")

@@ -5,15 +5,14 @@ What stands in test_remembering, test_streams, test_looping, test_reversible and
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from scripts import load_script
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -246,11 +245,7 @@ def test_fixed_residual_scalars_are_learned_ones_that_have_these_values() -> Non
 
 def test_what_learned_scalars_became_is_read_off_trained_models() -> None:
     """Means over layers and seeds, rounded, as a spelling of the fixed method."""
-    path = Path(__file__).parents[2] / "benchmarks/discover.py"
-    spec = importlib.util.spec_from_file_location("discover", path)
-    assert spec is not None and spec.loader is not None
-    discover = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(discover)
+    discover = load_script("benchmarks/discover.py")
     models = [stack("residual-scalars:rate=0.1", SHAPE) for _ in range(2)]
     with torch.no_grad():
         for seed, model in enumerate(models):

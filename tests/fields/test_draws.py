@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from registries import kept_registries
+from scripts import load_script
 from torch import Tensor, nn
 
 import odeum
@@ -426,11 +426,7 @@ def test_models_of_transformers_begin_with_the_weights_of_build() -> None:
 
 
 def test_the_page_says_what_was_measured() -> None:
-    root = Path(__file__).parents[2]
-    spec = importlib.util.spec_from_file_location("pairing_benchmark", root / "benchmarks" / "pairing.py")
-    assert spec is not None and spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    root, benchmark = Path(__file__).parents[2], load_script("benchmarks/pairing.py")
     found = json.loads((root / "benchmarks" / "results" / "pairing.json").read_text(encoding="utf-8"))
     assert benchmark.table(found["losses"], list(found["pairing"])) == found["pairing"]
     assert benchmark.show(found) in (root / "docs" / "statistics.md").read_text(encoding="utf-8")

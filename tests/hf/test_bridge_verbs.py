@@ -10,14 +10,10 @@ import pytest
 import torch
 import transformers
 from huggingface_hub import constants
+from small_runs import untrained
 
 import odeum.hf
 from odeum.lab.cli import main
-from odeum.lab.tasks import open_task
-from odeum.lab.train.origin import write_run
-from odeum.lab.train.run import with_changes
-from odeum.models import assemble
-from odeum.registry.spelling import parse
 
 MEMBERS = (
     "sequential",
@@ -30,18 +26,6 @@ MEMBERS = (
     "transevolve",
 )
 LINES = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green", "a cat ran on"] * 12
-
-
-def untrained(out: Path, architecture: str, *data: Any, **options: Any) -> Path:
-    """A run as it would be after no step of training; with larger weights, so that every answer differs."""
-    task = open_task(*data, **options)
-    settings = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 2})
-    torch.manual_seed(1)
-    model = assemble(parse(architecture), settings).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    write_run(out, model, task, {}, "odeum train …")
-    return out
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scripts import load_script
 from torch._dynamo.testing import CompileCounter
 
 import odeum
@@ -145,10 +146,5 @@ def test_eight_bit_weights_answer_alike(tmp_path: Path, capsys: pytest.CaptureFi
     small = ["--model.width", "32", "--model.depth", "1", "--train.steps", "60"]
     assert main(["train", "digits", "--architecture", "parallel", *small, "--out", run]) == 0
     assert main(["export", run, str(out), "--to", "onnx"]) == 0
-    example = Path(__file__).parents[2] / "examples" / "int8.py"
-    spec = importlib.util.spec_from_file_location("int8", example)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.main(out) > 0.8
+    assert load_script("examples/int8.py").main(out) > 0.8
     assert (out / "model.int8.onnx").stat().st_size < (out / "model.onnx").stat().st_size

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from scripts import load_script
 from timm_import import timm_or_skip
 
 from odeum.errors import OdeumError
@@ -90,12 +90,7 @@ def test_rates_fall_with_depth_and_positions_do_not_decay() -> None:
 
 
 def test_a_training_loop_learns() -> None:
-    path = Path(__file__).parents[2] / "examples" / "timm_loop.py"
-    spec = importlib.util.spec_from_file_location("timm_loop", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    losses = module.main(steps=12)
+    losses = load_script("examples/timm_loop.py").main(steps=12)
     assert sum(losses[-3:]) < 0.7 * sum(losses[:3])
 
 

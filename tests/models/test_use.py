@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small_runs import write_photos
 
 import odeum
 from odeum.errors import OdeumError
@@ -31,13 +32,7 @@ def trained(folder: Path, *data: Path | str, words: tuple[str, ...] = ()) -> str
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("photos")
-    noise = np.random.default_rng(0)
-    for name, low in (("bright", 150), ("dark", 0)):
-        (folder / name).mkdir()
-        for i in range(6):
-            Image.fromarray(noise.integers(low, low + 100, (8, 12, 3), dtype=np.uint8)).save(folder / name / f"{i}.png")
-    return folder
+    return write_photos(tmp_path_factory.mktemp("photos"))
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from scripts import load_script
 
 from odeum.errors import OdeumError
 from odeum.registry.names import Registry
@@ -22,15 +20,6 @@ class Pull:
 
 def make(): return 1
 """
-
-
-def module_at(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_names_come_back_in_the_order_they_came() -> None:
@@ -64,8 +53,8 @@ def test_a_taken_name_is_refused_and_the_first_stays() -> None:
 def test_one_file_read_twice_is_the_same_thing(tmp_path: Path) -> None:
     (tmp_path / "ideas.py").write_text(SOURCE)
     (tmp_path / "others.py").write_text(SOURCE)
-    first, again = (module_at(tmp_path / "ideas.py", name) for name in ("ideas_one", "ideas_two"))
-    other = module_at(tmp_path / "others.py", "others_one")
+    first, again = (load_script(tmp_path / "ideas.py", name) for name in ("ideas_one", "ideas_two"))
+    other = load_script(tmp_path / "others.py", "others_one")
     for what in (lambda m: m.Pull, lambda m: m.make, lambda m: m.Pull(0.2)):
         registry: Registry[Any] = Registry("architecture")
         registry.add("pull", what(first))

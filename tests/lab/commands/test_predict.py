@@ -9,9 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from small_runs import write_photos
 
 from odeum.lab.cli import main
 
@@ -143,13 +142,7 @@ def test_the_pairs_it_was_trained_on_are_no_sources(tmp_path: Path, capsys: Capt
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("photos")
-    noise = np.random.default_rng(0)
-    for name, low in (("bright", 150), ("dark", 0)):
-        (folder / name).mkdir()
-        for i in range(6):
-            Image.fromarray(noise.integers(low, low + 100, (8, 12, 3), dtype=np.uint8)).save(folder / name / f"{i}.png")
-    return folder
+    return write_photos(tmp_path_factory.mktemp("photos"))
 
 
 def test_one_bad_image_does_not_take_the_others_with_it(photos: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from scripts import load_script
 
 from odeum.lab.study.judge import STOPPED, Criterion, Seeds, judge
 from odeum.lab.study.metric import Margin
@@ -20,16 +18,7 @@ stats = pytest.importorskip("scipy.stats")
 ROOT = Path(__file__).parents[3]
 
 
-def load_benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("intervals_benchmark", ROOT / "benchmarks" / "intervals.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-simulation = load_benchmark()
+simulation = load_script("benchmarks/intervals.py")
 
 
 def seeds(*values: float) -> dict[int, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import math
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import load_script
 
 from odeum.errors import OdeumError
 from odeum.lab.study.ladder import Rung, detectable_change, fit, gains, local_slope, trends
@@ -143,10 +143,7 @@ def test_more_seeds_detect_smaller_changes() -> None:
 
 
 def test_page_and_simulation_agree() -> None:
-    spec = importlib.util.spec_from_file_location("ladder_simulation", ROOT / "benchmarks" / "ladder.py")
-    assert spec and spec.loader
-    simulation = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(simulation)
+    simulation = load_script("benchmarks/ladder.py")
     cells = json.loads(simulation.RESULT.read_text(encoding="utf-8"))["cells"]
     page = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
     for table in simulation.show(cells).strip().split("\n\n"):

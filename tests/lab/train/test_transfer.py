@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from scripts import load_script
 
 from odeum.errors import OdeumError
 from odeum.kernels.adamw import EPSILON
@@ -225,11 +225,7 @@ def test_updates_do_not_depend_on_depth_where_there_is_a_rule(architecture: str)
 
 
 def test_the_page_says_what_was_measured() -> None:
-    root = Path(__file__).parents[3]
-    spec = importlib.util.spec_from_file_location("transfer_benchmark", root / "benchmarks" / "transfer.py")
-    assert spec is not None and spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    root, benchmark = Path(__file__).parents[3], load_script("benchmarks/transfer.py")
     found = json.loads((root / "benchmarks" / "results" / "transfer.json").read_text(encoding="utf-8"))
     assert benchmark.show(found) in (root / "docs" / "family.md").read_text(encoding="utf-8")
     slopes = {name: slope for name, slope in found["slopes"].items() if "no rule" not in slope}
