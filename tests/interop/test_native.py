@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_runs import untrained
 from test_pretrained import BOTH_SIDES, CAUSAL, IMAGES, scrambled
 
 import odeum
@@ -20,13 +21,8 @@ from odeum.interop.ctranslate2 import write_ctranslate2
 from odeum.interop.gguf import write_gguf
 from odeum.interop.native import largest_difference, to_native, write_native
 from odeum.lab.cli import main
-from odeum.lab.tasks import open_task
-from odeum.lab.train.origin import write_run
-from odeum.lab.train.run import with_changes
-from odeum.models import assemble
 from odeum.models.saved import load_model, save_model
 from odeum.models.settings import Classification, Language, Translation, Vision
-from odeum.registry.spelling import parse
 
 TEXT = {"width": 32, "heads": 4, "depth": 4, "length": 16, "vocabulary": 50}
 IMAGE = {"width": 32, "heads": 4, "depth": 2, "image_size": 16, "patch_size": 4, "classes": 7}
@@ -212,17 +208,6 @@ def test_engines_take_imported_models_through_transformers(tmp_path: Path) -> No
 
 
 LINES = ["the cat sat on the mat", "a dog ran over the hill", "the hill is high and green", "a cat ran on"] * 12
-
-
-def untrained(out: Path, architecture: str, *data: Any, changes: dict[str, Any], **options: Any) -> Path:
-    task = open_task(*data, **options)
-    settings = with_changes(task.model(), {"width": 16, "heads": 2, "depth": 2, **changes})
-    torch.manual_seed(1)
-    model: Any = assemble(parse(architecture), settings).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    write_run(out, model, task, {}, "odeum train …")
-    return out
 
 
 @pytest.fixture(scope="module")
