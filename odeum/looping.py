@@ -101,9 +101,9 @@ class Looped(Stack):
 
     In training the number may be drawn anew for each batch (`random`: one more than a Poisson number, `repeats` in the
     mean), and gradients may pass `through` the last repeats alone. With `exit`, a position whose state moves by less
-    than this share of its length stays where it is, and a sample of which all positions stay costs nothing more; not
-    in training. What a position does depends on no other sample, and in a causal model on no later position. Which
-    samples are left is looked at after each repeat, so an `exit` waits for the device.
+    than this share of its length is frozen, and a sample whose positions are all frozen is no longer evaluated; not in
+    training. This depends on no other sample and, in a causal model, on no later position. The remaining samples are
+    counted after each repeat, so an `exit` waits for the device.
 
     With `late`, the core acts once until this share of training is done (`set_progress`), and repeats from then on.
     A model that is built or loaded repeats.
@@ -183,7 +183,7 @@ class Looped(Stack):
     ) -> Iterator[tuple[Tensor, Any, Context]]:
         """The state after each layer, its flow and its context; `leave`: samples that rest are left out on the way.
 
-        `call` calls a layer in another way: with the flow, the state, the context and the time.
+        `call` calls a layer with the flow, the state, the context and the time.
         """
         count, call = self._count(x), call or self._call
         steps = self._carrying(context, self.order(count))

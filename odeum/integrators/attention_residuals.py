@@ -1,4 +1,4 @@
-"""Attention over depth: each sublayer reads a softmax-weighted mean of all that was added before (arXiv 2603.15031)."""
+"""Attention over depth: each sublayer reads a softmax-weighted mean of all earlier updates (arXiv 2603.15031)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Method(Keyed, nn.Module):
     """whether stepping the newest positions alone equals stepping all of them, as for a field; read for methods of
     plugins"""
     stability: str | None = None
-    """a remark on stability for `describe`"""
+    """note on stability for `describe`"""
     splits: bool = True
     """whether a splitting may step single terms by it: not if its history holds values of the whole field"""
 

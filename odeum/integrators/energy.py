@@ -1,7 +1,7 @@
 """The kinetic energy of a pass, ∫ |dx/dt|² dt, a regulariser of training (optimal transport).
 
-A penalty on it straightens the ways of the particles and evens out their speed (Finlay et al. 2020; Kan et al. 2025 for
-transformers), so that fewer and larger steps follow them.
+A penalty on it straightens the paths of the particles and equalises their speed, so that fewer and larger steps
+suffice (Finlay et al. 2020; Kan et al. 2025 for transformers).
 """
 
 from __future__ import annotations

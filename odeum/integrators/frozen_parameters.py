@@ -34,8 +34,8 @@ class FrozenParameters:
         self.versions = {n: _version(x) for n, x in self.tensors.items() if n in names or x.requires_grad}
         self.places = [*weights, *buffers, *_places(modules, "_modules")]
         self.wanted = {name: x for name, x in self.tensors.items() if x.requires_grad}
-        """weights, and buffers that are learned, that want a gradient. A backward pass takes them from here: those that
-        autograd saved may be copies, if saved-tensor hooks are at work"""
+        """weights and learned buffers that need a gradient. A backward pass takes them from here: those that
+        autograd saved may be copies, if saved-tensor hooks are active"""
 
     def swapped(self) -> bool:
         """Returns whether the field has other weights or submodules now."""

@@ -18,11 +18,11 @@ RESIDUAL_LIMIT = 0.1
 
 
 class ImplicitMidpoint(Method):
-    """k = f(t + dt/2, x + dt/2 k), x + dt k: order 2, and stable wherever the field contracts, if k is found.
+    """k = f(t + dt/2, x + dt/2 k), x + dt k: order 2, and stable wherever the field contracts.
 
-    It is found by putting it in again, `iterations` times from k = f(t, x). That converges where dt/2 times the field's
-    Lipschitz constant is below one; `residual` tells how far the last two were apart, relative, in the last step. It is
-    measured without waiting for the device.
+    k is computed by `iterations` fixed-point iterations from k = f(t, x), which converge where dt/2 times the Lipschitz
+    constant of the field is below one. `residual` is the relative difference of the last two iterates in the last
+    step, measured without waiting for the device.
     """
 
     order = 2

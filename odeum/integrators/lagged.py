@@ -1,4 +1,4 @@
-"""Lagged attention: from one layer on, attention reads the state at the begin of that layer (marin, modded-nanogpt)."""
+"""Lagged attention: from one layer on, attention reads the state at the start of that layer (marin, modded-nanogpt)."""
 
 from __future__ import annotations
 

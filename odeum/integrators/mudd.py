@@ -54,7 +54,7 @@ class DynamicSums(Keyed, nn.Module):
 class Mudd(Method):
     """Four sums over the states so far: attention reads three of them as q, k and v, the layer moves the fourth.
 
-    Terms move in turn or together, by Euler. The last layer has a sum of its own for what goes on. Weights that act at
+    Terms move in turn or together, by Euler. The last layer has a sum of its own for its output. Weights that act at
     several depths have the coefficients of each: they belong to the depth.
     """
 

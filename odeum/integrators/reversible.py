@@ -49,7 +49,7 @@ class TwoStates(Method):
 class ReversibleHeun(TwoStates):
     """ŷ′ = 2 y − ŷ + dt f(ŷ), y′ = y + dt/2 (f(ŷ) + f(ŷ′)): order 2 (Kidger et al. 2021).
 
-    One evaluation a step where the field does not change between steps (shared weights, weights smooth in time, no
+    One evaluation per step where the field does not change between steps (shared weights, weights smooth in time, no
     dropout), else two.
     """
 
@@ -162,11 +162,11 @@ class Coupled(TwoStates):
 class RevNet(TwoStates):
     """q ← q + dt G(p), p ← p + dt F(q): attention moves one half by the other, the feed-forward back (Gomez 2017).
 
-    Both halves begin as x, and their mean goes on. Its own equations, dq/dt = G(p) and dp/dt = F(q), are followed with
-    order 1; they are not dx/dt = G(x) + F(x).
+    Both halves start as x, and their mean is the output. The method has order 1 for dq/dt = G(p), dp/dt = F(q), which
+    is not dx/dt = G(x) + F(x).
 
-    With a `grid`, the start and all that is added are rounded to multiples of 2^−grid. Sums of such numbers are exact
-    below 2^(24 − grid) in single precision, and so is the way back: to the bit. The gradient takes no notice of it.
+    With a `grid`, the start and all updates are rounded to multiples of 2^−grid. Sums of such numbers are exact below
+    2^(24 − grid) in single precision, so the backward steps are exact to the bit. The gradient ignores the rounding.
     """
 
     history = "revnet"

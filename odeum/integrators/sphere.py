@@ -1,4 +1,4 @@
-"""The input of a stack on the unit sphere, and its output as large as that of other stacks (nGPT)."""
+"""A stack whose states are on the unit sphere, with an output of the usual scale (nGPT)."""
 
 from __future__ import annotations
 

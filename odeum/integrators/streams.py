@@ -24,7 +24,7 @@ MAX_PERMUTED_STREAMS = 5
 
 
 class Streams(Method):
-    """The step of every kind of stream: state [batch, length, n, width]; all streams begin equal, their mean goes on.
+    """The step of all kinds of streams, state [batch, length, n, width]: streams start equal, their mean is the output.
 
     A step of length dt mixes by I + dt (A − I), so that finer steps have a limit. Mixing is done in single precision at
     least, under autocast too.
@@ -74,7 +74,7 @@ class Streams(Method):
 
 
 class HyperConnections(Streams):
-    """Free coefficients: static ones and, if `dynamic`, a small part that is read off each stream.
+    """Free coefficients: static ones and, if `dynamic`, a small part computed from each stream.
 
     At the start stream `index` mod n is read, all are written to and none is mixed: the plain layer. What depends on
     the streams, s tanh(N(z) W), starts at zero. Without `mixes`, A stays the identity (identity hyper-connections).
@@ -138,7 +138,7 @@ class ManifoldHyperConnections(Streams):
     """mHC: c = σ, b = 2σ, A = Sinkhorn(exp) of logits α u φ + bias, u all streams of a position under one RMS norm.
 
     A doubly stochastic A keeps the mean of the streams and enlarges no difference. The start is the plain layer but
-    for φ, which is small and random: from equal streams with equal coefficients the streams would stay equal for ever.
+    for φ, which is small and random: from equal streams with equal coefficients the streams would stay equal.
     """
 
     history = "mhc"
@@ -195,9 +195,9 @@ def permutation_matrices(count: int, dtype: torch.dtype, device: torch.device) -
 def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     """exp(logits) with rows and columns normalised in turn: columns sum to one, rows nearly.
 
-    The first time by logarithms, so that no logit is too large; after it no sum is below 1/n², and dividing will do.
-    How near: rows of logits of standard deviation 1 miss one by less than 1e-4 after 20 iterations, of 8 by up to a
-    quarter.
+    The first iteration uses logarithms, so that no logit is too large; afterwards no sum is below 1/n², so division is
+    safe. Row sums differ from one by less than 1e-4 after 20 iterations for logits of standard deviation 1, by up to a
+    quarter for 8.
     """
     mix = logits.movedim((-2, -1), (0, 1)).contiguous()  # sums over leading axes are several times as fast
     mix = mix - mix.logsumexp(1, keepdim=True)
