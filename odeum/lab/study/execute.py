@@ -470,10 +470,10 @@ class ComparisonRuns(StudyRuns):
         if study.judge == AUTO and not study.signals:
             best = {label: self.finals[label][choice.point] for label, choice in choices.items()}
             self.study = _chosen_judge(self.study, best, self.tuned)
-        self.evaluation = self._evaluation()
         if is_main():
             self.study.write(self.comparison.directory)
-        if not tolerant:
+        if not tolerant:  # else the baseline, by which lengths are matched, may be left out
+            self.evaluation = self._evaluation()
             _refuse_others(self.evaluation)
         return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from odeum.lab.launch.worker import Event
 from odeum.lab.papers import table_named
 from odeum.lab.study import report
 from odeum.lab.study.design import Factor, Study, StudyRow, cells, rows_of
-from odeum.lab.study.execute import Comparison, compare, failure_message
+from odeum.lab.study.execute import Comparison, ComparisonRuns, compare, failure_message, sized_runs
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.metric import METRICS, Margin
+from odeum.lab.study.pace import Pace
 from odeum.lab.study.sentences import warnings
+from odeum.lab.study.tuning import Tuning, TuningResults
 from odeum.lab.tasks import open_task
 from odeum.lab.train.job import Job
 from odeum.lab.train.run import with_changes
@@ -179,6 +182,30 @@ def test_factors_make_rows_and_a_row_is_found_by_its_label(tmp_path: Path) -> No
             tmp_path, place.replace(" ", "-").replace(".", "-"), 0, 0.9, info={"architecture": "parallel", "row": place}
         )
     assert set(findings(tmp_path).study.labels) == set(rows)
+
+
+def test_screening_leaves_out_rows_that_diverged(tmp_path: Path) -> None:
+    """Even the baseline: a league then has no finalists, which is its own message."""
+    task = open_task("digits")
+    base = Job.on(task, task.model(), parse("sequential"), with_changes(task.training(), {"steps": 2}))
+    factors = [Factor.architecture([base.architecture, parse("parallel")])]
+    rows, metric = rows_of(cells(base, factors)), METRICS["accuracy"]
+    tuning, pace = Tuning(("learning_rate",), (1e-3,), 3), {row.label: Pace(1e-3, 1.0, 1.0, 1.0) for row in rows}
+    study = Study("digits", rows, metric, metric.margin, Seeds(2), rows[0].label, match="time", pace=pace)
+    study = replace(study, tuning=TuningResults(tuning))
+    request = Comparison(study, base, factors, tmp_path)
+    for tolerant in (True, False):
+        runs = ComparisonRuns(request, study, sized_runs(request))
+        tried = [0.9, 0.8, 0.7, math.nan, math.nan, math.nan]
+        for label, values in (("sequential", [math.nan] * 6), ("parallel", tried)):
+            points = [(1e-3 * 2.0**i,) for i in (-1, 0, 1, -2, -3, -4)]
+            runs.finals[label] = {point: {"accuracy": x} for point, x in zip(points, values, strict=True)}
+        if tolerant:
+            with pytest.warns(UserWarning, match="sequential: every tuning run diverged"):
+                assert runs.choose(tolerant) == [] and list(runs.rows()) == ["parallel"]
+        else:
+            with pytest.raises(OdeumError, match="sequential: every tuning run diverged"):
+                runs.choose(tolerant)
 
 
 @pytest.mark.usefixtures("without_plots")

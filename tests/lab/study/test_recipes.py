@@ -223,6 +223,17 @@ def test_missing_runs_are_trained_once_and_found_from_their_files_alone(tmp_path
     assert told.holds and told.sentence.endswith("the kept figure")
 
 
+def test_a_failed_run_stops_no_other_row(tmp_path: Path) -> None:
+    table, store = small_table(), Store(tmp_path / "results")
+    blocked = tmp_path / "runs" / table.spec(table.row("first"), "laptop").key
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the runs of a row belong")
+    job = execution(table, store, tmp_path / "runs", Seeds.parse("auto"))
+    messages = job.train(Inline(), Nobody())
+    assert messages and all(message.startswith("first seed ") for message in messages)
+    assert {wanted.label for wanted in job.missing()} == {"first"}
+
+
 def test_a_row_of_a_claim_tries_rates_with_a_seed_of_its_own(tmp_path: Path) -> None:
     table, store = small_table(tune=3), Store(tmp_path / "results")
     job = execution(table, store, tmp_path / "runs", Seeds(1), "claims")
