@@ -52,7 +52,7 @@ class Noise:
     def __init__(self, masks: Iterable[Tensor] = (), watch: DrawWatch | None = None) -> None:
         self.watch = watch
         self.masks = list(masks)
-        """in the order in which they are first asked for; those given are handed out before new ones are made"""
+        """masks in the order of first use; given ones are used before new ones are drawn"""
         self._places: dict[tuple[Hashable, ...], int] = {}
         self._path: tuple[Hashable, ...] = ()
         self._turns: dict[Hashable, int] = {}

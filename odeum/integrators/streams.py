@@ -146,7 +146,7 @@ class ManifoldHyperConnections(Streams):
     def __init__(self, width: int, count: int, iterations: int | None = 20, eps: float = 1e-5) -> None:
         super().__init__(count)
         self.iterations = iterations
-        """of Sinkhorn; None: A is a mean of permutations (mHC-lite), whose weights are a softmax of n! logits"""
+        """Sinkhorn iterations; None: A is a mean of permutations weighted by a softmax of n! logits (mHC-lite)"""
         self.eps = eps
         off = -5.0 * (1.0 - torch.eye(count))
         if iterations is None:

@@ -1,4 +1,4 @@
-"""A paper's table as data: rows, the published figures, what is claimed of which two rows, at two scales; no torch.
+"""A paper's table as data, without torch: rows, published figures, claims about pairs of rows, at two scales.
 
 A row at a scale is a `RunSpec` but for its seed. Its `key`, a short hash of what differs from the defaults, is how a
 result is found again: two tables that ask for the same run share it, and a recipe that changes asks for new runs.
@@ -38,16 +38,16 @@ class Setting:
     data: str
     """a named set"""
     model: Model
-    """with what the data decides (classes, vocabulary), so that costs are known without reading it"""
+    """model settings, including those that the data decides, so that costs are known without reading it"""
     training: Training
     options: Mapping[str, Any] = field(default_factory=dict)
-    """of the data"""
+    """options of the data"""
     regime: str = ""
-    """what the training is like: which effects can show in it"""
+    """regime of the training, which determines the effects that can show"""
     ours: tuple[str, ...] = ()
-    """what the paper leaves open, or what is smaller here: our choice and the reason"""
+    """choices of ours, with reasons, where the paper leaves something open or is larger"""
     steps_an_epoch: int = 0
-    """of the whole set at this batch size, where the training is told in epochs: for estimates alone"""
+    """steps per epoch at this batch size, for estimates of a training in epochs"""
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class TableRow:
     """One line of a table."""
 
     name: str
-    """how --rows and claims call it"""
+    """name in --rows and claims"""
     architecture: str
     setting: str
     """the name of a setting, at every scale"""
     model: Mapping[str, Any] = field(default_factory=dict)
-    """what differs from the setting's model"""
+    """model settings that differ from the setting's"""
     training: Mapping[str, Any] = field(default_factory=dict)
-    """what differs from the setting's recipe"""
+    """training settings that differ from the setting's"""
     length: float = 1.0
-    """of the training, as a share of the setting's"""
+    """length of the training as a share of the setting's"""
     feedforward: float = 1.0
     """width of the feed-forward, as a share of the setting's"""
     paper: Mapping[str, float] = field(default_factory=dict)
@@ -76,15 +76,15 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table, or a figure, of a paper."""
+    """A table or a figure of a paper."""
 
     name: str
     title: str
     metric: str
-    """what decides"""
+    """name of the metric that decides"""
     split: Literal["valid", "test"]
     margin: Margin
-    """what matters, said before the runs"""
+    """smallest relevant difference, declared before the runs"""
     rows: tuple[TableRow, ...]
     claims: tuple[Claim, ...]
     scales: Mapping[str, Mapping[str, Setting]]

@@ -94,7 +94,7 @@ class StudyRow:
     control: bool = False
     """a row that the paper lacks"""
     key: str = ""
-    """of kept results (`RunSpec.key`)"""
+    """key of its kept results (`RunSpec.key`)"""
 
 
 def rows_of(runs: Mapping[str, RunSpec]) -> tuple[StudyRow, ...]:
@@ -143,7 +143,7 @@ class Study:
     vary: str = "seed"
     """what differs between seeds: seed (weights and batches), or split (also which examples are held out)"""
     overlap: float = 0.0
-    """with varied splits, test over training examples"""
+    """test over training examples if seeds vary the split"""
     pace: Mapping[str, Pace] | None = None
     """measured cost per step by row (default: not measured)"""
     earlier: tuple[str, ...] = ()
@@ -151,12 +151,12 @@ class Study:
     tuning: TuningResults | None = None
     """settings that are tuned per row before the seeds that decide (default: one recipe for all)"""
     title: str = ""
-    """of a paper's table"""
+    """title of a paper's table"""
     name: str = ""
-    """of a paper's table, such as zhong2022/table1"""
+    """name of a paper's table, such as zhong2022/table1"""
     scale: str = ""
     tunings: Mapping[str, Tuning] = field(default_factory=dict)
-    """of a paper's table: what these rows try before their seeds"""
+    """tuning of the rows of a paper's table"""
     notes: tuple[str, ...] = ()
 
     @property

@@ -63,10 +63,10 @@ class Wanted(NamedTuple):
     """A run that is missing."""
 
     label: str
-    """of its row"""
+    """label of its row"""
     seed: int
     point: Point | None = None
-    """of a tuning run: the settings to try"""
+    """settings to try, for a tuning run"""
 
 
 class StudyRuns(ABC):
@@ -292,7 +292,7 @@ class Comparison:
     judge: str | None = None
     """a metric of the task, loss or auto (default: as planned before, else the metric of the task)"""
     margin: str | None = None
-    """as the command line spells it (default: as planned before, else the metric's own)"""
+    """margin as spelled on the command line (default: as planned before, else that of the metric)"""
     jobs: str = "auto"
     """parallel runs: a number, or auto"""
     on: str | None = None
@@ -613,7 +613,7 @@ class TableRuns(StudyRuns):
     specs: Mapping[str, RunSpec]
     store: Store
     directory: Path
-    """of the runs' folders"""
+    """directory of the runs"""
     seeds: Seeds
     labels: Sequence[str]
     """the rows to train"""

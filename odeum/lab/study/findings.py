@@ -82,7 +82,7 @@ class Row:
     other: tuple[str, Difference] | None
     """the difference in the metric that is not judged, and its name"""
     beside: dict[str, Summary]
-    """of classes: macro-F1, balanced accuracy and what always saying the most frequent class has, where it is judged"""
+    """for classes: macro-F1, balanced accuracy and the accuracy of always predicting the most frequent class"""
     step: Ratio | None
     """step time over that of the baseline (without one: of the fastest row), measured interleaved"""
     step_seconds: float | None
@@ -180,7 +180,7 @@ class Findings:
 
     results: Results
     rows: list[Row]
-    """in the study's order or, in a ranking, the best first"""
+    """rows in the order of the study or, in a ranking, the best first"""
     claims: tuple[ClaimResult, ...] = ()
     costs: tuple[CostResult, ...] = ()
 

@@ -49,7 +49,7 @@ class Forecast:
     busy: float = 1.0
     """slowdown by the current load of other processes"""
     tuning: Forecast | None = None
-    """of the tuning runs before any widening, which come first"""
+    """forecast of the tuning runs before any widening, which come first"""
     widened: int = 0
     """tuning runs at most"""
     baseline: float = 0.0
@@ -158,7 +158,7 @@ class RunCost:
 
     parameters: int
     macs: int
-    """of one example, forward"""
+    """MACs per example, forward"""
     steps: int
     training_macs: float
 

@@ -198,7 +198,7 @@ class Decision(NamedTuple):
     difference: Difference
     verdict: Verdict
     margin: float
-    """in the unit of the difference"""
+    """margin in the unit of the difference"""
 
 
 Pair = tuple[Name, Name]
@@ -366,7 +366,7 @@ class ClaimResult:
     opinion: Opinion
     difference: Difference | None = None
     margin: float = 0.0
-    """in the unit of the difference"""
+    """margin in the unit of the difference"""
     more: int | None = None
     """seeds that would resolve it, about (default: more than can be estimated)"""
     first_look: int = 0

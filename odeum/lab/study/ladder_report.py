@@ -39,7 +39,7 @@ class Ladder:
     missing: tuple[str, ...]
     findings: tuple[Findings, ...]
     gains: Mapping[tuple[str, int], Gain]
-    """by architecture and number of the size"""
+    """gains by architecture and index of the size"""
     trends: Mapping[str, Trend]
     problem: str | None = None
     """why there are no gains"""

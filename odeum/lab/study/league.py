@@ -43,7 +43,7 @@ class Cell:
     task: str
     size: str
     words: tuple[str, ...]
-    """of `odeum compare`: data, model and training"""
+    """arguments of `odeum compare`: data, model and training"""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class League:
     finalists: int
     """entries per task and size that are confirmed"""
     seeds: int
-    """of each confirmed entry"""
+    """seeds per confirmed entry"""
     cells: tuple[Cell, ...]
 
     @property

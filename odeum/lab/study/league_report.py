@@ -39,9 +39,9 @@ class Outcome:
     confirmed: tuple[str, ...]
     """entries that are or will be confirmed"""
     findings: Findings | None
-    """of the confirmed entries (none: they have no runs yet)"""
+    """findings of the confirmed entries (None: no runs yet)"""
     gains: Mapping[str, Interval]
-    """of entries with an interval; the baseline has 0"""
+    """gains of the entries with an interval; the baseline has 0"""
     problem: str = ""
 
     def row(self, label: str) -> Row | None:

@@ -15,7 +15,7 @@ class Pace:
     """Seconds per step and their ratio to the baseline, measured interleaved (odeum/lab/study/measuring.py)."""
 
     seconds: float
-    """of the baseline's step × ratio"""
+    """seconds per step: those of the baseline × ratio"""
     ratio: float
     """median over the turns of (this architecture / the baseline); 1 where it is a tie"""
     low: float

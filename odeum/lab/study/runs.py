@@ -82,7 +82,7 @@ class Results:
     hidden: tuple[str, ...] = ()
     """rows of other comparisons with runs in the same directory"""
     parameters: Mapping[str, int] = field(default_factory=dict)
-    """of a paper's rows whose steps were measured; they need no run"""
+    """parameters of a paper's rows whose steps were measured; they need no run"""
 
     @cached_property
     def _by_row(self) -> dict[str, list[RunRecord]]:
@@ -394,7 +394,7 @@ class Tuned:
     specs: Mapping[str, RunSpec]
     """the rows that can be trained: with the chosen learning rate, or with the recipe's if they are not tuned"""
     results: TuningResults | None
-    """of the rows whose tuning is complete (None: no row)"""
+    """tuning of the rows for which it is complete (None: no row)"""
 
 
 def at_rate(spec: RunSpec, point: Point) -> RunSpec:

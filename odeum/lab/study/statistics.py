@@ -136,7 +136,7 @@ class Difference:
     spread: float | None = None
     """standard deviation of the differences, with what was borrowed"""
     degrees: float = 0.0
-    """of freedom, with what was borrowed"""
+    """degrees of freedom, including borrowed ones"""
     problem: Problem | None = None
     overlap: float = 0.0
     """added to 1 / n in the variance of the mean"""

@@ -203,7 +203,7 @@ class TuningResults:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """measured cost of the tuning runs by row"""
     metric: str = ""
-    """by which settings are chosen, where it is not the one that decides: loss, if the validation part has no BLEU"""
+    """metric of the choice if it is not the one that decides: loss, if the validation part has no BLEU"""
 
     def choice(self, row: str, higher_is_better: bool) -> Choice | None:
         """The result of tuning a row (None: it has no tuning runs, or all of them diverged)."""
