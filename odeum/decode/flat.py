@@ -119,7 +119,7 @@ def _self_attention(field: SelfAttention, maps: Maps) -> Evaluate:
 
     def evaluate(t: float, x: Tensor, context: Context) -> Tensor:
         source, rows = context.own, x.shape[0]
-        if source.past is not None or x.dim() == 4:
+        if source.past is not None or x.dim() == 4 or field.joint_norm:
             return field(t, x, context)
         if shared == 1:
             projected = qkv(x).view(rows, 3, heads, 1, -1)

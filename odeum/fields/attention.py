@@ -161,6 +161,7 @@ class SelfAttention(Field):
         key_value_heads: int | None = None,
         head_width: int | None = None,
         head_norm: Callable[[int], nn.Module] | None = None,
+        joint_norm: bool = False,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -174,8 +175,9 @@ class SelfAttention(Field):
         self.qkv = nn.Linear(width, sum(self.sizes), bias=bias)
         self.out = nn.Linear(heads * size, width, bias=bias)
         self.dropout = Dropout(dropout)
-        self.q_norm = None if head_norm is None else head_norm(size)
-        self.k_norm = None if head_norm is None else head_norm(size)
+        self.joint_norm = joint_norm  # whether one norm acts on all heads together
+        self.q_norm = None if head_norm is None else head_norm(heads * size if joint_norm else size)
+        self.k_norm = None if head_norm is None else head_norm(groups * size if joint_norm else size)
         with drawing("qkv"):
             reset(self.qkv, parts=3 if groups == heads else 1)
         with drawing("out"):
@@ -206,8 +208,10 @@ class SelfAttention(Field):
         else:  # an adapter, a quantized map, a hook: all of it for each input
             projected = self.qkv(x).split(self.sizes, dim=-1)
             parts = [part.select(-2, place) for place, part in enumerate(projected)]
+        if self.joint_norm and self.q_norm is not None and self.k_norm is not None:
+            parts = [self.q_norm(parts[0]), self.k_norm(parts[1]), parts[2]]
         q, k, v = (split_heads(part, count) for part, count in zip(parts, self.counts, strict=True))
-        if self.q_norm is not None and self.k_norm is not None:
+        if not self.joint_norm and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q, rotary), rotate(k, rotary), v
 

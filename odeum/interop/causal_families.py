@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -132,7 +132,8 @@ def _read(family: Family, config: Config, weights: NamedWeights) -> Converted:
         attention = AttentionSettings(
             key_value_heads=None if groups == heads else groups,
             head_width=None if size * heads == width else size,
-            qk_norm="attention.q_norm.weight" in first,
+            qk_norm=first.get("attention.q_norm.weight", torch.ones(0)).shape[0] == size,
+            joint_qk_norm=first.get("attention.q_norm.weight", torch.ones(size)).shape[0] != size,
             rotary_base=base,
             rotary_width=rotated,
             rotary_scaling=scaling,
@@ -328,7 +329,24 @@ FAMILIES: dict[str, Family] = {
         eps=("rms_norm_eps", 1e-6),
         prepare=_prepare_gemma,
     ),
+    "phi3": replace(
+        LLAMA,
+        names={**LLAMA_LAYER, "attention.qkv": "self_attn.qkv_proj", "feedforward.up": "mlp.gate_up_proj"},
+        eps=("rms_norm_eps", 1e-5),
+        dropout=(("resid_pdrop",), ("attention_dropout",)),
+        partial_rotary=True,
+    ),
     "olmo": Family("layers", LLAMA_LAYER, "norm", gated=True, eps=("", 1e-5), prepare=_prepare_olmo),
+    "olmo2": replace(
+        LLAMA,
+        names={
+            **{role: name for role, name in LLAMA_LAYER.items() if not role.endswith(".norm")},
+            "attention.outer": "post_attention_layernorm",
+            "feedforward.outer": "post_feedforward_layernorm",
+        },
+        architecture=Layered(norm="branch"),
+        eps=("rms_norm_eps", 1e-5),
+    ),
     "phi": Family(
         "layers",
         {

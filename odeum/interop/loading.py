@@ -48,10 +48,28 @@ FAMILY_PREFIXES: tuple[tuple[str, str], ...] = (
     ("embed_in.", "gpt_neox"),
     ("decoder.layers.0.fc1.", "opt"),
     ("layers.0.self_attn.dense.", "phi"),
+    ("layers.0.post_feedforward_layernorm.", "olmo2"),
+    ("layers.0.self_attn.qkv_proj.", "phi3"),
     ("layers.0.self_attn.q_norm.", "qwen3"),
     ("layers.0.mlp.gate_proj.", "llama"),
 )
 """beginnings of weight names that identify a family, the most specific first"""
+_EXPERTS = "its feed-forward networks are mixtures of experts"
+_RELATIVE = "its positions are biases of the attention scores"
+_SIDES = "its encoder and its decoder have position tables and embedding norms of their own"
+MISSING: dict[str, str] = {
+    **dict.fromkeys(("bart", "mbart"), _SIDES),
+    **dict.fromkeys(("t5", "mt5", "umt5", "bloom", "mpt", "deberta", "deberta-v2"), _RELATIVE),
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3", "gpt_oss", "phimoe"), _EXPERTS),
+    **dict.fromkeys(("mamba", "mamba2", "rwkv", "falcon_mamba"), "its layers have no attention"),
+    "gemma2": "attention scores and logits are bounded (softcapping), and every second layer has a sliding window",
+    **dict.fromkeys(
+        ("gemma3", "gemma3_text"), "most of its layers have a sliding window and rotary positions with another base"
+    ),
+    **dict.fromkeys(("olmo3", "cohere2"), "most of its layers have a sliding window"),
+    "swin": "its attention is limited to shifted windows",
+}
+"""families that cannot be imported, with the part that Odeum does not have"""
 IGNORED_BUFFERS = r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions)"
 """buffers that hold no weights"""
 EXTRA_HEADS = re.compile(r"(cls\.(?!predictions\.)\w+|sop_classifier)\..*")
@@ -76,8 +94,8 @@ def load(source: str | Path | nn.Module | Mapping[str, Tensor], family: str | No
         source: a directory with config.json and weights, a .safetensors or .bin file, a name on the hub, a module of
             transformers or timm, or tensors by name.
         family: the family, if neither the configuration nor the weight names determine it: gpt2, gpt_neox, gptj,
-            llama, mistral, qwen2, qwen3, gemma, olmo, phi, opt, bert, roberta, distilbert, albert, vit, deit,
-            dinov2, clip_vision_model, marian, timm_vit.
+            llama, mistral, qwen2, qwen3, gemma, olmo, olmo2, phi, phi3, opt, bert, roberta, distilbert, albert, vit,
+            deit, dinov2, clip_vision_model, marian, timm_vit.
 
     Differences from the source, such as a new head, are notices.
     """
@@ -118,6 +136,8 @@ def _family(opened: PretrainedSource, weights: NamedWeights, given: str | None) 
     named = opened.config.get("model_type")
     if isinstance(named, str) and named in IMPORTS:
         return named
+    if isinstance(named, str) and named in MISSING:
+        raise OdeumError(f"a model of the type '{named}' cannot be imported: {MISSING[named]}")
     if named is not None:
         raise OdeumError(
             f"a model of the type '{named}' cannot be imported; known: {', '.join(IMPORTS)} (if its weights have "

@@ -87,6 +87,10 @@ Several names are linear maps of the same input, which are concatenated. A role 
 """
 
 
+NORMS = ("norm", "inner", "outer")
+"""endings of the roles of norms"""
+
+
 class Config:
     """A configuration that records which of its values were read."""
 
@@ -271,7 +275,7 @@ class NamedWeights:
             parts = [f"{theirs}.{part}" for part in ((name,) if isinstance(name, str) else name)]
             if role.endswith("?") and f"{parts[0]}.weight" not in self:
                 continue
-            tensors |= self.norm(ours, parts[0], kind) if ours.endswith("norm") else self.linear(ours, *parts)
+            tensors |= self.norm(ours, parts[0], kind) if ours.endswith(NORMS) else self.linear(ours, *parts)
         return tensors
 
     def layers(

@@ -32,6 +32,8 @@ class AttentionSettings:
     """features per head (default: width / heads)"""
     qk_norm: bool = False
     """an RMS norm on the queries and the keys of each head (Qwen 3)"""
+    joint_qk_norm: bool = False
+    """one RMS norm on the queries of all heads, and one on their keys (OLMo 2)"""
     rotary_base: float = 10_000.0
     """the longest wavelength of rotary positions is about 2π times this"""
     rotary_width: int | None = None

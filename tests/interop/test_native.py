@@ -142,6 +142,7 @@ RETURNS = {
     "qwen3": "Qwen3ForCausalLM",
     "gemma": "LlamaForCausalLM",
     "phi": "PhiForCausalLM",
+    "phi3": "LlamaForCausalLM",
     "opt": "GPT2LMHeadModel",
     "bert": "BertForMaskedLM",
     "bert-untied": "BertForMaskedLM",
@@ -181,6 +182,8 @@ def inputs_of(reader: Any, model: Any | None = None) -> dict[str, torch.Tensor]:
     ("name", "message"),
     [
         ("olmo", "norm_kind=layer and activation=swiglu"),
+        ("olmo2", "norm=branch' has no equivalent"),
+        ("phi3-partial", "no partial rotary positions"),
         ("opt-gelu", None),
         ("distilbert-classes", "no pooler with relu"),
         ("albert", "no projection of the embedding"),

@@ -90,6 +90,19 @@ CAUSAL: dict[str, Callable[[], Any]] = {
     "gemma": lambda: T.GemmaForCausalLM(T.GemmaConfig(**TEXT, num_key_value_heads=1, head_dim=10)),
     "olmo": lambda: T.OlmoForCausalLM(T.OlmoConfig(**TEXT, num_key_value_heads=1, pad_token_id=None)),
     "phi": lambda: T.PhiForCausalLM(T.PhiConfig(**TEXT)),
+    "phi3": lambda: T.Phi3ForCausalLM(T.Phi3Config(**TEXT, num_key_value_heads=1, pad_token_id=None)),
+    "phi3-partial": lambda: T.Phi3ForCausalLM(
+        T.Phi3Config(
+            **(TEXT | {"num_attention_heads": 2}),
+            pad_token_id=None,
+            tie_word_embeddings=True,
+            rope_parameters={**ROPE, "partial_rotary_factor": 0.5},
+        )
+    ),
+    "olmo2": lambda: T.Olmo2ForCausalLM(T.Olmo2Config(**TEXT, num_key_value_heads=1, pad_token_id=None)),
+    "olmo2-biases": lambda: T.Olmo2ForCausalLM(
+        T.Olmo2Config(**TEXT, attention_bias=True, pad_token_id=None, rms_norm_eps=1e-3, tie_word_embeddings=True)
+    ),
     "opt": lambda: T.OPTForCausalLM(T.OPTConfig(**OPT)),
     "opt-gelu": lambda: T.OPTForCausalLM(T.OPTConfig(**OPT, activation_function="gelu", enable_bias=False)),
     "qwen3": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**TEXT, num_key_value_heads=1, head_dim=10)),
@@ -382,9 +395,26 @@ REFUSED = {
     "activation": (lambda: T.BertConfig(**TEXT, hidden_act="mish"), "activation 'mish'"),
     "decoder": (lambda: T.BertConfig(**TEXT, is_decoder=True), "is_decoder=True"),
     "inner": (lambda: T.AlbertConfig(**TEXT, inner_group_num=2), "inner_group_num=2"),
-    "type": (lambda: T.BloomConfig(vocab_size=29, hidden_size=24, n_layer=1, n_head=3), "'bloom'"),
-    "gemma2": (lambda: T.Gemma2Config(**TEXT, num_key_value_heads=1, head_dim=8), "'gemma2'"),
-    "olmo2": (lambda: T.Olmo2Config(**TEXT, pad_token_id=None), "'olmo2'"),
+    "type": (lambda: T.BloomConfig(vocab_size=29, hidden_size=24, n_layer=1, n_head=3), "'bloom' .* are biases of"),
+    "unknown": (lambda: T.BioGptConfig(**TEXT), "'biogpt' cannot be imported; known: gpt2"),
+    "gemma2": (lambda: T.Gemma2Config(**TEXT, num_key_value_heads=1, head_dim=8), "'gemma2' .*softcapping"),
+    "gemma3": (
+        lambda: T.Gemma3TextConfig(**TEXT, num_key_value_heads=1, head_dim=8),
+        "'gemma3_text' .* sliding window",
+    ),
+    "bart": (
+        lambda: T.BartConfig(vocab_size=29, d_model=24, decoder_layers=1),
+        "'bart' .* embedding norms of their own",
+    ),
+    "phi3-long": (
+        lambda: T.Phi3Config(
+            **TEXT,
+            pad_token_id=None,
+            original_max_position_embeddings=8,
+            rope_parameters={**ROPE, "rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4},
+        ),
+        "rope_scaling of the kind 'longrope'",
+    ),
     "opt-post": (lambda: T.OPTConfig(**OPT, do_layer_norm_before=False), "OPT-350m"),
     "opt-narrow": (lambda: T.OPTConfig(**(OPT | {"word_embed_proj_dim": 12})), "word_embed_proj_dim"),
     "olmo-clipped": (lambda: T.OlmoConfig(**TEXT, pad_token_id=None, clip_qkv=2.0), "clip_qkv=2.0"),

@@ -27,7 +27,8 @@ def attention(shape: Shape) -> Field:
         dropout=shape.dropout,
         key_value_heads=extra.key_value_heads,
         head_width=extra.head_width,
-        head_norm=partial(nn.RMSNorm, eps=shape.norm_eps) if extra.qk_norm else None,
+        head_norm=partial(nn.RMSNorm, eps=shape.norm_eps) if extra.qk_norm or extra.joint_qk_norm else None,
+        joint_norm=extra.joint_qk_norm,
     )
 
 
