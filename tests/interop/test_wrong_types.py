@@ -91,7 +91,7 @@ def test_all_values_of_pretrained_models(tmp_path: Path, name: str) -> None:
     [
         ("gpt2", "config.json", {"model_type": ["gpt2"]}, r"a model of the type '\['gpt2'\]' cannot be imported"),
         ("gpt2", "config.json", {"n_head": float("nan")}, "n_head=nan .* must be a number"),
-        ("bert-classes", "config.json", {"architectures": -1}, "cannot be read as that of a bert"),
+        ("bert-classes", "config.json", {"architectures": -1}, "cannot be read as a bert"),
         ("bert-classes", "config.json", {"id2label": {"a": 1}}, "id2label .* must map class numbers to names"),
         ("vit", "preprocessor_config.json", {"image_mean": -1}, "image_mean .* must be 3 numbers, not -1"),
         ("vit", "preprocessor_config.json", {"image_std": [0, 0, 0]}, "image_std .* must be 3 numbers"),
