@@ -144,7 +144,8 @@ def configure() -> Path:
         "        python:",
         f"          paths: [{ROOT}]",
         "          options:",
-        "            {show_root_heading: false, members_order: source, show_source: false, docstring_style: null}",
+        "            {show_root_heading: false, members_order: source, show_source: false, docstring_style: google,",
+        "             merge_init_into_class: true, separate_signature: true, show_signature_annotations: true}",
         "nav:",
     ]
     for section, pages in {
