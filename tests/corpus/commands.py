@@ -241,12 +241,33 @@ TRAIN: list[tuple[str, str]] = [
     ("--seed -1", "the seed must be a number from 0 to 2⁶³ − 1, not -1"),
     ("--model.width 0", "width must be a positive integer, got 0"),
     ("--model.patch_size 0", "patch_size must be a positive integer, got 0"),
+    ("--train.schedule cosin", "must be one of cosine"),
+    ("--train.lr 0.1", "did you mean --train.learning_rate? See `odeum train --help`"),
+    ("--train.nothing 0.1", "unknown option --train.nothing; see `odeum train --help`"),
 ]
 """settings of `odeum train digits`, and the whole message"""
+DESCRIBE: list[tuple[str, str]] = [
+    ("paralel", "did you mean 'parallel'"),
+    ("parallel:independant=6", "did you mean 'independent'"),
+    ("parallel:independent=five", "must be a positive integer"),
+    ("parallel:independent=5", "1, 2, 3, 4, 6, 12"),
+    ("transevolve:seed=5000000000", "seed of transevolve must be an integer from 0 to 4294967295"),
+    ("parallel:norm=post", "norm=post-sum"),
+    ("sequential:norm=shared", "splitting"),
+    ("continuous --model.dropout 0.1", "dropout"),
+    ("parallel --heads 5", "heads=5 must divide width=192; use 4 or 6"),
+    ("parallel --image_size 100", "patch_size (16) must divide image_size (100)"),
+    ("parallel --model deit_tny", "did you mean 'deit_tiny'"),
+    ("parallel --model.widht 9", "did you mean --model.width"),
+    ("parallel --classes many", "must be an integer"),
+    ("parallel --format xml", "known: text, md, json"),
+]
+"""arguments of `odeum describe`"""
 COMPARE: list[tuple[str, str]] = [
     ("--tune 2", "--tune 2 is too few runs per architecture to see an optimum; use at least 3"),
     ("--tune-over weight_decay", "--tune-over weight_decay needs a number of tuning runs, such as --tune 3"),
     ("--match foo", "unknown match 'foo'; known: time, steps, macs, params"),
+    ("--architectures sequential,paralel", "did you mean 'parallel'"),
     ("--architectures sequential,continuous --model.dropout 0.1", "an adaptive solver needs a field without"),
 ]
 """settings of `odeum compare digits`"""
@@ -255,6 +276,8 @@ COMPARE: list[tuple[str, str]] = [
 def refused_settings() -> Iterator[Case]:
     for line, fragment in TRAIN:
         yield words(f"train digits {line}", fragment)
+    for line, fragment in DESCRIBE:
+        yield words(f"describe {line}", fragment)
     for line, fragment in COMPARE:
         yield words(f"compare digits {line}", fragment)
     yield Case(("train", ""), "the name of the data is empty", title="an empty name:")

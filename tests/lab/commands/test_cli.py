@@ -125,55 +125,6 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert "parallel" in json.loads(ask(capsys, "list", "--format", "json")[1])["architectures"]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["descrbe"], "did you mean 'describe'"),
-        (["describe"], "missing: architecture"),
-        (["describe", "paralel"], "did you mean 'parallel'"),
-        (["describe", "parallel:independant=6"], "did you mean 'independent'"),
-        (["describe", "parallel:independent=five"], "must be a positive integer"),
-        (["describe", "parallel:independent=5"], "1, 2, 3, 4, 6, 12"),
-        (["describe", "transevolve:seed=5000000000"], "seed of transevolve must be an integer from 0 to 4294967295"),
-        (["describe", "parallel:norm=post"], "norm=post-sum"),
-        (["describe", "sequential:norm=shared"], "splitting"),
-        (["describe", "continuous", "--model.dropout", "0.1"], "dropout"),
-        (["describe", "parallel", "--heads", "5"], "heads=5 must divide width=192; use 4 or 6"),
-        (["describe", "parallel", "--image_size", "100"], "patch_size (16) must divide image_size (100)"),
-        (["describe", "parallel", "--model", "deit_tny"], "did you mean 'deit_tiny'"),
-        (["describe", "parallel", "--model.widht", "9"], "did you mean --model.width"),
-        (["describe", "parallel", "--classes", "many"], "must be an integer"),
-        (["describe", "parallel", "--format", "xml"], "known: text, md, json"),
-        (["train"], "missing: the data"),
-        (["train", "digts"], "digits"),
-        (["train", "digits", "--train.schedule", "cosin"], "must be one of cosine"),
-        (["train", "digits", "--train.budget", "soon"], "such as 90s, 10m or 2h"),
-        (["train", "digits", "--model.classes", "7"], "--model.classes is decided by the data"),
-        (["train", "digits", "--config", "nowhere.yaml"], "no configuration file"),
-        (["train", "digits", "--train.lr", "0.1"], "did you mean --train.learning_rate? See `odeum train --help`"),
-        (["train", "digits", "--train.nothing", "0.1"], "unknown option --train.nothing; see `odeum train --help`"),
-        (["compare", "digits", "--architectures", "sequential,paralel"], "did you mean 'parallel'"),
-        (["compare", "digits", "--match", "luck"], "known: time, steps, macs, params"),
-        (["compare", "digits", "--seeds", "0"], "at least one seed"),
-        (
-            ["compare", "digits", "--baseline", "rk4", "--architectures", "sequential"],
-            "must be one of the architectures",
-        ),
-        (["evaluate", "nowhere"], "there is no run 'nowhere'"),
-        (["predict", "nowhere"], "there is no run 'nowhere'"),
-        (["report", "nowhere"], "nowhere"),
-    ],
-)
-def test_a_mistake_is_one_sentence(
-    capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = ask(capsys, *words)
-    assert code == 2
-    assert sentence in err
-    assert len(err.strip().split("\n")) <= 2 and "Traceback" not in err + out
-
-
 def test_debug_keeps_the_traceback() -> None:
     with pytest.raises(ValueError, match="paralel"):
         main(["describe", "paralel", "--debug"])
