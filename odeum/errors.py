@@ -50,6 +50,7 @@ def choose(word: str, options: Iterable[str], what: str) -> str:
     known = list(options)
     if word in known:
         return word
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    lowered = {option.lower(): option for option in reversed(known)}
+    close = difflib.get_close_matches(word.lower(), lowered, n=1)
+    hint = f"; did you mean '{lowered[close[0]]}'?" if close else ";"
     raise OdeumError(f"unknown {what} '{word}'{hint} known: {', '.join(known)}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from odeum.errors import OdeumError
-from odeum.kernels.autograd import plain_autograd
+from odeum.kernels.autograd import plain_autograd, readable
 from odeum.kernels.cross_entropy import IGNORE, exact
 from odeum.models.settings import Model, check_settings
 from odeum.registry.names import Architecture
@@ -84,13 +84,13 @@ def check_ids(ids: Tensor, name: str = "input_ids") -> None:
 def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> None:
     """Raise OdeumError unless there is one label (or row of probabilities) per scored state, each a known class.
 
-    Values are checked on the CPU only: elsewhere the check would wait for the device.
+    Values are checked on the CPU only: elsewhere the check would wait for the device. Fake tensors have none.
     """
     right = scored.shape if labels.is_floating_point() else scored.shape[:-1]
     if labels.shape != right:
         raise OdeumError(f"labels have shape {tuple(labels.shape)}, but what they label needs {tuple(right)}")
     classes = scored.shape[-1] if classes is None else classes
-    if labels.device.type != "cpu" or labels.is_floating_point() or not labels.numel() or not plain_autograd():
+    if not readable(labels) or labels.is_floating_point() or not labels.numel() or not plain_autograd():
         return
     low, high = (int(x) for x in torch.aminmax(labels.masked_fill(labels == IGNORE, 0)))
     if low < 0 or high >= classes:

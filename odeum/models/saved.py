@@ -117,7 +117,8 @@ def load_model(directory: str | Path) -> nn.Module:
     """The trained model of a run, in evaluation mode."""
     directory = Path(directory)
     if not directory.is_dir():
-        raise OdeumError(f"there is no run '{directory}'")
+        what = "is a file, not the folder of a run" if directory.exists() else None
+        raise OdeumError(f"'{directory}' {what}" if what else f"there is no run '{directory}'")
     path = directory / WEIGHTS
     if not path.exists():
         raise OdeumError(_missing_model_message(directory))

@@ -39,6 +39,8 @@ def parse(spelling: str | Architecture) -> Architecture:
 def _parse_one(spelling: str) -> Architecture:
     """Reads the spelling of one architecture."""
     name, _, rest = spelling.strip().partition(":")
+    if not name:
+        raise OdeumError("an architecture is missing; a spelling is NAME:key=value, or NAME*layers+NAME*layers")
     base = ARCHITECTURES[name]
     known, variants = spelled_options(type(base)), base.variants
     changes: dict[str, Any] = {}

@@ -124,6 +124,19 @@ def advice() -> Iterator[Case]:
     yield words("help comapre", "unknown verb 'comapre'; did you mean 'compare'?")
     yield words("import ./bert-base-uncased", "a name of the hub such as openai-community/gpt2")
     yield words("import a/b/c", "a name of the hub such as openai-community/gpt2")
+    yield words("train digits --architecture sequential,parallel", "--architecture takes one architecture, not 2")
+    yield words("train digits --train.budget 3 hours", "'digits' is a named set and stands alone, without 'hours'")
+    yield words("compare digits —seeds 3", "without '—seeds'; options begin with two hyphens (--)")
+    yield words("compare digits --quiet false", "'digits' is a named set and stands alone, without 'false'")
+    yield words("compare digits --dry-run=maybe", "--dry-run takes no value, got 'maybe'")
+    yield words("compare DIGITS", "did you mean 'digits'?")
+    yield words("compare https://example.org/data.csv", "is an address, not a path")
+    yield words("compare s3://bucket/data", "is an address, not a path")
+    yield words("compare digits --tune 3 --tune-over dropout", "give a positive dropout around which to tune")
+    yield words("compare digits --train.warmup 99 --train.steps 9", "warmup 99 is longer than the training of 9 steps")
+    yield words("league nowhere", "there is no plan file 'nowhere'")
+    yield words("league /dev/null", "cannot read the plan '/dev/null': not a regular file")
+    yield words("table zhong2022/table1 --results /dev/null", "--results /dev/null is a file")
     for dry in ("", " --dry-run"):
         yield words(f"compare digits --on kubernetes{dry}", "unknown launcher 'kubernetes'; known: ray, slurm")
         yield words(f"compare digits --jobs 1000{dry}", "--jobs 1000 is more than")
@@ -138,7 +151,8 @@ def spellings() -> Iterator[Case]:
     for bad in ("", "rk-4", "rk5", "sequentail", "sequential ", "parallel,", "a:b", ":", "=", "rk4=2", "∂"):
         if bad.strip(" ,") != bad:
             continue
-        yield Case(("describe", bad), "unknown architecture", title="spelled:")
+        what = "unknown architecture" if bad.strip(":") else "an architecture is missing"
+        yield Case(("describe", bad), what, title="spelled:")
     yield words("describe rk4:steps", "should read key=value")
     yield words("describe rk4:=2", "unknown option of rk4 ''")
     yield words("describe rk4:steps=", "steps of rk4 must be a positive integer, got ''")
@@ -158,7 +172,9 @@ def spellings() -> Iterator[Case]:
     yield words("describe pcformer:method=strang", "pcformer needs a Runge–Kutta method, not 'strang'")
     yield words("describe yurii:steps=2", "yurii makes one step per layer")
     yield words("describe mhc:mixing=permutations,streams=9", "give streams=5 at most, or mixing=sinkhorn")
-    yield words("describe parallel*6++rk4*6", "unknown architecture ''")
+    yield words("describe parallel*6++rk4*6", "an architecture is missing")
+    yield words("describe sequential+", "an architecture is missing")
+    yield words("describe :steps=2", "an architecture is missing")
     yield words("compare digits --architectures sequential,parallel*6+rk4*2", "is 8 layers, but the depth is")
     seen, tried = set(), []
     for name, base in ARCHITECTURES.items():

@@ -191,7 +191,7 @@ def files() -> Iterator[Case]:
     yield Case(("train", "rows.csv", "--data.text_column", "txt"), "txt", rows)
     yield Case(("train", "rows.csv", "--data.label_column", "lable"), "lable", rows)
     yield Case(("train", "rows.csv", "--data.text_column", "text+nothing"), "nothing", rows)
-    yield Case(("train", "rows.csv", "--data.label_column", "text"), "holds 60 different values", rows)
+    yield Case(("train", "rows.csv", "--data.label_column", "text"), "cannot be both text and label", rows)
     yield Case(("train", "rows.csv", "rows.csv"), "'rows.csv' is given twice", rows)
     yield Case(("train", "rows.csv", "--data.encoding", "undefined"), "unknown encoding 'undefined'", rows)
     yield Case(("train", "a.txt", "b.txt"), "'b.txt' has the same content", tree(a_dot_txt=PROSE, b_dot_txt=PROSE))
@@ -233,7 +233,7 @@ def places() -> Iterator[Case]:
     yield Case(("train", "x" * 5000 + ".txt"), "xxx")
     yield Case(("predict", "x" * 5000), "xxx")
     yield Case(("report", "x" * 5000), "xxx")
-    empty = "'empty' has no recognised images, tables or texts (nothing)"
+    empty = "'empty' has no recognised images, tables or texts (it is empty)"
     yield Case(("train", "empty"), empty, lambda folder: (folder / "empty").mkdir())
     no_tables = "'empty' has no tables"
     yield Case(("train", "--kind", "classification", "empty"), no_tables, lambda folder: (folder / "empty").mkdir())

@@ -654,4 +654,187 @@ def seen() -> Iterator[RealisticSet]:
     )
 
 
-SETS = [*classified(), *numbers(), *running(), *paired(), *seen()]
+def otherwise_laid_out() -> Iterator[RealisticSet]:
+    """Layouts that look like another kind of data."""
+    yield RealisticSet(
+        "columns separated by |",
+        text("d.csv", table(ROWS, ("text", "label"), "|")),
+        ("d.csv",),
+        "classification",
+        "text = text",
+    )
+    yield RealisticSet(
+        "CSV with old Macintosh line ends",
+        text("d.csv", table(ROWS, ("text", "label")).replace("\n", "\r")),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "two CSV files joined, with both headers",
+        text("d.csv", table(ROWS[:60], ("text", "label")) + table(ROWS[60:], ("text", "label"))),
+        ("d.csv",),
+        "classification",
+        "repeats the header",
+    )
+    yield RealisticSet(
+        "a table saved as .txt",
+        text("d.txt", table(ROWS, ("text", "label"))),
+        ("d.txt",),
+        "refused",
+        "a table with a header",
+    )
+    yield RealisticSet(
+        "JSON lines as .ndjson", text("d.ndjson", lines(sentences(ROWS))), ("d.ndjson",), "refused", "name it .jsonl"
+    )
+    yield RealisticSet(
+        "fastText: __label__pos text",
+        text("train.txt", "".join(f"__label__{label} {words}\n" for words, label in ROWS)),
+        ("train.txt",),
+        "refused",
+        "fastText's format",
+    )
+    tokens = "\n\n".join(
+        "\n".join(f"{word} NN {'B-PER' if i % 3 == 0 else 'O'}" for i, word in enumerate(words.split()))
+        for words, _ in ROWS
+    )
+    yield RealisticSet(
+        "CoNLL: a token and its tag per line",
+        text("train.txt", tokens),
+        ("train.txt",),
+        "refused",
+        "token classification",
+    )
+    numbers_only = "".join(
+        f"{5 + i % 9 / 10},{3 + i % 5 / 10},{1 + i % 7 / 10},Iris-{'ab'[i % 2]}\n" for i in range(150)
+    )
+    yield RealisticSet(
+        "UCI iris.data without a header", text("iris.data", numbers_only), ("iris.data",), "refused", "rows of numbers"
+    )
+    halves = {name: "".join(f"{words}\n" for words, label in ROWS if label == name) for name in ("pos", "neg")}
+    yield RealisticSet(
+        "Movie Review: rt-polarity.pos, rt-polarity.neg",
+        together(*(text(f"rt-polarity.{name}", half) for name, half in halves.items())),
+        ("rt-polarity.pos", "rt-polarity.neg"),
+        "refused",
+        "are classes (neg and pos)",
+    )
+    yield RealisticSet(
+        "texts of two classes in folders pos/ and neg/",
+        together(*(text(f"d/{label}/{i}.txt", words) for i, (words, label) in enumerate(ROWS))),
+        ("d",),
+        "refused",
+        "are classes (neg and pos)",
+    )
+    yield RealisticSet(
+        "text.txt and labels.txt, line by line",
+        together(
+            text("text.txt", "".join(f"{words}\n" for words, _ in ROWS)),
+            text("labels.txt", "".join(f"{label}\n" for _, label in ROWS)),
+        ),
+        ("text.txt", "labels.txt"),
+        "refused",
+        "holds the labels of other files",
+    )
+    yield RealisticSet(
+        "texts of topics in sub-folders",
+        together(
+            *(text(f"notes/{'work' if i % 2 else 'home'}/{i}.txt", PROSE[i * 900 : (i + 1) * 900]) for i in range(10))
+        ),
+        ("notes",),
+        "language",
+        "are read as one corpus",
+    )
+    yield RealisticSet(
+        "Kaggle: train.csv, test.csv without labels, sample_submission.csv",
+        together(
+            text("k/train.csv", table([(i, *row) for i, row in enumerate(ROWS)], ("id", "text", "target"))),
+            text("k/test.csv", table([(i, row[0]) for i, row in enumerate(reviews(60))], ("id", "text"))),
+            text("k/sample_submission.csv", table([(i, "pos") for i in range(60)], ("id", "target"))),
+        ),
+        ("k",),
+        "classification",
+        "so it is no test part and was left out",
+    )
+    yield RealisticSet(
+        "GLUE: a test part with the label -1",
+        together(
+            text("g/train.csv", table([(words, int(label == "pos")) for words, label in ROWS], ("sentence", "label"))),
+            text("g/test.csv", table([(f"{words}!", -1) for words, _ in ROWS], ("sentence", "label"))),
+        ),
+        ("g",),
+        "refused",
+        "leave that part out",
+    )
+    pairs = [(i, f"who made the {SUBJECTS[i % 10]}?", words, ("yes", "no")[i % 2]) for i, (words, _) in enumerate(ROWS)]
+    yield RealisticSet(
+        "QNLI: a question and a sentence",
+        text("train.tsv", table(pairs, ("index", "question", "sentence", "label"), "\t")),
+        ("train.tsv",),
+        "classification",
+        "--data.text_column question+sentence joins the columns",
+    )
+    yield RealisticSet(
+        "labels in two spellings",
+        text(
+            "d.csv",
+            table(
+                [(words, label.title() if i % 3 else label) for i, (words, label) in enumerate(ROWS)], ("text", "label")
+            ),
+        ),
+        ("d.csv",),
+        "classification",
+        "are two classes; write one name",
+    )
+    yield RealisticSet(
+        "missing labels as nan",
+        text(
+            "d.csv",
+            table([(words, label if i % 4 else "nan") for i, (words, label) in enumerate(ROWS)], ("text", "label")),
+        ),
+        ("d.csv",),
+        "classification",
+        "is read as a class",
+    )
+    yield RealisticSet(
+        "multi-label as Python lists in a CSV",
+        text(
+            "d.csv",
+            table([(words, str(list(TOPICS[: i % 3 + 1]))) for i, (words, _) in enumerate(ROWS)], ("text", "labels")),
+        ),
+        ("d.csv",),
+        "refused",
+        "multi-label data",
+    )
+    yield RealisticSet(
+        "GoEmotions: class numbers with blanks between",
+        text(
+            "d.csv",
+            table(
+                [(words, " ".join(map(str, range(i % 3 + 1)))) for i, (words, _) in enumerate(ROWS)], ("text", "label")
+            ),
+        ),
+        ("d.csv",),
+        "refused",
+        "multi-label data",
+    )
+    yield RealisticSet(
+        "images in folds: fold0/cat, fold1/cat",
+        pictures("p/fold0/cat", "p/fold0/dog", "p/fold1/cat", "p/fold1/dog"),
+        ("p",),
+        "refused",
+        "not clear which are the classes",
+    )
+    yield RealisticSet(
+        "an ImageFolder with an empty class",
+        together(pictures("p/cat", "p/dog", count=60), lambda folder: (folder / "p" / "bird").mkdir()),
+        ("p",),
+        "images",
+        "is empty, so it is no class",
+    )
+    yield RealisticSet(
+        "a run of Odeum", text("run/run.json", "{}"), ("run",), "refused", "is the folder of a run, not data"
+    )
+
+
+SETS = [*classified(), *numbers(), *running(), *paired(), *seen(), *otherwise_laid_out()]

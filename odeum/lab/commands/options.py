@@ -168,6 +168,8 @@ class Parser(ArgumentParser):
         known = [o for o in self._option_string_actions if not o.endswith("+") and o[2:] not in self.sections]
         if match := re.match(r"argument (\S+): expected one argument", message):
             return f"{match[1]} needs a value; write {match[1]}=VALUE if it begins with -"
+        if match := re.match(r"argument (\S+): ignored explicit argument (.+)", message):
+            return f"{match[1].rpartition('/')[2]} takes no value, got {match[2]}"
         if match := re.match(r"unrecognized arguments: (\S+)", message):
             word = match[1].partition("=")[0]
             if not word.startswith("-"):
@@ -275,22 +277,23 @@ def expand_shorthands(argv: list[str], kind: Any, taken: set[str]) -> list[str]:
     return out
 
 
-def read_config(path: str) -> dict[str, Any]:
+def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     """Read a YAML file of options."""
     try:
         if os.path.lexists(path) and not Path(path).is_file():  # a device or pipe may be endless
-            raise OdeumError(f"cannot read the configuration '{path}': not a regular file")
+            raise OdeumError(f"cannot read the {what} '{path}': not a regular file")
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise OdeumError(f"there is no configuration file '{path}'") from None
+        raise OdeumError(f"there is no {what} file '{path}'") from None
     except RecursionError:
-        raise OdeumError(f"cannot read the configuration '{path}': it is nested too deeply") from None
+        raise OdeumError(f"cannot read the {what} '{path}': it is nested too deeply") from None
     except (yaml.YAMLError, ValueError, OSError) as error:
         if isinstance(error, OdeumError):
             raise
-        raise OdeumError(f"cannot read the configuration '{path}': {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise OdeumError(f"cannot read the {what} '{path}': {reason}") from None
     if not isinstance(content, dict):
-        raise OdeumError(f"the configuration '{path}' must be a mapping of options")
+        raise OdeumError(f"the {what} '{path}' must be a mapping of options")
     return content
 
 

@@ -131,7 +131,7 @@ def _options(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
     for name in (option.name for option in _predict_options()):
         if given.get(name) is not None and name not in defaults:
             known = f"it has {', '.join(f'--{other}' for other in defaults)}" if defaults else "it has no such options"
-            raise OdeumError(f"--{name} has no effect on a {kind.name} run; {known}")
+            raise OdeumError(f"--{name} has no effect on a run of the kind {kind.name}; {known}")
     options = {name: given.get(name, default) for name, default in defaults.items()}
     return {name: value for name, value in options.items() if value is not None}
 

@@ -82,6 +82,9 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     ends = [name for name in END_OPTIONS if given.get("train", {}).get(name) is not None]
     if len(ends) > 1:
         raise OdeumError(f"--train.{ends[0]} and --train.{ends[1]} both end the training; give one of them")
+    warmup, steps = (given.get("train", {}).get(name) or 0 for name in ("warmup", "steps"))
+    if warmup > 1 and 0 < steps < warmup:
+        raise OdeumError(f"--train.warmup {warmup:g} is longer than the training of {steps} steps; give fewer steps")
     if config:
         written = parser.check(config, path or "")
         if ends:  # the command line overrides the file, also if it ends the training in another way

@@ -106,7 +106,12 @@ def _parser() -> Parser:
 
 
 def _store(given: dict[str, Any]) -> Store:
-    return Store(Path(given["results"])) if given.get("results") else kept_results()
+    if not given.get("results"):
+        return kept_results()
+    path = Path(given["results"])
+    if path.exists() and not path.is_dir():
+        raise OdeumError(f"--results {path} is a file; give the directory of kept results")
+    return Store(path)
 
 
 def _forecast(chosen: TableRows, scale: str, store: Store, teraflops: float) -> int:

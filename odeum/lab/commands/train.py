@@ -21,7 +21,7 @@ from odeum.lab.commands.request import (
     tell_before,
 )
 from odeum.lab.train.distributed.ranks import exit_code, is_main, print_error
-from odeum.registry.spelling import parse, spell
+from odeum.registry.spelling import parse, spell, split_spellings
 
 
 def run(argv: list[str]) -> int:
@@ -64,6 +64,11 @@ def run(argv: list[str]) -> int:
     if begin is not None:
         request = request._replace(preset=begin.settings)
     usual = "sequential" if begin is None else spell(begin.architecture)
+    if len(several := split_spellings(request.given.get("architecture", usual))) > 1:
+        raise OdeumError(
+            f"--architecture takes one architecture, not {len(several)} ({', '.join(several)}); `odeum compare` takes "
+            "several with --architectures"
+        )
     architecture = parse(known_architectures(request.given.get("architecture", usual)))
 
     from odeum.lab.train.interrupt import Interrupted

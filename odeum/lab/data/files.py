@@ -58,6 +58,8 @@ ZIPPED = {
 }
 WINDOWS_SIGNS = "€‚„…‘’“”•–—°«»§£©®´·¡¿ªº½¼²³"
 """cp1252 characters beyond letters that occur in Western texts"""
+DELIMITERS = ",;|\t"
+"""delimiters of a .csv, the usual one first"""
 LOOK = 1 << 16  # bytes at the beginning of a file by which its format is recognised
 
 
@@ -125,7 +127,11 @@ def foreign_format(head: bytes, suffix: str) -> tuple[str, str] | None:
 def refuse_foreign(path: Path) -> None:
     """Raise `OdeumError` for a file that is not plain text, such as an archive or a PDF."""
     with _opened(regular(path)) as file:
-        _refuse(path, file.read(LOOK))
+        try:
+            head = file.read(LOOK)
+        except OSError as error:
+            raise OdeumError(f"'{path}' cannot be read: {error.strerror}") from None
+        _refuse(path, head)
 
 
 def read_whole(path: Path) -> bytes:
@@ -147,7 +153,7 @@ def read_text(path: Path) -> str:
         raise OdeumError(f"'{path}' begins as text in UTF-16 but is cut or damaged; save it as UTF-8")
     _refuse(path, raw[:LOOK])
     try:
-        text = raw.decode().removeprefix("\ufeff").replace("\r\n", "\n")
+        text = _with_line_ends(raw.decode())
     except UnicodeDecodeError as error:
         cut = error.reason == "unexpected end of data" and error.end == len(raw)  # within a character
         if not cut and _may_be_windows(raw):
@@ -187,8 +193,14 @@ def _may_be_windows(raw: bytes) -> bool:
     return not controls and len(beyond) < 0.3 * max(letters, 1) and odd <= 0.2 * len(beyond)
 
 
+def _with_line_ends(text: str) -> str:
+    """The text without a byte-order mark and with \\n as line end; \\r alone ends a line if it does so everywhere."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
 def _as_text(path: Path, raw: bytes, encoding: str) -> str:
-    text = raw.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n")
+    text = _with_line_ends(raw.decode(encoding))
     if not text.strip():
         raise OdeumError(f"'{path}' is empty")
     return text
@@ -208,11 +220,11 @@ def rows_of(path: Path) -> Iterator[str]:
 
 
 def table_rows(file: Iterator[str], suffix: str) -> Iterator[list[str]]:
-    """Rows of an open CSV (quoted, comma or semicolon) or TSV (unquoted)."""
+    """Rows of an open CSV (quoted; the most frequent delimiter of the first line) or TSV (unquoted)."""
     if suffix == ".tsv":
         return (line.rstrip("\r\n").split("\t") for line in file)
     first = next(file, "")
-    delimiter = ";" if first.count(";") > first.count(",") else ","
+    delimiter = max(DELIMITERS, key=first.count)
     return csv.reader(itertools.chain([first], file), delimiter=delimiter)
 
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from odeum.errors import OdeumError
+from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below, half_characters, regular
 from odeum.lab.data.image_labels import labelled_groups
 from odeum.lab.data.pictures import ImageDataset, ImageSplit, cut_images
@@ -89,7 +89,24 @@ def class_folders(folder: Path) -> Groups:
             raise OdeumError(f"the class name '{sub}' is not UTF-8; rename the folder")
         if files:
             groups[sub.name] = files
+        elif not any(p.is_file() for p in files_below(sub)):
+            notice(f"'{sub}' is empty, so it is no class")
+    _refuse_equal_sub_folders(folder, groups)
     return groups
+
+
+def _refuse_equal_sub_folders(folder: Path, groups: Groups) -> None:
+    """Raise `OdeumError` if all sub-folders have the same sub-folders: those of each fold, say, are the classes."""
+    inner = [
+        {p.relative_to(folder / name).parts[0] for p in files if p.parent != folder / name}
+        for name, files in groups.items()
+    ]
+    if len(inner) > 1 and len(inner[0]) > 1 and all(names == inner[0] for names in inner):
+        some = ", ".join(sorted(inner[0])[:4])
+        raise OdeumError(
+            f"each of {', '.join(groups)} in '{folder}' has the sub-folders {some}, so it is not clear which are the "
+            "classes; give one folder with a sub-folder per class, or name the parts train, valid and test"
+        )
 
 
 def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0, strict: bool = False) -> ImageDataset:
@@ -97,6 +114,8 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
 
     Unreadable images are left out and counted; with `strict` they raise `OdeumError`.
     """
+    if not path.is_dir():
+        raise OdeumError(f"'{path}' is a file; images are read from a folder with one sub-folder per class")
     by_part: dict[str, Groups] = {}
     for split in SPLITS:
         subs = [p for p in entries(path) if p.is_dir() and whole_name(p.name) == split]

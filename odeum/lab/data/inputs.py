@@ -50,6 +50,8 @@ def _images(name: str, column: str | None) -> list[PredictInput]:
             raise OdeumError(f"the folder '{name}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
         return [PredictInput(file) for file in images]
     if path.suffix.lower() not in TABLE_SUFFIXES | TEXT_SUFFIXES:
+        if column:
+            raise OdeumError(f"--column is for tables, but '{name}' is an image")
         return [PredictInput(name)]
     columns = () if column else _file_column(path)
     listed = (item for item in predict_inputs(name, columns, column) if item.text.strip())

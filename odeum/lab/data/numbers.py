@@ -126,7 +126,7 @@ def holds_numbered_texts(sniffed: Sniffed) -> bool:
         notice(f"column '{column}' of '{path}' holds {len(set(cells))} different numbers: read as numbers to predict")
         return True
     if len(set(cells)) > 2:
-        some = ", ".join(sorted(set(cells), key=float)[:5])
+        some = ", ".join(sorted(set(cells), key=lambda cell: (float(cell), cell))[:5])
         notice(
             f"column '{column}' of '{path}' holds {len(set(cells))} different numbers ({some} …): read as classes; "
             "use --kind regression to predict them as numbers"

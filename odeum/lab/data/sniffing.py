@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from odeum.errors import OdeumError, choose
+from odeum.errors import OdeumError, choose, notice
 from odeum.lab.data.documents import holds_documents
 from odeum.lab.data.files import (
     IMAGE_SUFFIXES,
@@ -27,7 +27,7 @@ from odeum.lab.data.files import (
 from odeum.lab.data.hub import fetch_any, is_hub_name
 from odeum.lab.data.split_names import split_name
 from odeum.lab.data.unpacking import plain_files
-from odeum.lab.data.unsupported import refuse_unsupported
+from odeum.lab.data.unsupported import refuse_structured_text, refuse_unsupported
 from odeum.lab.tasks.kind import DATA_SETS, KINDS
 from odeum.storage import expanded
 
@@ -69,17 +69,54 @@ def recognise(data: str | Path, *more: str | Path) -> str:
     if not more and str(data) in DATA_SETS:
         return DATA_SETS[str(data)]
     sniffed = sniff(data, *more)
+    _refuse_own_folder(sniffed.paths[0])
     refuse_unsupported(sniffed)
     if len(sniffed.paths) > 1:
         _refuse_mixture(sniffed)
     kind = next((kind.name for kind in reversed(list(KINDS.values())) if kind.claims(sniffed)), None)
     if kind is None:
-        seen = ", ".join(sorted(s for s in sniffed.suffixes if s)) or "nothing"
+        if len(tables := sniffed.tables()) > 1:
+            raise OdeumError(
+                f"'{sniffed.paths[0]}' has {len(tables)} tables, such as '{tables[0].name}'; name the training part "
+                "train.csv, or give one or two of the files"
+            )
+        seen = ", ".join(sorted(s or "without suffix" for s in sniffed.suffixes)) or "it is empty"
         raise OdeumError(
             f"'{sniffed.paths[0]}' has no recognised images, tables or texts ({seen}); expected one "
             "sub-folder of images per class, train.csv, or .txt files"
         )
+    if kind == "language":
+        refuse_structured_text([p for p in sniffed.files if _is_running_text(sniffed, p)])
+        _note_sub_folders(sniffed)
     return kind
+
+
+def _is_running_text(sniffed: Sniffed, path: Path) -> bool:
+    """Whether a language model would read this file as it is."""
+    suffix = path.suffix.lower()
+    return suffix in TEXT_SUFFIXES or (sniffed.folder is None and suffix not in TABLE_SUFFIXES)
+
+
+def _note_sub_folders(sniffed: Sniffed) -> None:
+    """Print a notice for texts in several sub-folders, which are often classes."""
+    texts = [
+        p.relative_to(sniffed.folder) for p in sniffed.files if sniffed.folder and p.suffix.lower() in TEXT_SUFFIXES
+    ]
+    names = sorted({p.parts[0] for p in texts if len(p.parts) > 1 and split_name(p.parts[0]) is None})
+    if len(names) > 1:
+        shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
+        notice(
+            f"the texts of the sub-folders {shown} are read as one corpus; if the sub-folders are classes, give a "
+            "table of texts and labels"
+        )
+
+
+def _refuse_own_folder(path: Path) -> None:
+    """Raise `OdeumError` for the folder of a run or of a comparison, which holds no data."""
+    verbs = {"run.json": ("a run", "evaluate"), "comparison.json": ("a comparison", "report")}
+    for name, (what, verb) in verbs.items():
+        if (path / name).is_file():
+            raise OdeumError(f"'{path}' is the folder of {what}, not data; `odeum {verb} {path}` shows its results")
 
 
 def existing(item: str | Path) -> Path:
@@ -98,10 +135,12 @@ def existing(item: str | Path) -> Path:
         raise OdeumError(f"'{word}' is a broken link to '{os.readlink(path)}'")
     if is_hub_name(word):
         return fetch_any(word)
+    if re.match(r"[a-z][a-z\d+]+://", word):
+        raise OdeumError(f"'{word}' is an address, not a path; download it first, or give a name such as owner/name")
     if os.sep in word or "." in word:
         raise OdeumError(f"there is no file or folder '{word}'{_namesake(path)}")
     choose(word, DATA_SETS, "data set or path")
-    raise OdeumError(f"'{word}' is a named set; give it alone, or give files only")
+    raise OdeumError(f"'{word}' is a named set, not a path")
 
 
 def _namesake(path: Path) -> str:
@@ -116,6 +155,11 @@ def _namesake(path: Path) -> str:
 
 def sniff(*data: str | Path) -> Sniffed:
     """List the files at the paths; raises `OdeumError` for what no kind of data could be."""
+    named = next((str(item) for item in data if str(item) in DATA_SETS and not expanded(item).exists()), None)
+    if named is not None and len(data) > 1:
+        other = next(str(item) for item in data if str(item) != named or data.count(item) > 1)
+        dash = "; options begin with two hyphens (--)" if other[:1] in "‐‑‒–—−" else ""
+        raise OdeumError(f"'{named}' is a named set and stands alone, without '{other}'{dash}")
     paths = tuple(existing(item) for item in data)
     if len(paths) == 1 and paths[0].is_dir():
         return Sniffed(paths, tuple(itertools.islice(files_below(paths[0]), MOST_FILES)))

@@ -135,7 +135,13 @@ def _read_table(path: Path) -> Table:
         rows = list(table_rows(iter(rows_of(path)), path.suffix.lower()))
     except csv.Error as error:
         raise OdeumError(f"'{path}' is not a well-formed table: {error}") from None
-    return Table(path, rows[0] if rows else [], [(i, row) for i, row in enumerate(rows[1:], 2) if any(row)])
+    head = rows[0] if rows else []
+    full = [(i, row) for i, row in enumerate(rows[1:], 2) if any(row)]
+    named = len(head) > 1 and find_text(head, None) is not None and find_label(head, None) is not None
+    if named and (repeated := [i for i, row in full if row == head]):
+        notice(f"row {repeated[0]} of '{path}' repeats the header; {len(repeated)} such rows were left out")
+        full = [(i, row) for i, row in full if row != head]
+    return Table(path, head, full)
 
 
 def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[Table, Chosen]:
@@ -144,6 +150,8 @@ def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[T
         raise OdeumError(f"'{table.path}' has no rows below its first line")
     texts, labels = find_text(table.head, text), find_label(table.head, label)
     if texts is not None and labels is not None:
+        if labels in texts:
+            raise OdeumError(f"'{labels}' of '{table.path}' cannot be both text and label; name two columns")
         return table, Chosen(table.places(texts), table.places([labels])[0])
     if len(table.head) == 2 and text is None and label is None:
         distinct = [len({row[side] for _, row in table.rows if len(row) == 2}) for side in (0, 1)]
@@ -152,7 +160,12 @@ def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[T
             names = ["label", "text"] if place == 0 else ["text", "label"]
             return table.without_header(names), Chosen([1 - place], place)
     asked = [f"'{x}'" for x in (text, label) if x is not None]
-    what = f"no column {' or '.join(asked)}" if asked else "no recognised text and label column"
+    if asked:
+        what = f"no column {' or '.join(asked)}"
+    elif texts is not None:
+        what = f"no recognised label column beside the text '{'+'.join(texts)}'"
+    else:
+        what = f"no recognised text{' and label' if labels is None else ''} column"
     raise OdeumError(
         f"'{table.path}' has {what}: its columns are {table.columns()}; name them with --data.text_column and "
         f"--data.label_column{'' if asked else table_hint(table.head, [row for _, row in table.rows])}"

@@ -11,7 +11,17 @@ from odeum.errors import OdeumError, notice
 from odeum.lab.data.files import TABLE_SUFFIXES, entries, read_lines, read_text
 from odeum.lab.data.homes import homes, locate
 from odeum.lab.data.split_names import split_name
-from odeum.lab.data.table_files import Columns, Table, Understood, choose_columns, open_table, with_text
+from odeum.lab.data.table_files import (
+    Chosen,
+    Columns,
+    Table,
+    Understood,
+    choose_columns,
+    find_label,
+    look_at_table,
+    open_table,
+    with_text,
+)
 from odeum.lab.data.understanding import Origins
 from odeum.lab.data.unsupported import refuse_several_labels
 from odeum.lab.tasks.classification import ClassificationData
@@ -101,6 +111,8 @@ def tables_in_parts(
         return {"train": rows}, columns
     parts: dict[str, list[T]] = {}
     columns = Understood()
+    if paths[0].is_dir():
+        files = _without_others(files)
     named = [split_name(path.name) for path in files]
     free = iter([part for part in ("train", "test", "valid") if part not in named])
     for path, part in zip(files, named, strict=True):
@@ -122,6 +134,24 @@ def tables_in_parts(
     return parts, columns
 
 
+def _without_others(files: list[Path]) -> list[Path]:
+    """Tables of a folder without those that are no part: sample_submission.csv and a test.csv without labels."""
+    named = {path: split_name(path.name) for path in files}
+    train = next((path for path, part in named.items() if part == "train"), None)
+    if train is None:
+        return files
+    label = find_label(look_at_table(train).head, None)
+    out = []
+    for path, part in named.items():
+        if part is None and len(set(named.values()) - {None}) > 1:
+            notice(f"'{path}' is named as no part (train, valid or test) and was left out")
+        elif part not in (None, "train") and label is not None and label not in look_at_table(path).head:
+            notice(f"'{path}' has no column '{label}', so it is no {part} part and was left out")
+        else:
+            out.append(path)
+    return out
+
+
 def _refuse_repetition(part: str, held: set[Any], train: set[Any], where: Path) -> None:
     """Raise `OdeumError` if a held-out part equals the training part; print a notice if it is contained in it."""
     if held == train:
@@ -133,7 +163,26 @@ def _refuse_repetition(part: str, held: set[Any], train: set[Any], where: Path) 
 def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Understood]:
     """Rows of one file as (text, label), and its text and label columns."""
     table, columns = choose_columns(open_table(path), options.text_column, options.label_column)
+    if options.text_column is None:
+        _note_other_texts(table, columns)
     return labelled(table, columns.text, columns.label), columns.named(table)
+
+
+def _note_other_texts(table: Table, chosen: Chosen) -> None:
+    """Print a notice for columns of free text that are not used."""
+    rows = [row for _, row in table.rows[:200] if len(row) == len(table.head)]
+    others = [
+        i
+        for i in range(len(table.head))
+        if i not in (*chosen.text, chosen.label) and i not in map(table.head.index, table.nested)
+    ]
+    free = [i for i in others if rows and sum(len(row[i].split()) for row in rows) > 3 * len(rows)]
+    if free and table.headed:
+        names, used = [table.head[i] for i in free], [table.head[i] for i in chosen.text]
+        notice(
+            f"'{', '.join(names)}' of '{table.path}' also holds text and is not used; "
+            f"--data.text_column {'+'.join([*names, *used])} joins the columns"
+        )
 
 
 def labelled(table: Table, text: list[int], label: int) -> Rows:

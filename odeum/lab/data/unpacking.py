@@ -180,6 +180,8 @@ def _unzip(path: Path, out: Path) -> None:
             names.add(member.filename)
             if member.is_dir():
                 continue
+            if member.flag_bits & 1:
+                raise OdeumError(f"'{path}' is encrypted; unpack it with its password first")
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise OdeumError(
                     f"'{path}' contains the link '{member.filename}', which is not followed; pack its target"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odeum.errors import OdeumError, notice
-from odeum.lab.data.files import IMAGE_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES
+from odeum.lab.data.files import DELIMITERS, IMAGE_SUFFIXES, LOOK, TABLE_SUFFIXES, TEXT_SUFFIXES
 from odeum.lab.data.split_names import split_name
 
 if TYPE_CHECKING:
@@ -41,6 +41,25 @@ def refuse_unsupported(sniffed: Sniffed) -> None:
             raise OdeumError(f"'{files[0]}' is {what}, which Odeum does not train on; {remedy}")
     if sniffed.folder is not None and sniffed.suffixes & IMAGE_SUFFIXES:
         _refuse_mixed_folder(sniffed, sniffed.folder)
+    elif sniffed.folder is None or not (sniffed.folder / "train" / "pos").is_dir():  # the folders of IMDB are read
+        _refuse_class_files([p for p in sniffed.files if p.suffix.lower() not in TABLE_SUFFIXES])
+
+
+def _refuse_class_files(files: Sequence[Path]) -> None:
+    """Raise `OdeumError` for texts whose classes are the names of files or folders, or lines of another file."""
+    table = "one table of texts and labels (.csv or .tsv) would work"
+    labels = [p for p in files if p.stem.lower() in ("label", "labels")]
+    if labels and len(files) > 1:
+        raise OdeumError(
+            f"'{labels[0]}' holds the labels of other files; {table}, or --kind language to read all as text"
+        )
+    classes = {p: {p.parent.name.lower(), *_WORD.findall(p.name.lower())} & CLASS_WORDS for p in files}
+    named = [p for p, words in classes.items() if words]
+    if len(named) > len(files) / 2 and len(words := set().union(*classes.values())) > 1:
+        raise OdeumError(
+            f"the names of files or folders such as '{named[0]}' are classes ({' and '.join(sorted(words))}), which "
+            f"are not read; {table}, or --kind language to read all as text"
+        )
 
 
 def _refuse_mixed_folder(sniffed: Sniffed, folder: Path) -> None:
@@ -68,6 +87,50 @@ def _refuse_mixed_folder(sniffed: Sniffed, folder: Path) -> None:
         )
 
 
+def refuse_structured_text(files: Sequence[Path]) -> None:
+    """Raise `OdeumError` for files that a language model would read raw although they are tables or annotations."""
+    for path in files[:FEW_FILES]:
+        with open(path, "rb") as file:
+            lines = file.read(LOOK).decode(errors="replace").splitlines()[:-1][:LINES]
+        lines = [line.strip() for line in lines if line.strip()]
+        if len(lines) >= FEWEST_LINES and (what := _structure(lines)):
+            raise OdeumError(f"'{path}' looks like {what}; --kind language reads it as running text")
+
+
+def _structure(lines: Sequence[str]) -> str | None:
+    """What the lines of a file are, and what would work; None if they may be running text."""
+    from odeum.lab.data.table_files import looks_like_head
+
+    most = 0.9 * len(lines)
+    if sum(line.startswith("__label__") for line in lines) > most:
+        return "fastText's format; a .tsv of label and text would work (a tab after the label)"
+    if sum(line.startswith("{") and line.rstrip(",").endswith("}") for line in lines) > most:
+        return "JSON lines; name it .jsonl"
+    if any(len(head := lines[0].split(d)) > 1 and looks_like_head(head) for d in DELIMITERS):
+        return "a table with a header; name it .csv"
+    rows = [line.split() for line in lines if not line.startswith("-DOCSTART-")]
+    if sum(len(row) > 1 and _TAG.fullmatch(row[-1]) is not None for row in rows) > most:
+        return "one token and its tag per line: token classification, which Odeum does not train on"
+    rows = [[cell for cell in _SEPARATOR.split(line) if cell] for line in lines]
+    if sum(len(row) > 1 and sum(map(_is_numeric, row)) >= max(2, len(row) - 1) for row in rows) > most:
+        return "rows of numbers: tabular data or a time series, which Odeum does not train on"
+    return None
+
+
+def _is_numeric(cell: str) -> bool:
+    index, colon, value = cell.partition(":")  # as in LIBSVM's format
+    return _NUMBER.fullmatch(value if colon and index.isdecimal() else cell) is not None
+
+
+FEW_FILES, LINES, FEWEST_LINES = 5, 300, 20
+"""files and lines that are examined, and the fewest lines whose structure is judged"""
+CLASS_WORDS = {"pos", "neg", "positive", "negative", "neutral", "spam", "ham"}
+"""names of files or folders that are usually classes of the texts inside"""
+_WORD = re.compile(r"[a-z]+")
+_TAG = re.compile(r"O|[BIESLU]-\w+")
+_SEPARATOR = re.compile(r"[\s,;|]+")
+
+
 def refuse_strange_classes(path: Path, names: Collection[str]) -> None:
     """Raise `OdeumError` if sub-folders of images are images and masks, or parts of the data, and no classes."""
     lowered = {name.lower() for name in names}
@@ -89,10 +152,12 @@ def refuse_strange_classes(path: Path, names: Collection[str]) -> None:
 def refuse_several_labels(labels: Iterable[str], where: str) -> None:
     """Raise `OdeumError` if labels such as `sci|pol` are combinations of others: multi-label data."""
     distinct = set(labels)
-    for separator in SEPARATORS:
+    lists = all(label.startswith("[") and label.endswith("]") for label in distinct)
+    numbers = all(part.isdecimal() for label in distinct for part in label.split())
+    for separator in SEPARATORS + " " * numbers:
         combined = [label for label in distinct if separator in label]
-        atoms = {part.strip() for label in distinct for part in label.split(separator)}
-        if len(combined) > 1 and len(atoms) < len(distinct):
+        atoms = {part.strip("[] ") for label in distinct for part in label.split(separator)}
+        if len(combined) > 1 and (len(atoms) < len(distinct) or lists or numbers):
             raise OdeumError(
                 f"the labels of '{where}' are combinations such as '{sorted(combined)[0]}': multi-label data, which "
                 f"Odeum does not train on; one label per row would work ({len(atoms)} different ones), or a column of "
@@ -108,7 +173,7 @@ def table_hint(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     wordy = any(cells and sum(len(cell.split()) for cell in cells) > 3 * len(cells) for cells in columns)
     if sum(flags) > 2 and wordy:
         return f"; {sum(flags)} columns of 0 and 1 look like multi-label data: choose one of them as the label"
-    if any(name.strip().lower() in TIME_NAMES for name in head) and sum(numeric) >= len(head) / 2:
+    if not wordy and any(name.strip().lower() in TIME_NAMES for name in head) and sum(numeric) >= len(head) / 2:
         return (
             "; a column of times and columns of numbers look like a time series, which Odeum does not train on: "
             "forecasting libraries would work"

@@ -19,13 +19,12 @@ from odeum.lab.study.metric import AUTO, METRICS, Margin, Metric, judge_named, m
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import all_pairs, to_baseline
 from odeum.lab.study.tuning import Tuning, TuningResults, read_tuning
-from odeum.lab.train.rundir import RUN
+from odeum.lab.train.rundir import COMPARISON, RUN
 from odeum.lab.train.spec import RunSpec
 from odeum.registry.names import Architecture
 from odeum.registry.spelling import spell
 from odeum.storage import lock_directory, make_directory, read_json, write_json
 
-COMPARISON = "comparison.json"
 TUNING = "tuning"
 """folder of the tuning runs: tuning/<row>/<settings>/seed-<n>, where no report takes them for evaluation runs"""
 MATCHES = ("time", "steps", "macs", "params")

@@ -105,15 +105,13 @@ def read_league(directory: str | Path) -> League:
 
 def plan_of(path: Path, more: Sequence[str] = ()) -> League:
     """Read a plan from YAML; `more` are further entries. Raises `OdeumError` for an invalid plan."""
-    import yaml
+    from odeum.lab.commands.options import read_config
 
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise OdeumError(f"cannot read the plan '{path}': {error}") from None
+    content = read_config(str(path), "plan")
     known = {"name", "baseline", "entries", "tune", "finalists", "seeds", "tasks"}
-    if not isinstance(content, dict) or (wrong := sorted(map(str, content.keys() ^ known))):
-        raise OdeumError(f"the plan '{path}' should have {', '.join(sorted(known))} and nothing else ({wrong}); {FORM}")
+    for names, what in ((known - content.keys(), "lacks"), (content.keys() - known, "has the unknown")):
+        if names:
+            raise OdeumError(f"the plan '{path}' {what} {', '.join(sorted(map(str, names)))}; {FORM}")
     for name, least, most in (("tune", FEWEST, 100), ("finalists", 1, 100), ("seeds", 2, MOST_SEEDS)):
         if type(content[name]) is not int or not least <= content[name] <= most:
             raise OdeumError(f"{name} in '{path}' must be an integer from {least} to {most}, not {content[name]!r}")

@@ -30,6 +30,9 @@ FEWEST = 3
 TUNABLE = ("learning_rate", "weight_decay", "warmup", "dropout")
 """settings of the training or the model that a scale applies to"""
 
+POSITIVE = {"weight_decay": 0.05, "warmup": 0.05}
+"""examples of positive values of settings that may be zero"""
+
 SEED = MOST_SEEDS
 """of every tuning run; the seeds of an evaluation are all below it"""
 
@@ -54,7 +57,10 @@ class Tuning:
             )
         for name, value in zip(self.settings, self.defaults, strict=True):
             if not value > 0:
-                raise OdeumError(f"{name}={value:g} cannot be tuned on a log scale; give it a positive default")
+                raise OdeumError(
+                    f"{name}={value:g} cannot be tuned on a log scale; give a positive {name} around which to tune, "
+                    f"such as --{name} {POSITIVE.get(name, 0.1)}"
+                )
 
     @property
     def grid(self) -> bool:

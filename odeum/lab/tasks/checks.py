@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,10 @@ FEWEST_PER_CLASS = 10
 """training examples of a class below which a warning is given"""
 SMALLEST_TEST = 100
 """test examples below which a warning is given"""
+MISSING = ("nan", "null", "n/a", "<na>")
+"""names of missing values in tables"""
+MOST_PAIRS = 3
+"""pairs of similar class names that are shown"""
 REPEATED_SHARE = 0.01
 """share of examples of a part that may be in the training part without a warning"""
 
@@ -38,6 +44,19 @@ def note_small_test(task: Task) -> None:
         task.note(f"the test part has only {size} examples{worth}")
 
 
+def similar_names(classes: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ only in case, blanks, the form of a number or of Unicode."""
+    seen: dict[object, str] = {}
+    out = []
+    for name in classes:
+        key: object = "".join(unicodedata.normalize("NFKC", name).casefold().split())
+        with contextlib.suppress(ValueError):
+            key = float(name)
+        if (first := seen.setdefault(key, name)) != name:
+            out.append((first, name))
+    return out[:MOST_PAIRS]
+
+
 def note_classes(task: Task, classes: Sequence[str], train: Tensor, test: Tensor) -> None:
     """Warn of classes with few training examples, and of a test part of one class."""
     counts = train.bincount(minlength=len(classes)).tolist()
@@ -48,6 +67,10 @@ def note_classes(task: Task, classes: Sequence[str], train: Tensor, test: Tensor
             f"{len(few)} of {len(classes)} classes have fewer than {FEWEST_PER_CLASS} training examples, such as "
             f"'{name}' ({count})"
         )
+    for first, second in similar_names(classes):
+        task.note(f"'{first}' and '{second}' are two classes; write one name if they mean the same")
+    if missing := [name for name in classes if name.strip().lower() in MISSING]:
+        task.note(f"'{missing[0]}' is read as a class; leave these rows out if it stands for a missing label")
     present = test.unique()
     if len(present) == 1:
         task.note(

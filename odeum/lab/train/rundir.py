@@ -19,6 +19,8 @@ from odeum.errors import OdeumError
 from odeum.storage import Damaged, current_path, read_json, write_json
 
 RUN, RESULT, METRICS, CHECKPOINT = "run.json", "result.json", "metrics.jsonl", "checkpoint"
+COMPARISON = "comparison.json"
+"""record of a comparison, in the folder above those of its runs"""
 PROGRESS = (METRICS, CHECKPOINT, RESULT)
 """files that exist once training has begun; a folder without them may be replaced"""
 PRODUCTS = ("config.json", "model.safetensors", "tensorboard", "examples.npz", "confusion.json")
@@ -48,6 +50,8 @@ class RunDir:
 
     def check_overwrite(self) -> None:
         """Raises `OdeumError` if the folder holds files that a run would overwrite and is not a run."""
+        if current_path(self.path / COMPARISON).exists():
+            raise OdeumError(f"'{self.path}' holds a comparison, whose rows would include this run; give another --out")
         existing = [name for name in (*PROGRESS, *PRODUCTS) if current_path(self.path / name).exists()]
         if existing and not self.is_run:
             raise OdeumError(

@@ -131,7 +131,8 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
     for part, rows in parts.items():
         if unseen := sorted({label for _, label in rows} - set(labels)):
             raise OdeumError(
-                f"the label '{unseen[0]}' of the {part} part of '{where}' never occurs in its training part"
+                f"the label '{unseen[0]}' of the {part} part of '{where}' never occurs in its training part; use the "
+                "same labels in all parts, or leave that part out"
             )
 
 
