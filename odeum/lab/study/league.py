@@ -109,9 +109,9 @@ def plan_of(path: Path, more: Sequence[str] = ()) -> League:
 
     content = read_config(str(path), "plan")
     known = {"name", "baseline", "entries", "tune", "finalists", "seeds", "tasks"}
-    for names, what in ((known - content.keys(), "lacks"), (content.keys() - known, "has the unknown")):
-        if names:
-            raise OdeumError(f"the plan '{path}' {what} {', '.join(sorted(map(str, names)))}; {FORM}")
+    both = ("lacks", known - content.keys()), ("has the unknown", content.keys() - known)
+    if wrong := " and ".join(f"{what} {', '.join(sorted(map(str, names)))}" for what, names in both if names):
+        raise OdeumError(f"the plan '{path}' {wrong}; {FORM}")
     for name, least, most in (("tune", FEWEST, 100), ("finalists", 1, 100), ("seeds", 2, MOST_SEEDS)):
         if type(content[name]) is not int or not least <= content[name] <= most:
             raise OdeumError(f"{name} in '{path}' must be an integer from {least} to {most}, not {content[name]!r}")

@@ -151,7 +151,7 @@ def test_core_hours_are_printed_and_nothing_is_written(tmp_path: Path, capsys: p
     ("old", "new", "sentence"),
     [
         ("tune: 3", "tune: 2", "tune in .* must be an integer from 3 to 100, not 2"),
-        ("seeds: 3", "sedes: 3", "should have .* and nothing else .*sedes"),
+        ("seeds: 3", "sedes: 3", "lacks seeds and has the unknown sedes"),
         ("finalists: 2", "finalists: many", "finalists in .* must be an integer"),
         ('[parallel, "keel", mudd]', "parallel", "entries in .* must be a list of architectures"),
         ("mudd]", "mud]", "unknown architecture 'mud'"),
