@@ -97,7 +97,7 @@ def test_spellings_are_short() -> None:
     ("spelling", "sentence"),
     [
         ("paralel", "unknown architecture 'paralel'; did you mean 'parallel'? known: sequential, post-norm, parallel"),
-        ("", "unknown architecture ''; known: sequential"),
+        ("", "an architecture is missing; a spelling is NAME:key=value"),
         ("rk4:step=2", "unknown option of rk4 'step'; did you mean 'steps'?"),
         ("rk4:steps=two", "steps of rk4 must be a positive integer, got 'two'"),
         ("rk4:steps=1.5", "steps of rk4 must be a positive integer, got '1.5'"),
@@ -127,7 +127,7 @@ def test_spellings_are_short() -> None:
         ("rk4:schedule=0-3,independent=2", "schedule=0-3 and independent=2 both define which layers share weights"),
         ("parallel*6+rk4*2", "parallel*6+rk4*2 is 8 layers, but the depth is 4; they must be equal"),
         ("parallel*2+paralel*2", "unknown architecture 'paralel'; did you mean 'parallel'?"),
-        ("parallel*2+", "unknown architecture ''"),
+        ("parallel*2+", "an architecture is missing"),
         ("parallel*two+rk4", "'parallel*two' in 'parallel*two+rk4' must end in a number of layers"),
         ("parallel*2:steps=2+rk4*2", "must end in a number of layers, as in parallel:steps=2*6"),
         ("parallel*0+rk4*4", "parallel*0+rk4*4 must have at least one layer of each architecture, not 0"),

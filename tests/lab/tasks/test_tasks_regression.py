@@ -243,7 +243,7 @@ def test_texts_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pyte
     answers = [json.loads(line)["output"] for line in capsys.readouterr().out.splitlines()]
     assert answers == pytest.approx([high, low], rel=1e-4)
     assert main([*question, "--top", "3"]) == 2
-    assert "--top has no effect on a regression run; it has no such options" in capsys.readouterr().err
+    assert "--top has no effect on a run of the kind regression; it has no such options" in capsys.readouterr().err
 
 
 def test_images_through_every_verb(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
