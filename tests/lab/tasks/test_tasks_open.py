@@ -89,5 +89,5 @@ def test_text_that_is_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"fine\n" * 100 + b"\xe4")
     with pytest.raises(OdeumError, match="byte 0xe4 at offset 500"):
         open_task(tmp_path / "a.txt")
-    with pytest.raises(OdeumError, match=r"holds no task\.json"):
+    with pytest.raises(OdeumError, match=r"has no task\.json"):
         load_task(tmp_path)
