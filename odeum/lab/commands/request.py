@@ -208,7 +208,7 @@ def rate_origin(request: Request, task: Task) -> str:
     """Where the learning rate comes from."""
     if gives_rate(request):
         return "given"
-    rule = request.kind.rates
+    rule = task.rate_rule
     return f"recipe of {task.name}" if rule is None else f"rule for {request.kind.name}: {rule}"
 
 

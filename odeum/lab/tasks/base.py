@@ -22,6 +22,7 @@ from odeum.lab.data.table_files import Columns
 from odeum.lab.data.understanding import Origins, parts_line, shortened
 from odeum.lab.tasks.evidence import Evidence
 from odeum.lab.tasks.kind import DATA_SETS, Data, kind_of_task
+from odeum.lab.train.rates import RateRule
 from odeum.lab.train.settings import Training
 from odeum.models.settings import Model
 from odeum.storage import checksum, expanded, make_directory, write_bytes, write_json
@@ -120,9 +121,15 @@ class Task(ABC):
     def training(self) -> Training:
         """Default training settings for the default model."""
 
-    def with_default_rate(self, training: Training, model: Model) -> Training:
-        """The settings with the default learning rate for this model, if the kind of task has a rule for it."""
+    @property
+    def rate_rule(self) -> RateRule | None:
+        """The rule of the kind for default learning rates, unless the recipe of this set has a rate of its own."""
         rule = kind_of_task(type(self)).rates
+        return None if rule is None or self.name in rule.exceptions else rule
+
+    def with_default_rate(self, training: Training, model: Model) -> Training:
+        """The settings with the default learning rate for this model, if a rule applies."""
+        rule = self.rate_rule
         if rule is None:
             return training
         width = training.base_width if training.parametrization == "completep" else model.width

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from odeum.lab.tasks.kind import BYTES, FOLD, OF_DATA, TOP, Kind, check_vocabulary
+from odeum.lab.train.rates import RateRule
 from odeum.models.settings import CLASSIFICATION as CLASSIFICATION_MODEL
 from odeum.registry.options import COUNT, check_options
 
@@ -47,5 +48,6 @@ CLASSIFICATION = Kind(
     decided=("classes", "vocabulary", "length"),
     sets=("imdb", "imdb-bytes", "ag_news"),
     predict_options=(TOP,),
+    rates=RateRule(5.7e-3, 0.5, exceptions=("imdb-bytes", "listops")),
     recognises="odeum.lab.data.sniffing:holds_labelled_texts",
 )

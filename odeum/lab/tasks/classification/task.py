@@ -28,11 +28,11 @@ from odeum.tokens import Tokens, load_tokens
 
 # sized for a laptop: a few minutes per run
 RECIPES: dict[str, Training] = {
-    "imdb": Training(epochs=3, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
+    "imdb": Training(epochs=3, batch_size=32, weight_decay=0.05),
     "imdb-bytes": Training(epochs=3, batch_size=16, learning_rate=1e-3, weight_decay=0.05),
-    "ag_news": Training(epochs=3, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
+    "ag_news": Training(epochs=3, batch_size=64, weight_decay=0.05),
     "listops": Training(epochs=10, batch_size=64, learning_rate=2e-3, weight_decay=0.05),
-    "other": Training(epochs=10, batch_size=32, learning_rate=2e-3, weight_decay=0.05),
+    "other": Training(epochs=10, batch_size=32, weight_decay=0.05),
 }
 
 
@@ -91,7 +91,7 @@ class ClassificationTask(Classes, TextTask):
         return dataclasses.replace(base, **self.facts())
 
     def training(self) -> Training:
-        return RECIPES.get(self.name, RECIPES["other"])
+        return self.with_default_rate(RECIPES.get(self.name, RECIPES["other"]), self.model())
 
     def predict(self, model: nn.Module, inputs: Iterable[str], top: int = 5, **_: Any) -> list[list[tuple[str, float]]]:
         """The most likely classes of texts, with probabilities."""

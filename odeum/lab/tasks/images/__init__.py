@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from odeum.lab.tasks.kind import FOLD, OF_DATA, TOP, Kind
+from odeum.lab.train.rates import RateRule
 from odeum.models.settings import VISION
 from odeum.registry.options import COUNT, check_options
 
@@ -43,5 +44,6 @@ IMAGES = Kind(
     decided=("classes", "image_size", "channels"),
     sets=("digits", "cifar10", "cifar100", "cifar100-coarse", "fashion-mnist"),
     predict_options=(TOP,),
+    rates=RateRule(2e-3, 1.0, exceptions=("digits",)),
     recognises="odeum.lab.data.sniffing:holds_images",
 )

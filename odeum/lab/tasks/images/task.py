@@ -24,8 +24,8 @@ from odeum.storage import expanded
 # sized for a laptop: digits in about 15 seconds per run, CIFAR-100 in about 20 minutes
 RECIPES: dict[str, Training] = {
     "digits": Training(epochs=20, batch_size=32, learning_rate=4e-3, warmup=0.1, weight_decay=0.05),
-    "cifar100": Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05, label_smoothing=0.1),
-    "other": Training(epochs=20, batch_size=64, learning_rate=1e-3, weight_decay=0.05, label_smoothing=0.1),
+    "cifar100": Training(epochs=20, batch_size=64, weight_decay=0.05, label_smoothing=0.1),
+    "other": Training(epochs=20, batch_size=64, weight_decay=0.05, label_smoothing=0.1),
 }
 RECIPES["cifar10"] = RECIPES["cifar100-coarse"] = RECIPES["fashion-mnist"] = RECIPES["cifar100"]
 
@@ -86,7 +86,7 @@ class ImageTask(Classes, ImageInputTask):
         return self.sized_for_data(base)
 
     def training(self) -> Training:
-        return RECIPES.get(self.name, RECIPES["other"])
+        return self.with_default_rate(RECIPES.get(self.name, RECIPES["other"]), self.model())
 
     def collate(self, rows: Tensor, random: torch.Generator) -> Batch:
         images, labels = (x[rows] for x in self.parts["train"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from odeum.lab.tasks.kind import BYTES, FOLD, OF_DATA, Kind, PredictOption
+from odeum.lab.train.rates import RateRule
 from odeum.models.settings import TRANSLATION as TRANSLATION_MODEL
 from odeum.registry.options import COUNT, NOT_NEGATIVE, Range, check_options
 
@@ -51,5 +52,6 @@ TRANSLATION = Kind(
         PredictOption("beam", int, "beam width (default: 4)"),
         PredictOption("length_penalty", float, "length penalty of the beam search (default: 0.6)"),
     ),
+    rates=RateRule(8e-3, 0.5),
     recognises="odeum.lab.data.sniffing:holds_pairs",
 )

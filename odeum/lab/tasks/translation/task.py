@@ -34,7 +34,6 @@ RECIPES: dict[str, Training] = {
     "other": Training(
         epochs=20,
         batch_size=2048,
-        learning_rate=2.5e-3,
         schedule="inverse-sqrt",
         warmup=0.1,
         weight_decay=0.01,
@@ -134,7 +133,7 @@ class TranslationTask(Task):
         return dataclasses.replace(base, depth=3, dropout=0.1, **self.facts())
 
     def training(self) -> Training:
-        return RECIPES.get(self.name, RECIPES["other"])
+        return self.with_default_rate(RECIPES.get(self.name, RECIPES["other"]), self.model())
 
     def identity(self) -> Iterator[Tensor | str]:
         yield self.tokens.to_json()
