@@ -45,13 +45,13 @@ class LayerMeasures:
     """Measures of one layer, each a mean over the tokens that are not padding. x is the state before, x′ after it."""
 
     layer: int
-    """in the order in which layers act; a layer that acts again is there again"""
+    """index in the order of evaluation; a layer that acts again has several indices"""
     time: float
-    """at which it begins"""
+    """time at the start of the layer"""
     displacement: float
     """‖x′ − x‖ / ‖x‖"""
     cosine: float
-    """of the angle between x′ and x"""
+    """cosine of the angle between x′ and x"""
     turn: float | None
     """angle in degrees between this displacement and the one before: 0 is a straight path (None: the first layer)"""
     norm: float
@@ -61,13 +61,13 @@ class LayerMeasures:
     alikeness: float
     """mean cosine between the states of two tokens of one sequence: 1 where all tokens are one cluster"""
     agreement: float | None = None
-    """share of the positions where the lens after this layer gives the final answer (None: the model has no lens)"""
+    """share of positions where the logit lens after this layer gives the final answer (None: no lens)"""
     streams: tuple[float, ...] = ()
-    """‖stream‖ / √width of each residual stream, where there are several"""
+    """‖stream‖ / √width of each residual stream, if there are several"""
     curvature: float | None = None
     """turn in radians per relative length of path, mean of this and the previous displacement (None: first layer)"""
     stream_displacements: tuple[float, ...] = ()
-    """‖x′ − x‖ / ‖x‖ of each residual stream, where there are several"""
+    """‖x′ − x‖ / ‖x‖ of each residual stream, if there are several"""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class BranchMeasures:
     displacement: float | None
     """‖x′ − x‖ / ‖x‖ from the input of this term to that of the next (None: terms do not act one after the other)"""
     entropy: float | None = None
-    """of the attention weights in nats, mean over heads and queries (None: no softmax attention)"""
+    """entropy of the attention weights in nats, mean over heads and queries (None: no softmax attention)"""
     cosine: float | None = None
-    """of the angle between x′ and x (None: as for displacement)"""
+    """cosine of the angle between x′ and x (None: as for displacement)"""
 
     @property
     def influence(self) -> float | None:
@@ -103,9 +103,9 @@ class Inspection:
     """most likely class or token after each layer: [layers + 1, rows, positions], or [layers + 1, rows]; the rows are
     the first sequences of the batch, as many as `MOST_LENS` allows"""
     answer: np.ndarray | None
-    """the same of the whole model, without the first axis"""
+    """most likely class or token of the whole model: `lens` without the first axis"""
     states: np.ndarray
-    """[layers + 1, keep, positions, width] of the first sequences, before the first layer and after each"""
+    """states of the first sequences, [layers + 1, keep, positions, width], before the first layer and after each"""
     notes: tuple[str, ...] = field(default=())
 
     def particles(self, sequence: int = 0) -> np.ndarray:

@@ -58,10 +58,10 @@ class Stepping(NamedTuple):
     """How a layer is integrated, where an edit changes it."""
 
     method: str | None = None
-    """none: the layer's own"""
+    """method of the layer (None: unchanged)"""
     steps: int = 1
     length: float = 1.0
-    """of the layer's interval, as a multiple of its own"""
+    """length of the interval, as a multiple of the layer's own"""
 
 
 class Place(NamedTuple):
@@ -80,7 +80,7 @@ class Edit:
     """name of the stack in the model: stack, or encoder and decoder"""
     first: int
     last: int
-    """the layers that change"""
+    """index of the last layer that changes"""
     places: tuple[Place, ...]
     """what acts at each depth afterwards"""
     label: str
@@ -96,10 +96,10 @@ class Cost:
     """What one pass of a model takes."""
 
     evaluations: int
-    """of self-attention"""
+    """evaluations of self-attention"""
     parameters: int
     depth: int
-    """layers that wait for each other"""
+    """layers that must be evaluated one after the other"""
 
     def within(self, other: Cost) -> bool:
         """Whether no part of this cost is larger than that of the other."""

@@ -23,7 +23,7 @@ class LateLooping(Looped):
     core: Annotated[int | None, COUNT] = 2
     """layers in the loop (default: the depth without prelude and coda); the others lie evenly around it"""
     repeats: Annotated[int, COUNT] = 2
-    """how often the core acts; a trained model may be given another number"""
+    """repeats of the core; can be changed after training"""
     inject: Literal["add", "concat", "stable", "none"] = "none"
     """how each repeat reads the prelude's output e: s + e, W [s, e], a contraction of s plus e, or not at all"""
     late: Annotated[float, Range(least=0, below=1)] = 0.35

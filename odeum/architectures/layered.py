@@ -37,15 +37,15 @@ class Layered(OverTime, Stepped):
     form: Literal["plain", "macaron"] = "plain"
     """plain: attention + feed-forward; macaron: ½ feed-forward + attention + ½ feed-forward"""
     norm: Literal["pre", "shared", "post", "post-sum", "peri", "branch"] = "pre"
-    """where the norms stand"""
+    """placement of the norms"""
     attention: FieldName = "attention"
-    """the field in the place of attention"""
+    """field used for attention"""
     feedforward: FieldName = "feed-forward"
-    """the field in the place of the feed-forward"""
+    """field used for the feed-forward"""
     interval: Annotated[float, Range(above=0)] = 1.0
     """length of a layer in time"""
     pace: Literal["fixed", "learned"] = "fixed"
-    """learned: each term of each layer is followed for a learned time, the interval at the start"""
+    """learned: a learned step length per term and layer, initialised with `interval`"""
 
     @property
     def _duration(self) -> float:

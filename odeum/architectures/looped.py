@@ -35,7 +35,7 @@ class Looped(Layered):
     coda: Annotated[int | None, NOT_NEGATIVE] = None
     """layers after the loop (default: as for the prelude)"""
     repeats: Annotated[int, COUNT] = 4
-    """how often the core acts; a trained model may be given another number"""
+    """repeats of the core; can be changed after training"""
     inject: Literal["add", "concat", "stable", "none"] = "add"
     """how each repeat reads the prelude's output e: s + e, W [s, e], a contraction of s plus e, or not at all"""
     random: bool = False

@@ -44,9 +44,9 @@ class Stepped(Architecture):
     """
 
     method: MethodName = "lie-trotter"
-    """how one layer steps through the field"""
+    """integration method of a layer"""
     steps: Annotated[int, COUNT] = 1
-    """steps per layer; a trained model may be given another number"""
+    """steps per layer; can be changed after training"""
     independent: Annotated[int | None, COUNT] = None
     """number of layers with weights of their own (default: all)"""
     sharing: Literal["sequence", "cycle"] = "sequence"

@@ -15,9 +15,9 @@ from odeum.fields.noise import Dropout
 
 
 class Sum(Field):
-    """dx/dt = f₁ + f₂ + …; a splitting steps through the summands one by one.
+    """The sum f₁ + f₂ + …; a splitting integrates the summands one after the other.
 
-    Each summand has a name, under which its weights are found: the one it is given, or its role.
+    Each summand has a name that is part of the names of its weights: the given name, or its role.
 
     >>> Sum(SelfAttention(64, 4), FeedForward(64), pull=ToMean())  # attention, feedforward, pull
     """
@@ -49,7 +49,7 @@ class Sum(Field):
 
 
 class Wrapper(Field):
-    """A field around one field."""
+    """Base class of fields that wrap one field."""
 
     def __init__(self, field: Field) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Wrapper(Field):
 
 
 class Scaled(Wrapper):
-    """c · f."""
+    """A field times a constant: c · f."""
 
     def __init__(self, factor: float, field: Field) -> None:
         super().__init__(field)
@@ -85,7 +85,7 @@ class Scaled(Wrapper):
 
 
 class LearnedStepSize(Wrapper):
-    """e^s · f with a learned number s, 0 at the start: a field that is followed for a learned time."""
+    """A field with a learned step length: e^s · f with a learned scalar s, initially 0."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
@@ -100,7 +100,7 @@ class LearnedStepSize(Wrapper):
 
 
 class PreNorm(Wrapper):
-    """f(norm(x))."""
+    """A field of the normalised state: f(norm(x))."""
 
     def __init__(self, norm: nn.Module, field: Field) -> None:
         super().__init__(field)
@@ -114,7 +114,7 @@ class PreNorm(Wrapper):
 
 
 class PeriNorm(Wrapper):
-    """outer(f(inner(x))): a norm at both ends of a branch; with an identity inside, at its output alone."""
+    """A norm before and after a field: outer(f(inner(x))); with an identity as `inner`, only after it."""
 
     def __init__(self, inner: nn.Module, field: Field, outer: nn.Module) -> None:
         super().__init__(field)
@@ -129,7 +129,7 @@ class PeriNorm(Wrapper):
 
 
 class PostNorm(Wrapper):
-    """f, and a finished step lands on norm(x): the original transformer."""
+    """A field whose steps end with a norm: x ← norm(x + dt f(x)), as in the original transformer."""
 
     def __init__(self, field: Field, norm: nn.Module) -> None:
         super().__init__(field)
@@ -150,7 +150,7 @@ class PostNorm(Wrapper):
 
 
 class Highway(Wrapper):
-    """f / α, and a finished step lands on outer(x): post-norm past which α x is carried, N(α x + f) = N(x + f / α)."""
+    """Post-norm with a scaled residual: f / α, and steps end with outer(x), because N(α x + f) = N(x + f / α)."""
 
     def __init__(self, field: Field, outer: nn.Module, alpha: float) -> None:
         super().__init__(field)
@@ -173,7 +173,7 @@ class Highway(Wrapper):
 
 
 class StochasticDepth(Wrapper):
-    """f, dropped with probability `rate` for each sample in training (Huang et al. 2016)."""
+    """A field that is dropped with probability `rate` per sample in training (Huang et al. 2016)."""
 
     def __init__(self, field: Field, rate: float) -> None:
         super().__init__(field)
@@ -207,7 +207,7 @@ class Stepper(Protocol):
 
 
 class Increment(Field):
-    """step(x) − x: a whole layer, landed, as the field of a higher-order step (ODE Transformer)."""
+    """The increment of a whole step, step(x) − x, as the field of a higher-order method (ODE Transformer)."""
 
     def __init__(self, method: Stepper, field: Field) -> None:
         super().__init__()

@@ -68,8 +68,9 @@ MISSING: dict[str, str] = {
     ),
     **dict.fromkeys(("olmo3", "cohere2"), "most of its layers have a sliding window"),
     "swin": "its attention is limited to shifted windows",
+    "odeum": "it is a run of Odeum, written by --to hf; use the run itself, or load it with `import odeum.hf`",
 }
-"""families that cannot be imported, with the part that Odeum does not have"""
+"""types that cannot be imported, with the part that Odeum does not have or another reason"""
 IGNORED_BUFFERS = r"(attn\.(masked_)?bias|attention\.(masked_)?bias|rotary_emb\.inv_freq|position_ids|embed_positions)"
 """buffers that hold no weights"""
 EXTRA_HEADS = re.compile(r"(cls\.(?!predictions\.)\w+|sop_classifier)\..*")

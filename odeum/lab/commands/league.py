@@ -29,10 +29,10 @@ def run(argv: list[str]) -> int:
         "fresh seeds, and rank them over tasks and sizes. Existing runs are not repeated.",
     )
     parser.add_argument("plan", nargs=1, type=str, help="YAML file, such as benchmarks/league/season-1.yaml")
-    parser.add_argument("--entries", type=str, default=None, help="further architectures, separated by commas")
-    parser.add_argument("--out", type=str, default=None, help="directory of runs and page (none: runs/league-NAME)")
+    parser.add_argument("--entries", type=str, default=None, help="comma-separated additional architectures")
+    parser.add_argument("--out", type=str, default=None, help="directory of runs and page (default: runs/league-NAME)")
     parser.add_argument("--jobs", type=int | str, default="auto", help="parallel runs: a number, or auto for all")
-    parser.add_argument("--on", type=str, default=None, help="where to run: ray[:address] or slurm[:partition]")
+    parser.add_argument("--on", type=str, default=None, help="launcher: ray[:address] or slurm[:partition]")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
     parser.add_argument("--dry_run", "--dry-run", action="store_true", help="print the core-hours and stop")
