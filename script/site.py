@@ -80,7 +80,7 @@ def collect() -> None:
     (SOURCE / "index.md").write_text(_front_page(), encoding="utf-8")
     (SOURCE / "changes.md").write_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "]("))
     for page in SOURCE.glob("*.md"):
-        page.write_text(_links_to_code(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(_titled_links(_links_to_code(page.read_text(encoding="utf-8"))), encoding="utf-8")
     (SOURCE / "reference" / "commands.md").write_text(_commands(), encoding="utf-8")
     for module, about in API.items():
         text = f"# {module}\n\n{about}\n\n::: {module}\n"
@@ -96,6 +96,17 @@ def _front_page() -> str:
 def _links_to_code(text: str) -> str:
     """Links to files of the repository become the names of these files: they are not part of the site."""
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", text)
+
+
+def _titled_links(text: str) -> str:
+    """Links whose text is a file name get the title of that page."""
+    titles = {page: title for pages in NAVIGATION.values() for title, page in pages.items()}
+
+    def titled(match: re.Match[str]) -> str:
+        name = match["page"]
+        return f"[{titles[name]}]({name}{match['anchor'] or ''})" if name in titles else match[0]
+
+    return re.sub(r"\[(?:docs/)?(?P<page>[\w-]+\.md)\]\((?P=page)(?P<anchor>#[^)]*)?\)", titled, text)
 
 
 def _commands() -> str:
