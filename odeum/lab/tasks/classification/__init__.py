@@ -48,6 +48,6 @@ CLASSIFICATION = Kind(
     decided=("classes", "vocabulary", "length"),
     sets=("imdb", "imdb-bytes", "ag_news"),
     predict_options=(TOP,),
-    rates=RateRule(5.7e-3, 0.5, exceptions=("imdb-bytes", "listops")),
+    rates=RateRule(5.7e-3, 0.5, exceptions=("imdb-bytes",)),
     recognises="odeum.lab.data.sniffing:holds_labelled_texts",
 )

@@ -40,4 +40,5 @@ LISTOPS = like(
     options=ListOpsData,
     task="odeum.lab.tasks.listops.task:ListOpsTask",
     sets=("listops",),
+    rates=None,
 )
