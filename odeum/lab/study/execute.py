@@ -205,50 +205,41 @@ class StudyRuns(ABC):
         return {label for each in claims if not each.settled for label in each.claim.pair}
 
     def _launch(self, specs: Mapping[Wanted, RunSpec], launch: Launcher, watch: Watch, split: str) -> dict[Wanted, str]:
-        """Carry out these runs; returns the messages of those that failed."""
-        runs = {self._key(wanted): self.job(wanted, spec) for wanted, spec in specs.items()}
-        wanted_by = {self._key(wanted): wanted for wanted in specs}
+        """Carry out these runs; returns the messages of those that failed. Raises `Interrupted` if one was interrupted.
 
-        def keep(key: Key, event: Event) -> None:
-            self.keep(wanted_by[key], specs[wanted_by[key]], runs[key], event)
+        `split` is the part whose metric may be shown: that of tuning runs is valid, never test.
+        """
+        wanted = list(specs)
+        jobs = [self.job(run, specs[run]) for run in wanted]
+        watch.show([(self._title(run), run.seed) for run in wanted], split)
 
-        out = {}
-        for key, event in launch_runs(runs, launch, watch, keep, split).items():
-            wanted = wanted_by[key]
-            tuning = wanted.point is not None
-            wrong = event.kind not in ("done", "diverged") if tuning else event.kind in self.failures
-            if wrong and (text := failure_message(f"tuning {key[0]}" if tuning else f"{key[0]} seed {key[1]}", event)):
-                out[wanted] = text
-        return out
+        def tell(number: int, event: Event) -> None:
+            if event.ends:
+                self.keep(wanted[number], specs[wanted[number]], jobs[number], event)
+            watch.tell(number, event)
 
-    def _key(self, wanted: Wanted) -> Key:
+        ended = _ended(jobs, launch, tell)
+        if stopped := [event for event in ended if event.kind == "interrupted"]:
+            raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
+        messages = {run: self._failure(run, event) for run, event in zip(wanted, ended, strict=True)}
+        return {run: message for run, message in messages.items() if message}
+
+    def _title(self, wanted: Wanted) -> str:
+        """The row and, for a tuning run, its settings."""
         if wanted.point is None:
-            return wanted.label, wanted.seed
-        return f"{wanted.label} {spell_point(self.tunings[wanted.label].settings, wanted.point)}", wanted.seed
+            return wanted.label
+        return f"{wanted.label} {spell_point(self.tunings[wanted.label].settings, wanted.point)}"
 
-
-def launch_runs(
-    runs: Mapping[Key, Job], launch: Launcher, watch: Watch, done: Callable[[Key, Event], None], split: str
-) -> dict[Key, Event]:
-    """The final event of each run. Finished runs are read in this process. Raises `Interrupted` if one was interrupted.
-
-    `split` is the part whose metric may be shown: that of tuning runs is valid, never test.
-    """
-    keys, jobs = list(runs), list(runs.values())
-    watch.show(keys, split)
-
-    def tell(number: int, event: Event) -> None:
-        if event.ends:
-            done(keys[number], event)
-        watch.tell(number, event)
-
-    ended = _ended(jobs, launch, tell)
-    if stopped := [event for event in ended if event.kind == "interrupted"]:
-        raise Interrupted("stopped; the same command continues", stopped[0].content["code"] - 128)
-    return dict(zip(keys, ended, strict=True))
+    def _failure(self, wanted: Wanted, event: Event) -> str | None:
+        """The message of a run that failed; a tuning run that diverged did not."""
+        if wanted.point is not None:
+            reported = event.kind not in ("done", "diverged")
+            return failure_message(f"tuning {self._title(wanted)}", event) if reported else None
+        return failure_message(f"{wanted.label} seed {wanted.seed}", event) if event.kind in self.failures else None
 
 
 def _ended(runs: Sequence[Job], launch: Launcher, tell: Tell) -> list[Event]:
+    """The final event of each run; finished runs are read in this process."""
     ended: dict[int, Event] = {}
     for number, run in enumerate(runs):
         if ranks.size() == 1 and run.folder.finished:
@@ -351,7 +342,7 @@ def compare(
             size = f"{_several(len(sized), 'architecture')} × {seeds}"
             print(f"{size} on {study.data}, equal {study.match}; runs in {comparison.directory}", file=sys.stderr)
         runs = prepare(comparison, study, sized)
-        _refuse_others(runs.first_tuning if study.tuning else runs.evaluation)
+        _refuse_others(runs.tuning_jobs or runs.evaluation)
         if is_main():
             runs.study.write(comparison.directory)
             if before is not None:
@@ -542,17 +533,14 @@ class ComparisonRuns(StudyRuns):
         whole = replace(whole, baseline=base)
         if study.tuning is None:
             return whole
-        tuning = forecast(self.first_tuning, pace, at_once, where.overwrite)
+        tuning = forecast(self.tuning_jobs, pace, at_once, where.overwrite)
         return replace(whole, tuning=tuning, widened=study.tuning.tuning.cap * len(self.sized))
 
     @property
-    def first_tuning(self) -> dict[Key, Job]:
-        """The tuning runs before any widening, by row and number."""
-        points = self.study.tuning.tuning.points if self.study.tuning else ()
+    def tuning_jobs(self) -> dict[Key, Job]:
+        """The next tuning runs, by row and number."""
         return {
-            (label, number): self.tuning_spec(label, point)
-            for number, point in enumerate(points)
-            for label in self.sized
+            (run.label, number): self.job(run, spec) for number, (run, spec) in enumerate(self.missing_tuning().items())
         }
 
     def _evaluation(self) -> dict[Key, Job]:
