@@ -94,7 +94,7 @@ def test_a_run_that_cannot_be_does_not_stop_the_others(digits: Any, tmp_path: Pa
 
 
 def test_words_that_name_no_launcher_are_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(OdeumError, match="--jobs must be auto or a number"):
+    with pytest.raises(OdeumError, match="--jobs must be auto or a positive number"):
         launcher(None, "0", 1, tmp_path)
     with pytest.raises(OdeumError, match=r"unknown launcher 'rya'.*did you mean 'ray'"):
         launcher("rya", "auto", 1, tmp_path)
