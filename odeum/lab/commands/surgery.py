@@ -193,7 +193,9 @@ def _healing(source: str, saved: str, task: Task, data: list[str]) -> str:
     """The two commands that heal the saved model and judge it on other examples."""
     healed = f"{saved.rstrip('/')}-healed"
     train = shlex.join(data or task.source or ["DATA"])
-    other = "DATA2" if data else "--split valid"
+    lines = bool(getattr(task.options, "lines", False))
+    train += " --data.lines true" if lines else ""
+    other = f"DATA2{' --lines' if lines else ''}" if data else "--split valid"
     return (
         "odeum: a short fine-tuning may heal it; its verdict needs examples of its own:\n"
         f"  odeum train {train} --from {shlex.quote(saved)} --train.steps 200 --out {shlex.quote(healed)}\n"

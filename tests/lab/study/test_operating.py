@@ -20,13 +20,15 @@ import torch
 
 from odeum import OdeumError, load
 from odeum.lab.cli import main
-from odeum.lab.study.operating import Store, Surgery, halves, influences, look_error, paired
-from odeum.lab.study.statistics import ERROR, paired_mean
+from odeum.lab.study.operating import Row, Store, Surgery, halves, influences, look_error, paired
+from odeum.lab.study.statistics import ERROR, Ratio, paired_mean
+from odeum.lab.study.surgery_report import frontier
 from odeum.lab.tasks import open_task
 from odeum.lab.train.origin import write_run
 from odeum.models import assemble
 from odeum.registry.spelling import parse
 from odeum.storage import checksum
+from odeum.surgery import Cost
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +308,15 @@ def test_what_cannot_be_saved_is_said_before_the_work(
     assert len(load(tmp_path / "new").model.stack.schedule) < 5  # ty: ignore
     assert main(["surgery", str(run), "--edits", "parallel,skip"]) == 0
     assert "Measured, but --save cannot write it as a run: row" in capsys.readouterr().out
+
+
+def test_a_time_that_may_be_noise_puts_no_row_on_the_frontier() -> None:
+    base = Row(None, Cost(4, 100, 4), {}, 1.0, 1.0)
+    slower, faster = (
+        replace(base, loss=loss, time=Ratio(*ratio))
+        for loss, ratio in ((1.1, (0.99, 0.97, 1.02)), (1.2, (0.8, 0.7, 0.9)))
+    )
+    assert frontier([base, slower, faster], "time") == [faster, base]
 
 
 def test_outputs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
