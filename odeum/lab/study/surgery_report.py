@@ -200,8 +200,7 @@ def notes(result: Result, model: Any) -> list[str]:
     units = result.examples if result.groups is None else result.groups
     if units[1] < ENOUGH:
         out.append(
-            f"{units[1]} confirming {result.unit} are few: a large effect on one in twenty of them can be missed, and "
-            "in simulation such intervals were wrong up to a little more often than they say (docs/surgery.md)."
+            f"{units[1]} confirming {result.unit} are few: an effect on rare ones may not be seen in them at all."
         )
     fixed = [str(i) for i, row in enumerate(result.rows) if row.edit is not None and not_saved(model, row.edit)]
     if fixed:
