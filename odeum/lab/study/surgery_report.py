@@ -40,7 +40,8 @@ ENOUGH = 100
 
 def _time(row: Row) -> float:
     """The measured time beside the model as trained: one where the turns do not agree which is faster."""
-    return row.time.middle if row.time is not None and row.time.tells(0.0) else 1.0
+    time = row.time
+    return 1.0 if time is None or time.low <= 1 <= time.high else time.middle
 
 
 AXES: dict[str, Callable[[Row], float]] = {
