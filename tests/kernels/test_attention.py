@@ -9,6 +9,7 @@ import torch
 from closeness import close
 from onednn import BY_ONEDNN, by_torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from odeum.fields.attention import attend
 from odeum.fields.base import Source
@@ -146,6 +147,31 @@ def test_other_precisions_and_transforms(calls: list[bool]) -> None:
     compiled = torch.compile(lambda x: attend(x, k, v, Source()), backend="eager", fullgraph=True)
     close(compiled(q), mapped[0], 1e-5)
     assert len(calls) == before
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_trace_takes_other_batches_and_lengths(calls: list[bool]) -> None:
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention.attention(q, k, v, None, True)
+
+    small, large = (torch.randn(3, *shape) for shape in ((2, 3, 5, 4), (7, 3, 9, 4)))
+    right = nn.functional.scaled_dot_product_attention(*large, is_causal=True)
+    for traced in (torch.jit.trace(compute, tuple(small)), make_fx(compute, tracing_mode="symbolic")(*small)):
+        close(traced(*large), right, 1e-5)
+    assert calls
+
+
+@pytest.mark.parametrize(
+    "values", [(9, 4), (3, 9, 4), (2, 3, 9, 6), (1, 3, 9, 4), (0, 3, 9, 4), (2, 2, 3, 9, 4)], ids=str
+)
+def test_any_leading_dimensions(values: tuple[int, ...], calls: list[bool]) -> None:
+    """Also values that are shared by a batch, of another width, and no batch at all."""
+    shape = (2, 3, 9, 4) if len(values) == 4 and values[0] else values
+    q, k, v = torch.randn(shape), torch.randn(shape), torch.randn(values)
+    weights = (q @ k.transpose(-1, -2) / 2).masked_fill(torch.ones(9, 9).triu(1) == 1, -torch.inf).softmax(-1)
+    ours = attention.attention(q, k, v, None, True)
+    assert calls and ours.shape == (weights @ v).shape
+    assert torch.allclose(ours, weights @ v, atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
