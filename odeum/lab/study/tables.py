@@ -309,27 +309,28 @@ def paper_notes(findings: Findings) -> list[str]:
         way = "higher" if study.metric.higher_is_better else "lower"
         looks = ", ".join(str(look.seeds) for look in study.seeds.looks)
         lines.append(
-            f"Judged by the {results.split} {study.metric.name} ({way} is better), paired by seed; a difference "
-            f"matters from {study.metric.spell_margin(study.margin)} on; the intervals of the "
-            f"{len(study.claims)} claims hold together at 95 % over looks after {looks} seeds."
+            f"Judged by the {results.split} {study.metric.name} ({way} is better), paired by seed, with a margin of "
+            f"{study.metric.spell_margin(study.margin)}; the intervals of the {len(study.claims)} claims hold together "
+            f"at 95 % over looks after {looks} seeds."
         )
     if study.tunings:
         tried, done = next(iter(study.tunings.values())).runs, study.tuning.values if study.tuning else ()
         lines.append(
-            f"Each row of a claim tries {tried} learning rates or more with a seed of its own, and the validation part "
-            f"chooses; tuned so far: {len(done)} of {len(study.tunings)} rows. A rate in brackets is the setting's."
+            f"Each row with a claim tries at least {tried} learning rates with a separate seed, chosen on the "
+            f"validation part; tuned so far: {len(done)} of {len(study.tunings)} rows. Rates in brackets are the "
+            "recipe's."
         )
     diverged = [f"{label} ({n})" for label in study.labels if (n := _failed(findings, label))]
     if diverged:
         lines.append(f"Diverged runs: {', '.join(diverged)}.")
     missing = [label for label in study.labels if not results.of(label)]
     if missing and study.is_trained:
-        lines.append("No row was run yet." if len(missing) == len(study.labels) else f"Not run: {', '.join(missing)}.")
+        lines.append("No runs yet." if len(missing) == len(study.labels) else f"Not run: {', '.join(missing)}.")
     dates = sorted(str(run.info.get("date"))[:10] for run in results.runs)
     if dates:
         lines.append(f"Runs of {dates[0]}{'' if dates[0] == dates[-1] else f' to {dates[-1]}'}.")
     scale = "" if study.scale == "laptop" else f" --scale {study.scale}"
-    lines.append(f"To go on: odeum table {study.name}{scale} {'--seeds auto' if study.is_trained else '--pace'}")
+    lines.append(f"Next: odeum table {study.name}{scale} {'--seeds auto' if study.is_trained else '--pace'}")
     return lines
 
 
