@@ -13,6 +13,7 @@ from odeum.lab.commands.report import show_comparison, show_failures, show_ladde
 from odeum.lab.commands.request import (
     DRY_RUN,
     TRACK,
+    at_default_rate,
     command_line,
     folder_name,
     gives_rate,
@@ -178,7 +179,7 @@ def run(argv: list[str]) -> int:
 
     def comparison_of(model: Model, training: Training, directory: Path) -> Comparison:
         if not gives_rate(request):  # each size of a ladder has its own
-            training = task.with_default_rate(training, model)
+            training = at_default_rate(task, training, model)
         any_of_them = next(iter(architectures.values()))
         made: dict[str, Any] = {
             "command": command_line(),

@@ -196,7 +196,12 @@ def open_request(request: Request, like: Path | None = None) -> tuple[Task, Mode
             raise OdeumError(f"--model.{name} {value} does not match the data, which has {facts[name]}")
     model = with_changes(task.fit(request.preset) if request.preset else task.model(), given)
     training = with_changes(task.training(), request.given.get("train", {}))
-    return task, model, training if gives_rate(request) else task.with_default_rate(training, model)
+    return task, model, training if gives_rate(request) else at_default_rate(task, training, model)
+
+
+def at_default_rate(task: Task, training: Training, model: Model) -> Training:
+    """The settings with the default learning rate for this model; a recipe with a rate of its own keeps it."""
+    return training if task.rate_rule is None else task.with_default_rate(training, model)
 
 
 def gives_rate(request: Request) -> bool:
@@ -250,7 +255,7 @@ def folder_name(task: Task, model: Model, training: Training, *more: str) -> str
     default: Any = task.model()
     pairs = {key: (value, getattr(default, key, None)) for key, value in asdict(model).items()}
     pairs |= {f"{key} ": (value, getattr(type(task.options)(), key)) for key, value in asdict(task.options).items()}
-    recipe = asdict(task.with_default_rate(task.training(), model))
+    recipe = asdict(at_default_rate(task, task.training(), model))
     pairs |= {key: (value, recipe[key]) for key, value in asdict(training).items() if key not in MAY_CHANGE}
     changes = [
         f"{key.strip()}={value}" for key, (value, usual) in pairs.items() if value != usual and value is not None

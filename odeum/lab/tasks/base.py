@@ -122,18 +122,22 @@ class Task(ABC):
         """Default training settings for the default model."""
 
     @property
-    def rate_rule(self) -> RateRule | None:
-        """The rule of the kind for default learning rates, unless the recipe of this set has a rate of its own."""
+    def _rule(self) -> RateRule | None:
         rule = kind_of_task(type(self)).rates
         return None if rule is None or self.name in rule.exceptions else rule
 
+    @property
+    def rate_rule(self) -> RateRule | None:
+        """The rule of the kind for default learning rates, unless `training` has a rate of its own."""
+        recipe = self.training()
+        return self._rule if recipe == self.with_default_rate(recipe, self.model()) else None
+
     def with_default_rate(self, training: Training, model: Model) -> Training:
-        """The settings with the default learning rate for this model, if a rule applies."""
-        rule = self.rate_rule
-        if rule is None:
+        """The settings with the learning rate of the rule for this model, if the kind has one for this set."""
+        if self._rule is None:
             return training
         width = training.base_width if training.parametrization == "completep" else model.width
-        return dataclasses.replace(training, learning_rate=rule.at(width))
+        return dataclasses.replace(training, learning_rate=self._rule.at(width))
 
     def fit(self, model: Model) -> Model:
         """The model settings with those replaced that the data decides."""

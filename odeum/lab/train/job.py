@@ -17,7 +17,7 @@ from odeum.lab.train.distributed.world import World
 from odeum.lab.train.memory import keep_freed_memory
 from odeum.lab.train.origin import load_initial_weights, run_record
 from odeum.lab.train.resume import check_origin
-from odeum.lab.train.rundir import RunDir
+from odeum.lab.train.rundir import COMPARISON, RunDir
 from odeum.lab.train.settings import MAY_CHANGE, Training
 from odeum.lab.train.spec import RunSpec
 from odeum.lab.train.transfer import scale_initial_weights, transferred
@@ -175,7 +175,7 @@ def check_same_run(job: Job) -> bool:
     if job.overwrite or not job.folder.begun:
         return False
     before = job.folder.run()
-    _check_identity(job.identity(job.task.fingerprint()), before, job.directory)
+    _check_identity(job.identity(job.task.fingerprint()), before, job)
     check_requirements(before)  # a plugin that has changed since is remarked
     return True
 
@@ -218,7 +218,8 @@ def _report_rounding(run: Mapping[str, Any], directory: Path) -> None:
         )
 
 
-def _check_identity(new: dict[str, Any], old: dict[str, Any], directory: Path) -> None:
+def _check_identity(new: dict[str, Any], old: dict[str, Any], job: Job) -> None:
+    directory = job.directory
     if new["fingerprint"] != old.get("fingerprint"):
         raise OdeumError(
             f"'{directory}' holds a run on other data ({old.get('task')}, fingerprint {old.get('fingerprint')} and not "
@@ -234,7 +235,14 @@ def _check_identity(new: dict[str, Any], old: dict[str, Any], directory: Path) -
         names = [name for name in now if name not in MAY_CHANGE and now[name] != before.get(name)]
         changes += [f"{key}.{name} is {now[name]} and was {before.get(name)}" for name in names]
     if changes:
+        rate = (old.get("training") or {}).get("learning_rate")
+        only_rate = [change.split()[0] for change in changes] == ["training.learning_rate"]
+        if only_rate and job.rate_from.startswith(("rule", "recipe")):
+            folder = next((up for up in directory.parents if (up / COMPARISON).exists()), directory)
+            remedy = f"--train.learning_rate {rate} --out {folder} continues it, because the default is another one now"
+        else:
+            remedy = "give another --out"
         raise OdeumError(
-            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); give another --out, or start again "
-            "with --overwrite"
+            f"'{directory}' holds a run with other settings ({'; '.join(changes)}); {remedy}, or start again with "
+            "--overwrite"
         )

@@ -24,6 +24,7 @@ from odeum.lab.launch.local import cores
 from odeum.lab.tasks import DATA_SETS, KINDS, Kind, Task, add_kind, load_task, open_task
 from odeum.lab.tasks.generated import GeneratedTask
 from odeum.lab.tasks.kind import kind_of_task, like
+from odeum.lab.train.settings import Training
 from odeum.models import OdeumModel
 from odeum.models.description import describe
 from odeum.models.settings import CLASSIFICATION, MODEL_KINDS, PRESETS, Model, ModelKind
@@ -102,6 +103,31 @@ def test_a_users_kind_goes_through_every_verb(
     with pytest.raises(SystemExit, match="0"):
         main(["train", "parity", "--help"])
     assert "--data.bits" in capsys.readouterr().out
+
+
+class SlowParityTask(ParityTask):
+    def training(self) -> Training:
+        return dataclasses.replace(super().training(), learning_rate=3e-4)
+
+
+class ShortParityTask(ParityTask):
+    def training(self) -> Training:
+        return dataclasses.replace(super().training(), epochs=2)
+
+
+@pytest.mark.parametrize("verb", ["train", "compare"])
+@pytest.mark.parametrize(("task", "rate"), [(ParityTask, None), (SlowParityTask, 3e-4), (ShortParityTask, None)])
+def test_a_users_recipe_keeps_a_rate_of_its_own(
+    task: type[Task], rate: float | None, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = KINDS["classification"].rates
+    assert rule is not None
+    with kept_registries():
+        register.kind("parity", like="classification", options=ParityData, task=task, sets=("parity",))
+        assert main([verb, "parity", "--model.width", "256", "--print_config"]) == 0
+        text = capsys.readouterr().out
+    assert yaml.safe_load(text)["train"]["learning_rate"] == (rate or rule.at(256))
+    assert text.strip().endswith("recipe of parity" if rate else f"rule for parity: {rule}")
 
 
 def test_a_run_whose_kind_is_not_there_says_so(parity: Kind, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +60,29 @@ def test_the_run_record_and_the_folder_know_the_default(tmp_path: Path, monkeypa
     assert rule is not None and run["training"]["learning_rate"] == rule.at(16)
     assert run["learning_rate_from"] == f"rule for language: {rule}"
     assert "learning_rate" not in str(path)
+
+
+@pytest.mark.usefixtures("without_plots")
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_a_run_with_an_earlier_default_says_how_to_continue_it(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.txt").write_text(TEXT)
+    words = [verb, "own.txt", "--width", "16", "--heads", "2", "--depth", "1", "--hidden", "16", "--data.length", "8"]
+    words += ["--steps", "1"] + (
+        ["--seeds", "1", "--jobs", "1", "--architectures", "parallel"] if verb == "compare" else []
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(RateRule, "at", lambda rule, width: 0.002)
+        assert main(words) == 0
+    capsys.readouterr()
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "training.learning_rate is 0.016 and was 0.002" in told
+    given = re.search(r"--train.learning_rate \S+ --out \S+", told)
+    assert given is not None
+    assert main([*words, *given[0].split()]) == 0
 
 
 def test_each_size_of_a_ladder_has_the_rate_of_its_width(tmp_path: Path) -> None:
