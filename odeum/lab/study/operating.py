@@ -260,8 +260,8 @@ def paired(losses: Tensor, base: Tensor, error: float, groups: Tensor | None = N
         student = replace(student, low=student.mean - half, high=student.mean + half, degrees=degrees)
     if not student.spread or student.spread < ROUNDING * float(base.abs().mean()):
         return student
-    centred = values - values.mean()
-    if float(centred.square().sum() ** 2 / centred.pow(4).sum()) < FEWEST_CHANGED:
+    changed = values - values.mean() if groups is None else values  # one long document may differ most where all change
+    if float(changed.square().sum() ** 2 / changed.pow(4).sum()) < FEWEST_CHANGED:
         return replace(student, low=-math.inf, high=math.inf)
     low, high = _corrected(values, student.spread, quantile)
     assert student.low is not None and student.high is not None

@@ -127,7 +127,7 @@ def verdict_text(row: Row) -> str:
     verdict = row.verdict
     if verdict is None:
         return ""
-    if verdict.word == "undecided":
+    if verdict.word == "undecided" and (row.change is None or end_of(row.change.high) is not None):
         more = "> 1,000" if verdict.more is None else f"≈ {verdict.more}"
         return f"undecided ({more} more {row.unit})"
     return verdict.word
