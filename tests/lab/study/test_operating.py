@@ -20,9 +20,10 @@ import torch
 
 from odeum import OdeumError, load
 from odeum.lab.cli import main
+from odeum.lab.study.judge import Verdict
 from odeum.lab.study.operating import Row, Store, Surgery, halves, influences, look_error, paired
 from odeum.lab.study.statistics import ERROR, Ratio, paired_mean
-from odeum.lab.study.surgery_report import frontier
+from odeum.lab.study.surgery_report import frontier, verdict_text
 from odeum.lab.tasks import open_task
 from odeum.lab.train.origin import write_run
 from odeum.models import assemble
@@ -153,6 +154,20 @@ def test_windows_of_one_document_count_as_one() -> None:
     assert wrong["windows"] > 45 and wrong["documents"] < 27  # 15 is five percent
     alone = paired(losses, base, 0.05, torch.arange(len(groups)))
     assert (alone.low, alone.high) == pytest.approx((paired(losses, base, 0.05).low, paired(losses, base, 0.05).high))
+
+
+def test_one_long_document_that_changes_most_is_not_the_only_one() -> None:
+    """All documents change by about one, the longest by most. Where it alone changes, there is no interval."""
+    groups = torch.arange(20).repeat_interleave(torch.tensor([5] * 19 + [20]))
+    base, losses = torch.ones(115, dtype=torch.float64), torch.linspace(1.9, 2.0, 115, dtype=torch.float64)
+    losses[95:] += 0.5
+    assert math.isfinite(paired(losses, base, 0.05, groups).high)  # ty: ignore[invalid-argument-type]
+    alone = base.clone()
+    alone[95:] += 1
+    change = paired(alone, base, 0.05, groups)
+    assert change.high == math.inf
+    verdict = Verdict("undecided", 1)
+    assert verdict_text(Row(None, Cost(4, 100, 4), {}, 1.0, 1.0, change, verdict)) == "undecided"
 
 
 def corpus(folder: Path, files: int, lines: int) -> Path:
