@@ -20,6 +20,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 SCHEME = "keyed-1"
 """recorded with each run: results of another scheme have other initial weights for the same seed"""
@@ -159,3 +161,9 @@ def _keyed(init: Callable[..., None]) -> Callable[..., None]:
             init(self, *args, **kwargs)
 
     return keyed
+
+
+def truncated_normal(weight: Tensor, std: float) -> None:
+    """Draws `nn.init.trunc_normal_`, which reads numbers, so that it fails on fake tensors: those are left alone."""
+    if not isinstance(weight, FakeTensor):
+        nn.init.trunc_normal_(weight, std=std)

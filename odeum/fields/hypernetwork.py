@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -116,13 +117,16 @@ class AdaptiveNorm(Wrapper):
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if isinstance(t, Tensor) and t.dim():
             raise OdeumError("adaLN needs one time for all samples, not one per sample; use adapt=batch")
-        span, weight = self.t1 - self.t0, self.time.weight
+        span = self.t1 - self.t0
         length = 0.0 if context.step is None else abs(context.step.length)
-        embedded = self.time(time_features((t - self.t0) / span, weight)) + self.length(
-            time_features(length / span, weight)
-        )
+        embedded = self.time(self._features((t - self.t0) / span, x)) + self.length(self._features(length / span, x))
         scale, shift, gate = self.adapt(nn.functional.silu(embedded)).chunk(3, dim=-1)
         return (1.0 + gate) * self.field(t, torch.addcmul(shift, 1.0 + scale, self.norm(x)), context)
+
+    def _features(self, value: float, x: Tensor) -> Tensor:
+        """The time features; a quantized map shows no weight and takes rows."""
+        weight: Any = self.time.weight
+        return time_features(value, weight) if isinstance(weight, Tensor) else time_features(value, x).unsqueeze(0)
 
     def formula(self, x: str) -> str:
         return self.field.formula(f"Nₜ({x})")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odeum.draws import drawing
+from odeum.draws import drawing, truncated_normal
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Rotary
@@ -39,7 +39,7 @@ class Positions(nn.Module):
         self.table = nn.Embedding(length, width) if kind == "learned" else None
         if self.table is not None:
             with drawing("positions"):
-                nn.init.trunc_normal_(self.table.weight, std=0.02)
+                truncated_normal(self.table.weight, std=0.02)
 
     def forward(self, x: Tensor, positions: Tensor, past: int = 0) -> Tensor:
         """`positions` of x lie below its length and `past`, that of what was read before."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from odeum.architectures import make_stack
 from odeum.architectures.parts import make_norm
-from odeum.draws import drawing
+from odeum.draws import drawing, truncated_normal
 from odeum.errors import OdeumError, choose
 from odeum.fields.attention import reset
 from odeum.fields.base import Context
@@ -42,7 +42,7 @@ class ImageModel(OdeumModel):
         if extra is not None and extra.pooled_norm:
             self.norm, self.stack.norm = self.stack.norm, None
         with drawing("position"):
-            nn.init.trunc_normal_(self.position, std=0.02)
+            truncated_normal(self.position, std=0.02)
         with drawing("head"):
             self.head = nn.Linear(settings.width, self.outputs)
             reset(self.head)

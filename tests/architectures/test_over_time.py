@@ -335,6 +335,14 @@ def test_quantized_knots_are_refused(spelling: str) -> None:
         quantized(torch.randn(2, 5, 8, dtype=torch.float32))
 
 
+def test_quantized_norms_in_time_stay_close() -> None:
+    model = perturbed(stack("sequential:weights=adaln", SHAPE).float())
+    quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear})
+    x = torch.randn(2, 5, 8, dtype=torch.float32)
+    expected = model(x)
+    assert ((quantized(x) - expected).norm() / expected.norm()).item() < 0.1
+
+
 def test_knots_of_different_kinds_and_foreign_tensors_are_refused() -> None:
     model, x = stack(INTERPOLATED[0], SHAPE), state()
     part = linears(model)[-1]

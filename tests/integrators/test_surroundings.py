@@ -25,7 +25,7 @@ from odeum.decode import generate, stream
 from odeum.decode.flat import FlatStack
 from odeum.errors import OdeumError
 from odeum.fields import Cache
-from odeum.models.settings import Language
+from odeum.models.settings import Classification, Language, MaskedLanguage, Translation, Vision
 from odeum.registry.names import ARCHITECTURES
 
 EXTRA = [
@@ -258,6 +258,19 @@ def test_fake_tensors_pass_or_are_refused(spelling: str) -> None:
         else:
             model(x).sum().backward()
             assert x.grad is not None and x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("kind", [Language, Vision, Translation, Classification, MaskedLanguage])
+def test_fake_tensors_pass_whole_models_and_their_losses(kind: Any) -> None:
+    """Initial weights and checks of labels read no numbers of a fake tensor."""
+    sizes = {"image_size": 8, "patch_size": 4} if kind is Vision else {"vocabulary": 13, "length": 8}
+    with FakeTensorMode():
+        model: Any = build("sequential", kind(width=8, heads=2, depth=2, **sizes))
+        batch = model.example("cpu", 2)
+        labels = torch.zeros(2, dtype=torch.long) if kind in (Vision, Classification) else batch["input_ids"]
+        loss = model(**batch, labels=labels).loss
+        loss.backward()
+    assert loss.shape == () and all(weight.grad is not None for weight in model.parameters())
 
 
 @pytest.mark.parametrize(
