@@ -246,11 +246,14 @@ def run(argv: list[str]) -> int:
         return exit_code(stop.code)
     if not is_main():
         return 0
-    if ladder:
-        show_ladder(directory, form)
-    else:
-        show_comparison(directory, form, trained=True)
-    return show_failures(failures)
+    try:
+        if ladder:
+            show_ladder(directory, form)
+        else:
+            show_comparison(directory, form, trained=True)
+    finally:  # also if there is nothing to show, because tuning failed
+        code = show_failures(failures)
+    return code
 
 
 def _ladder(

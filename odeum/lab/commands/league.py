@@ -62,8 +62,11 @@ def run(argv: list[str]) -> int:
         except Interrupted as stop:
             print_error(stop)
             return exit_code(stop.code)
-    show_league(directory, form)
-    return show_failures(failures)
+    try:
+        show_league(directory, form)
+    finally:  # also if there is nothing to show, because screening failed
+        code = show_failures(failures)
+    return code
 
 
 def base_run(cell: Cell) -> Job:

@@ -123,7 +123,7 @@ def finish(job: Callable[[], Job], listen: Listen) -> Event:
     except KeyboardInterrupt:
         return Event("interrupted", {"sentence": "interrupted", "code": 130})
     except OdeumError as error:
-        return Event("failed", {"sentence": str(error)})
+        return Event("failed", {"sentence": str(error) or type(error).__name__})
     except Exception as error:  # a bug in Odeum or in a plugin: keep the traceback
         import traceback
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from odeum.errors import OdeumError
 from odeum.lab.cli import main
 from odeum.lab.study.design import TUNING
 from odeum.lab.study.report import write
 from odeum.lab.study.runs import read
 from odeum.lab.study.tuning import SEED
+from odeum.lab.train import run
 
 WORDS = [
     *("compare", "digits", "--architectures", "sequential,parallel", "--seeds", "2", "--jobs", "1", "--match", "time"),
@@ -86,6 +88,20 @@ def test_tuning_runs_that_all_diverge_end_in_one_message(tmp_path: Path, capsys:
     told = capsys.readouterr().err
     assert "sequential: every tuning run diverged" in told and "--train.learning_rate" in told
     assert len(list((tmp_path / TUNING).rglob("result.json"))) == 12  # nothing is lost
+
+
+@pytest.mark.parametrize("reason", ["the disk is full", ""])
+def test_a_tuning_run_that_fails_is_told_though_there_is_no_table(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error without words too: the run is not tried for ever."""
+
+    def fail(*given: object, **options: object) -> None:
+        raise OdeumError(reason)
+
+    monkeypatch.setattr(run, "train", fail)
+    assert main([*WORDS, "--tune", "3", "--out", str(tmp_path)]) != 0
+    assert f"tuning sequential learning_rate=0.004: {reason or 'OdeumError'}\n" in capsys.readouterr().err
 
 
 def test_a_dry_run_tells_tuning_and_evaluation_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
