@@ -90,8 +90,7 @@ def section(found: dict[str, Any], compared: Path) -> str:
     findings = judged(read(compared))
     seeds = " and ".join(map(str, found["seeds"]))
     return (
-        "`odeum compare digits --seeds 6`, at equal steps (the default at that time, now `--match steps`); files in "
-        "`results/digits`, table by "
+        "`odeum compare digits --seeds 6 --match steps`, files in `results/digits`, table by\n"
         f"`odeum report results/digits`:\n\n{table(findings.rows, 'md')}\n"
         f"{headline(findings.rows, findings.study.data)}\n\n"
         "The learning rate was chosen on the validation part alone, by the mean over all five architectures, with "
