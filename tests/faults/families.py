@@ -49,6 +49,7 @@ def compare(out: str) -> tuple[str, ...]:
         *STEPS,
         "--architectures=sequential,parallel",
         "--seeds=2",
+        "--match=steps",  # equal time is measured, so that two undisturbed comparisons differ by a step
         "--jobs=1",
         "--out",
         out,
