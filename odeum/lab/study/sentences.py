@@ -422,7 +422,8 @@ def warnings(findings: Findings) -> list[str]:
             out.append(f"`{row.architecture}` has no run yet.")
         if row.diverged:
             seeds = ", ".join(map(str, row.diverged))
-            out.append(f"`{row.architecture}` diverged with seed {seeds}; its mean is over the other seeds.")
+            rest = "; its mean is over the other seeds" if len(row.diverged) < len(row.seeds) else ""
+            out.append(f"`{row.architecture}` diverged with seed {seeds}{rest}.")
     out += [*_unlearned(findings), *_far(findings)]
     if study.looked:
         seen = " and ".join(map(str, study.looked))

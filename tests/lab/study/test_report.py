@@ -347,8 +347,13 @@ def test_lower_is_better(tmp_path: Path) -> None:
 def test_a_diverged_seed_takes_the_verdict_away(tmp_path: Path) -> None:
     _, rows = compared(tmp_path, ("rk4", (0.95, float("nan"), 0.96), 0.02))
     assert rows[1].verdict == "diverged: no verdict" and rows[1].diverged == (1,)
-    assert any("diverged with seed 1" in text for text in warnings(findings(tmp_path)))
+    assert "`rk4` diverged with seed 1; its mean is over the other seeds." in warnings(findings(tmp_path))
     assert json.loads(table(rows, "json"))[1]["difference"] is None
+
+
+def test_a_row_that_always_diverged_has_no_mean_over_other_seeds(tmp_path: Path) -> None:
+    compared(tmp_path, ("rk4", (float("nan"),) * 3, 0.02))
+    assert "`rk4` diverged with seed 0, 1, 2." in warnings(findings(tmp_path))
 
 
 def test_a_headline_names_those_it_can_judge(tmp_path: Path) -> None:
