@@ -137,6 +137,10 @@ def advice() -> Iterator[Case]:
     yield words("league nowhere", "there is no plan file 'nowhere'")
     yield words("league /dev/null", "cannot read the plan '/dev/null': not a regular file")
     yield words("table zhong2022/table1 --results /dev/null", "--results /dev/null is a file")
+    yield words(
+        "table zhong2022/table1 --seeds 1 --out /dev/null/runs",
+        "is a file, so it cannot contain runs; give another --out",
+    )
     for dry in ("", " --dry-run"):
         yield words(f"compare digits --on kubernetes{dry}", "unknown launcher 'kubernetes'; known: ray, slurm")
         yield words(f"compare digits --jobs 1000{dry}", "--jobs 1000 is more than")

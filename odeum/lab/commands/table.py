@@ -15,7 +15,7 @@ from odeum.lab.papers.base import SCALES, PaperTable, TableRow
 from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.runs import Store, kept_results
-from odeum.storage import out_directory
+from odeum.storage import make_directory, out_directory
 
 if TYPE_CHECKING:
     from odeum.lab.study.execute import TableRuns
@@ -162,6 +162,7 @@ def _runs_of(chosen: TableRows, scale: str, seeds: Seeds, store: Store, given: d
     from odeum.registry.plugins import named_plugins
 
     directory = out_directory(given.get("out"), Path("runs") / "table")
+    make_directory(directory)  # refused once, not by every run
     tasks: dict[str, Any] = {}  # tables share data
     return [
         TableRuns(
