@@ -65,7 +65,7 @@ def read_corpus(paths: list[Path], fold: int = 0, origins: Origins | None = None
         origins |= {part: f"'{files[0]}'" + (f" and {len(files) - 1} more" if files[1:] else "")} if files else {}
     if set(parts.values()) == {None}:
         pieces = [consecutive(_text_of(path), fold=fold) for path in files_given]
-        return {part: [p[i] for p in pieces if p[i]] for i, part in enumerate(SPLITS)}
+        return {part: [p[i] for p in pieces] for i, part in enumerate(SPLITS)}
     texts: Corpus = {}
     for path, part in parts.items():
         texts.setdefault(part or "train", []).append(_text_of(path))

@@ -11,6 +11,7 @@ import torch
 
 from odeum.lab.tasks import open_task
 from odeum.lab.tasks.base import Task
+from odeum.lab.tasks.language.task import LanguageTask
 from odeum.models import build
 from odeum.registry.spelling import parse
 
@@ -97,3 +98,17 @@ def test_everything_in_the_test_part(kind: str, tmp_path: Path) -> None:
     assert kind == "lines" or sorted(keys) == sorted(others)
     _, evidence = task.examine(build(parse("sequential"), task.model(), depth=1).eval(), "test")
     assert evidence is not None and len(evidence.losses) == len(keys)
+
+
+def test_pieces_of_a_short_file_are_one_document(tmp_path: Path) -> None:
+    """Files of few lines have no piece in the held-out parts; those that have one keep their number."""
+    for file in range(80):
+        text = "".join(f"line {line} of text {file} and words {file * line % 17}\n" for line in range(5 + file % 20))
+        (tmp_path / f"{file:02}.txt").write_text(text)
+    task = open_task(tmp_path, kind="language", length=16)
+    assert isinstance(task, LanguageTask)
+    held = [set(numbers[lengths > 0].tolist()) for lengths, numbers in (x.T for x in task.documents.values())]
+    assert held[0] > held[1] > held[2] and len(held[0]) == 80
+    task.test_on_everything()
+    groups = task.example_groups("test")
+    assert groups is not None and groups.unit == "documents" and len(groups.numbers.unique()) <= 80

@@ -117,8 +117,12 @@ class LanguageTask(Task):
         report_stage("learning the tokens", size if like is None else 0)
         tokens = learn_corpus_tokens(options, corpus["train"], wiki) if like is None else like.tokens
         report_stage("encoding", size)
-        rows = {part: [tokens.stream([each]) for each in _documents(texts, wiki)] for part, texts in corpus.items()}
-        streams = {part: torch.cat([torch.empty(0, dtype=torch.int32), *each]) for part, each in rows.items()}
+        none = torch.empty(0, dtype=torch.int32)  # of a file that is too short to be cut into parts
+        rows = {
+            part: [tokens.stream([each]) if each else none for each in _documents(texts, wiki)]
+            for part, texts in corpus.items()
+        }
+        streams = {part: torch.cat([none, *each]) for part, each in rows.items()}
         words = {part: sum(_words(text) for text in texts) for part, texts in corpus.items() if part != "train"}
         name = str(data) if known else paths[0].resolve().name
         length = min(options.length, len(streams["train"]) // 16, *([] if like is None else [like.length]))
