@@ -36,7 +36,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
     return scores.softmax(dim=-1) @ v
 
 
-def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Compute the causal `reference` with the mask as the summand of the product: no pass of its own, nor backward."""
     *batch, length, width = q.shape
     q, k, v = (x.flatten(0, -3) for x in (q, k, v))
@@ -54,5 +54,5 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
     onednn = not torch.compiler.is_compiling() and (by_onednn(q, k, v) or has_bfloat16_unit(q, k, v))
     if onednn and q.shape[-2] * k.shape[-2] <= MAX_BATCHED_SCORES[q.dtype]:
         plain = mask is None and q.dim() > 2 and q.shape == k.shape and q.shape[:-1] == v.shape[:-1]
-        return _causal(q, k, v) if causal and plain else reference(q, k, v, mask, causal)
+        return causal_attention(q, k, v) if causal and plain else reference(q, k, v, mask, causal)
     return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

@@ -35,7 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def noted(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda *given: seen.append(True) or compute(*given)
 
-    for name in ("reference", "_causal"):
+    for name in ("reference", "causal_attention"):
         monkeypatch.setattr(attention, name, noted(getattr(attention, name)))
     return seen
 
