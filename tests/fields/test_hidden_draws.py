@@ -1,4 +1,4 @@
-"""A field that draws random numbers by itself is another field at each evaluation: refused where there are several."""
+"""A field that draws its own random numbers is another field at each evaluation: refused where there are several."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_would_differ_is_refused(name: str, how: str) -> None:
     if how == "both" and name in ("adaptive", "per sample", "adjoint"):
         return  # which take no dropout at all
     layer = Stack([flow(how, REPEATING[name]())])
-    with pytest.raises(OdeumError, match=r"Drawing\(.*\) draws random numbers by itself"):
+    with pytest.raises(OdeumError, match=r"Drawing\(.*\) draws its own random numbers"):
         layer(torch.randn(2, 3, 8, requires_grad=True))
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_watched_where_all_is_ours() -> None:
 
 
 def test_before_compiling_a_pass_looks_and_leaves_no_trace() -> None:
-    with pytest.raises(OdeumError, match="draws random numbers by itself"):
+    with pytest.raises(OdeumError, match="draws its own random numbers"):
         refuse_hidden_draws(flow("hidden", fixed(RungeKutta(RK4))), {"x": torch.randn(2, 3, 8)})
     layer = flow("told", fixed(RungeKutta(RK4)))
     layer.field.register_buffer("seen", torch.zeros(()))

@@ -65,7 +65,7 @@ def test_the_adjoint_refuses_what_it_cannot_look_into() -> None:
             self.point = point
 
     flow = Flow(field(), Adjoint(FixedSteps(RungeKutta(RK4))))
-    with pytest.raises(OdeumError, match="the adjoint cannot look into the Box in the context's extra"):
+    with pytest.raises(OdeumError, match="the adjoint cannot find tensors in the Box in the context's extra"):
         flow(torch.randn(2, 5, 8), Context(extra=[Box(torch.randn(2, 1, 8))]))
 
 
