@@ -116,7 +116,8 @@ def recorded_versions(folder: Path) -> list[dict[str, str]]:
     """The versions of every kept run in a folder."""
     records = [json.loads(line) for path in folder.rglob("*.jsonl") for line in path.read_text().splitlines()]
     records += [json.loads(path.read_text()) for path in folder.glob("run.json")]
-    return [record.get("run", record).get("versions", {}) for record in records]
+    runs = [record.get("run", record) for record in records]
+    return [run.get("facts", run).get("versions", {}) for run in runs]
 
 
 @pytest.mark.parametrize(("name", "section", "folder"), quoting_sections(), ids=[q[0] for q in quoting_sections()])
