@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 import decode
 import torch
-from torch import Tensor, nn
-from turns import compiled, installed, record, rows, show, take_turns, with_both_settings
+from turns import compiled, installed, record, rows, show, step, take_turns, with_both_settings
 
 from odeum.models import build
 
@@ -26,17 +25,9 @@ BATCH, ROUNDS, MANY = 8, 5, 50_000
 OURS = ("parallel", "sequential", "transevolve")
 
 
-def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
-    def run() -> None:
-        loss().backward()
-        model.zero_grad(set_to_none=True)
-
-    return run
-
-
 def contestants(
     words: int, names: tuple[str, ...], width: int = decode.SIZE["width"], batch: int = BATCH
-) -> dict[str, Callable[[], None]]:
+) -> dict[str, Callable[..., None]]:
     """Training steps by name, each with a model of its own."""
     size = decode.SHAPE | {"vocabulary": words, "width": width, "heads": width // 64, "hidden": 4 * width}
     ids = torch.randint(0, words, (batch, decode.SIZE["length"] + 1))

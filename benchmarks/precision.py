@@ -14,7 +14,7 @@ import language
 import torch
 import vision
 from torch import nn
-from turns import BF16, keep_freed_memory, over, record, rows, show, take_turns, with_both_precisions
+from turns import BF16, keep_freed_memory, over, record, rows, show, step, take_turns, with_both_precisions
 
 from odeum.architectures import stack
 from odeum.kernels.matmul import processor_has_bfloat16
@@ -24,7 +24,7 @@ ROUNDS, WORDS = 5, 10_000
 ENCODER = "nn.TransformerEncoder"
 
 
-def encoders(length: int, batch: int) -> dict[str, Callable[[], None]]:
+def encoders(length: int, batch: int) -> dict[str, Callable[..., None]]:
     """Steps of stacks with relu: ours, and torch's own layer."""
     width, heads, depth = 256, 4, 6
     x = torch.randn(batch, length, width)
@@ -32,7 +32,7 @@ def encoders(length: int, batch: int) -> dict[str, Callable[[], None]]:
     peer = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
     models = {ENCODER: peer}
     models |= {name: stack(name, Shape(width, heads, depth, activation="relu")) for name in ("sequential", "parallel")}
-    return {name: language.step(model.train(), lambda m=model: m(x).square().mean()) for name, model in models.items()}
+    return {name: step(model.train(), lambda m=model: m(x).square().mean()) for name, model in models.items()}
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     torch.manual_seed(0)
     tables, gains = {}, {}
 
-    def measure(title: str, contestants: dict[str, Callable[[], None]], reference: str) -> None:
+    def measure(title: str, contestants: dict[str, Callable[..., None]], reference: str) -> None:
         runs = {name: run for name, run in contestants.items() if not name.endswith("compiled")}
         seconds = take_turns(with_both_precisions(runs), ROUNDS)
         table = rows(seconds, reference)

@@ -130,14 +130,25 @@ def with_both_settings(
 BF16 = ", bf16"
 
 
-def with_both_precisions(contestants: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Every contestant in fp32 by the faster matmul setting of this processor, and under bfloat16 autocast."""
+def step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[..., None]:
+    """Forward and backward; with `low`, the forward pass alone is under bfloat16 autocast, as torch advises."""
 
-    def under(run: Callable[[], object], low: bool) -> Callable[[], object]:
+    def run(low: bool = False) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            value = loss()
+        value.backward()
+        model.zero_grad(set_to_none=True)
+
+    return run
+
+
+def with_both_precisions(contestants: Mapping[str, Callable[..., object]]) -> dict[str, Callable[[], object]]:
+    """Every `step` in fp32 by the faster matmul setting of this processor, and under bfloat16 autocast."""
+
+    def under(run: Callable[..., object], low: bool) -> Callable[[], object]:
         def turn() -> None:
             torch.set_float32_matmul_precision("medium" if matmul.onednn_is_faster() else "highest")
-            with torch.autocast("cpu", torch.bfloat16, enabled=low):
-                run()
+            run(low)
 
         return turn
 
@@ -190,6 +201,19 @@ def show(title: str, table: Mapping[str, Mapping[str, float]]) -> None:
         )
 
 
+def processor() -> str:
+    """Name of the processor, with family and model where Linux tells them: a virtual machine may hide the name."""
+    name = str(torch.cpu.get_capabilities().get("cpu_name", platform.machine()))
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    except OSError:
+        return name
+    fields = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+    if {"cpu family", "model"} <= fields.keys():
+        name += f" (family {fields['cpu family']}, model {fields['model']})"
+    return name
+
+
 def record(name: str, body: Mapping[str, Any]) -> None:
     """Write results/NAME.json with versions, date, command, and how busy others kept the machine."""
     versions = {"python": sys.version.split()[0]}
@@ -202,7 +226,7 @@ def record(name: str, body: Mapping[str, Any]) -> None:
         **body,
         "threads": torch.get_num_threads(),
         "machine": {
-            "processor": torch.cpu.get_capabilities().get("cpu_name", platform.machine()),
+            "processor": processor(),
             "vectors": torch.backends.cpu.get_cpu_capability(),
             "settings": "both" if matmul.onednn_is_faster() else "one",
             "cores": os.cpu_count(),

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
-from turns import compiled, installed, keep_freed_memory, record, rows, show, take_turns, with_both_settings
+from torch import nn
+from turns import compiled, installed, keep_freed_memory, record, rows, show, step, take_turns, with_both_settings
 
 from odeum.models import build
 
@@ -21,15 +21,7 @@ ROUNDS = 9
 PEER = "timm deit_tiny"
 
 
-def step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
-    def run() -> None:
-        loss().backward()
-        model.zero_grad(set_to_none=True)
-
-    return run
-
-
-def contestants(size: int, patch: int, batch: int) -> dict[str, Callable[[], None]]:
+def contestants(size: int, patch: int, batch: int) -> dict[str, Callable[..., None]]:
     """Training steps by name, each with a model of its own."""
     images, labels = torch.randn(batch, 3, size, size), torch.randint(0, 100, (batch,))
     found = {}
