@@ -50,90 +50,38 @@ def run(argv: list[str]) -> int:
         "runs are not repeated. Each data set has its own defaults, see --print_config. "
         f"--model NAME starts from one of: {model_names()}.",
     )
-    parser.add_argument(
-        "--architectures",
-        type=str,
+    parser.option(
+        "architectures",
+        f"comma-separated architectures; the first is the baseline; known: {architecture_names()}",
         default=DEFAULT,
-        help=f"comma-separated architectures; the first is the baseline; known: {architecture_names()}",
     )
-    parser.add_argument(
-        "--seeds",
-        type=int | str,
-        default=3,
-        help="runs per architecture; auto: until decided, at most 12 (auto:24: at most 24)",
+    parser.option(
+        "seeds", "runs per architecture; auto: until decided, at most 12 (auto:24: at most 24)", int | str, default=3
     )
-    parser.add_argument(
-        "--margin",
-        type=str,
-        default=None,
-        help="smallest relevant difference: 0.5 (points of accuracy, BLEU …) or 2 % of the baseline (default: 1 point, "
+    parser.option(
+        "margin",
+        "smallest relevant difference: 0.5 (points of accuracy, BLEU …) or 2 % of the baseline (default: 1 point, "
         "0.5 BLEU, 0.01 of a loss, 1 % of a perplexity)",
     )
-    parser.add_argument(
-        "--judge",
-        type=str,
-        default=None,
-        help="quantity to decide by: a metric, loss, or auto with --tune (default: the main metric)",
+    parser.option("judge", "quantity to decide by: a metric, loss, or auto with --tune (default: the main metric)")
+    parser.option(
+        "vary", "what seeds vary: seed (weights and batches) or split (also the held-out examples)", default="seed"
     )
-    parser.add_argument(
-        "--vary",
-        type=str,
-        default="seed",
-        help="what seeds vary: seed (weights and batches) or split (also the held-out examples)",
+    parser.option("match", "cost held equal: time, steps, macs or params (default: measured time)")
+    parser.option("step-times", "comparison whose measured step times are reused (default: measure)")
+    parser.option("tune", "tuning runs per architecture, at log-spaced learning rates (default: no tuning)", int)
+    parser.option(
+        "tune-over", "settings that --tune varies, such as learning_rate,weight_decay (default: learning_rate)"
     )
-    parser.add_argument(
-        "--match",
-        type=str,
-        default=None,
-        help="cost held equal: time, steps, macs or params (default: measured time)",
-    )
-    parser.add_argument(
-        "--step_times",
-        "--step-times",
-        type=str,
-        default=None,
-        help="comparison whose measured step times are reused (default: measure)",
-    )
-    parser.add_argument(
-        "--tune",
-        type=int,
-        default=None,
-        help="tuning runs per architecture, at log-spaced learning rates (default: no tuning)",
-    )
-    parser.add_argument(
-        "--tune_over",
-        "--tune-over",
-        type=str,
-        default=None,
-        help="settings that --tune varies, such as learning_rate,weight_decay (default: learning_rate)",
-    )
-    parser.add_argument(
-        "--sizes",
-        type=int | str,
-        default=None,
-        help="several model sizes: a number, or 64x4,96x6,128x8 (width x depth)",
-    )
-    parser.add_argument(
-        "--budget", type=str, default=None, help="training time per run: 90s, 10m, 2h (default: epochs)"
-    )
-    parser.add_argument(
-        "--baseline", type=str, default=None, help="reference architecture, or none for all pairs (default: the first)"
-    )
-    parser.add_argument(
-        "--out", type=str, default=None, help="directory of runs and report (default: runs/compare-DATA-SETTINGS)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing runs")
-    parser.add_argument(
-        "--jobs", type=int | str, default="auto", help="parallel runs: a number, or auto for all cores or GPUs"
-    )
-    parser.add_argument(
-        "--on", type=str, default=None, help="launcher: ray[:address] or slurm[:partition] (default: this machine)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print no progress")
-    parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
-    parser.add_argument("--track", type=str, default=None, help=TRACK)
-    parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
-    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and exit")
+    parser.option("sizes", "several model sizes: a number, or 64x4,96x6,128x8 (width x depth)", int | str)
+    parser.option("budget", "training time per run: 90s, 10m, 2h (default: epochs)")
+    parser.option("baseline", "reference architecture, or none for all pairs (default: the first)")
+    parser.option("out", "directory of runs and report (default: runs/compare-DATA-SETTINGS)")
+    parser.option("overwrite", "replace existing runs", bool)
+    parser.shared("jobs", "on", "quiet", "format")
+    parser.option("track", TRACK)
+    parser.option("dry-run", DRY_RUN, bool)
+    parser.option("print-config", "print the whole configuration and exit", bool)
     request = read_request(parser, argv)
     given = request.given
     form = choose(given.get("format", "text"), FORMATS, "format")

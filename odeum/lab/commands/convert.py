@@ -22,9 +22,9 @@ def run(argv: list[str]) -> int:
         "the result.",
     )
     parser.add_argument("run", type=str, help="run directory")
-    parser.add_argument("--architecture", type=str, default=None, help="architecture, such as parallel or rk4:steps=2")
-    parser.add_argument("--out", type=str, default=None, help="directory of the new run")
-    parser.add_argument("--layers", type=str, default="mean", help="how to merge layers: mean, first or last")
+    parser.option("architecture", "architecture, such as parallel or rk4:steps=2")
+    parser.option("out", "directory of the new run")
+    parser.option("layers", "how to merge layers: mean, first or last", default="mean")
     given = parser.read(argv)
     for name in ("architecture", "out"):
         if given.get(name) is None:

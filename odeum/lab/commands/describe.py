@@ -32,12 +32,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "architecture", type=str, help=f"such as rk4:steps=2 or transevolve:full-1; known: {architecture_names()}"
     )
-    parser.add_argument("--format", type=str, default="text", help="text, md or json")
-    parser.add_argument(
-        "--transfer",
-        action="store_true",
-        help="activation and update sizes over width and depth (takes a minute)",
-    )
+    parser.option("format", "text, md or json", default="text")
+    parser.option("transfer", "activation and update sizes over width and depth (takes a minute)", bool)
     parser.section("model", type(settings), argv)
     given = parser.read(expand_shorthands(argv, type(settings), {"format", "transfer"}))
     form = choose(given.get("format", "text"), DESCRIPTION_FORMATS, "format")

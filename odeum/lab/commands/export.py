@@ -24,9 +24,9 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("directory", type=str, help="output directory, new or empty")
-    parser.add_argument("--to", type=str, default="onnx", help=f"target format: {', '.join(TARGETS)}")
-    parser.add_argument("--solver", type=str, default=None, help="another method than in training")
-    parser.add_argument("--steps", type=int, default=None, help="another number of steps per layer")
+    parser.option("to", f"target format: {', '.join(TARGETS)}", default="onnx")
+    parser.option("solver", "another method than in training")
+    parser.option("steps", "another number of steps per layer", int)
     given = parser.read(argv)
     to, out = choose(given.get("to", "onnx"), TARGETS, "target"), expanded(given["directory"])
     changes = {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}

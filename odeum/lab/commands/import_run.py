@@ -23,14 +23,9 @@ def run(argv: list[str]) -> int:
         "If transformers is installed, its logits are compared with those of transformers first.",
     )
     parser.add_argument("source", type=str, help="a directory, a .safetensors or .bin file, or a name on the hub")
-    parser.add_argument("--out", type=str, default=None, help="run directory (default: runs/NAME)")
-    parser.add_argument("--family", type=str, default=None, help="model family, such as gpt2 (default: recognised)")
-    parser.add_argument(
-        "--tokens",
-        type=str,
-        default=None,
-        help="form of vocab.txt: wordpiece, symbols or numbers",
-    )
+    parser.option("out", "run directory (default: runs/NAME)")
+    parser.option("family", "model family, such as gpt2 (default: recognised)")
+    parser.option("tokens", "form of vocab.txt: wordpiece, symbols or numbers")
     given = parser.read(argv)
 
     from odeum.lab.train.origin import write_run

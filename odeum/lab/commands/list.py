@@ -21,7 +21,7 @@ MIXED = "parallel*6+rk4*2"
 
 def run(argv: list[str]) -> int:
     parser = Parser("list", "Architectures, models and data sets by name.")
-    parser.add_argument("--format", type=str, default="text", help="text, md or json")
+    parser.option("format", "text, md or json", default="text")
     form = choose(parser.read(argv).get("format", "text"), ("text", "md", "json"), "format")
     if form == "json":
         content = {

@@ -53,6 +53,13 @@ OPTION_ALIASES = {
 """names of options in other tools"""
 SECTIONS = ("train", "model", "data")
 """sections that may be omitted: --epochs for --train.epochs"""
+SHARED: dict[str, tuple[str, Any, Any]] = {
+    "format": ("table format: text, md, csv or json", str, "text"),
+    "jobs": ("parallel runs: a number, or auto for all cores or GPUs", int | str, "auto"),
+    "on": ("launcher: ray[:address] or slurm[:partition] (default: this machine)", str, None),
+    "quiet": ("print no progress", bool, None),
+}
+"""options that several verbs have: help text, type and default"""
 ARCHITECTURE_ALIASES = dict.fromkeys(("transformer", "vanilla", "standard", "vit", "bert", "gpt", "gpt2"), "sequential")
 """other names of the standard transformer"""
 MODEL_ALIASES = ("vit", "transformer", "default", "auto")
@@ -95,6 +102,17 @@ class Parser(ArgumentParser):
         self.add_argument(  # loaded before the verb is parsed, because other options use its names
             "--plugin", type=str, metavar="FILE", help="Python file or module to load; may be repeated"
         )
+
+    def option(self, name: str, about: str, type: Any = str, default: Any = None, **more: Any) -> None:
+        """Add `--name`, which may be typed with hyphens or underscores; the type `bool` makes it a flag."""
+        names = dict.fromkeys((f"--{name.replace('-', '_')}", f"--{name}"))
+        more |= {"action": "store_true"} if type is bool else {"type": type, "default": default}
+        self.add_argument(*names, help=about, **more)
+
+    def shared(self, *names: str) -> None:
+        """Add options that several verbs have."""
+        for name in names:
+            self.option(name, *SHARED[name])
 
     def section(self, name: str, settings: Any, argv: list[str], without: Iterable[str] = ()) -> None:
         """Add options `--name.field` for the fields of a dataclass, except those in `without`."""

@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 def run(argv: list[str]) -> int:
     parser = Parser("report", "Write tables, plots and page of a comparison from its runs.")
     parser.add_argument("directory", nargs="+", type=str, help="directory of a comparison; several are ranked")
-    parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
-    parser.add_argument(
-        "--out",
-        type=str,
-        default=None,
-        help="page of several comparisons (default: overview.html)",
-    )
-    parser.add_argument("--all", action="store_true", help="also show rows of other comparisons in the directory")
+    parser.shared("format")
+    parser.option("out", "page of several comparisons (default: overview.html)")
+    parser.option("all", "also show rows of other comparisons in the directory", bool)
     given = parser.read(argv)
     form = choose(given.get("format", "text"), FORMATS, "format")
     directories = list(dict.fromkeys(given["directory"]))

@@ -61,10 +61,8 @@ def read_request(parser: Parser, argv: list[str]) -> Request:
     if chosen is None and isinstance(config.get("model"), str):
         chosen = named_model(config.pop("model"))
     parser.add_argument("source", nargs="*", type=str, metavar="DATA", help="name of a data set, or paths")
-    parser.add_argument("--kind", type=str, help=f"kind of data (default: recognised): {', '.join(KINDS)}")
-    parser.add_argument(
-        "--config", type=str, metavar="FILE", help="YAML file of options; the command line overrides it"
-    )
+    parser.option("kind", f"kind of data (default: recognised): {', '.join(KINDS)}")
+    parser.option("config", "YAML file of options; the command line overrides it", metavar="FILE")
     written_source = _source(config, path)
     source = parser.positionals(argv) or written_source
     if not source and not asks_for_help(argv):

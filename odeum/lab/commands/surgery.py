@@ -37,22 +37,17 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("run", type=str, help="run directory, trained or imported")
     parser.add_argument("data", nargs="*", type=str, help="data read as that of the run (default: the data of the run)")
-    parser.add_argument("--split", type=str, default="test", help="part of the run's own data: valid or test")
-    parser.add_argument("--edits", type=str, default=None, help="comma-separated kinds of edits (default: all)")
-    parser.add_argument("--lines", action="store_true", help="each line of DATA is an example (language models)")
-    parser.add_argument("--layers", type=str, default=None, help="layers to edit, such as 3-8 (default: all)")
-    parser.add_argument("--screen", type=int, default=None, help="candidates to measure per kind and length (6)")
-    parser.add_argument(
-        "--margin",
-        type=str,
-        default=None,
-        help="change of loss that does not matter, such as 0.02 or 2% (default: 0.01)",
-    )
-    parser.add_argument("--format", type=str, default="text", help="table format: text, md, csv or json")
-    parser.add_argument("--out", type=str, default=None, help="directory for page.html, surgery.json, table.csv, …")
-    parser.add_argument("--save", type=str, default=None, help="write an edited model as a run to this directory")
-    parser.add_argument("--row", type=int, default=None, help="row to save (default: the cheapest that loses nothing)")
-    parser.add_argument("--healed", type=str, default=None, help="fine-tuned copy to judge on examples of its own")
+    parser.option("split", "part of the run's own data: valid or test", default="test")
+    parser.option("edits", "comma-separated kinds of edits (default: all)")
+    parser.option("lines", "each line of DATA is an example (language models)", bool)
+    parser.option("layers", "layers to edit, such as 3-8 (default: all)")
+    parser.option("screen", "candidates to measure per kind and length (6)", int)
+    parser.option("margin", "change of loss that does not matter, such as 0.02 or 2% (default: 0.01)")
+    parser.shared("format")
+    parser.option("out", "directory for page.html, surgery.json, table.csv, …")
+    parser.option("save", "write an edited model as a run to this directory")
+    parser.option("row", "row to save (default: the cheapest that loses nothing)", int)
+    parser.option("healed", "fine-tuned copy to judge on examples of its own")
     given = parser.read(argv)
     form = choose(given.get("format") or "text", FORMATS, "format")
     part = choose(given.get("split") or "test", PARTS, "part of the data")

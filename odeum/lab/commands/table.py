@@ -75,33 +75,19 @@ def _parser() -> Parser:
         f"missing runs. Tables: {', '.join(TABLES)}.",
     )
     parser.add_argument("tables", nargs="*", type=str, metavar="TABLE", help="tables, such as zhong2022/table1")
-    parser.add_argument("--list", action="store_true", help="list tables with their rows and claims")
-    parser.add_argument("--plan", action="store_true", help="planned and used core-hours per table")
-    parser.add_argument("--scale", type=str, default="laptop", help="laptop or paper (the published setting)")
-    parser.add_argument(
-        "--seeds",
-        type=int | str,
-        default=None,
-        help="train missing runs: seeds per row, or auto until the claims are decided",
-    )
-    parser.add_argument("--rows", type=str, default=None, help="comma-separated rows, claims or all")
-    parser.add_argument(
-        "--fresh", action="store_true", help="train --seeds of each row again and compare with the kept results"
-    )
-    parser.add_argument("--pace", action="store_true", help="time steps of the rows of claims about speed, interleaved")
-    parser.add_argument("--dry_run", "--dry-run", action="store_true", help="estimate the cost without training")
-    parser.add_argument("--tflops", type=float, default=10.0, help="sustained TFLOP/s assumed by --dry-run")
-    parser.add_argument("--report", type=str, default=None, help="directory for a page, Markdown, CSV and plots")
-    parser.add_argument("--results", type=str, default=None, help="directory of kept results (default: results/tables)")
-    parser.add_argument("--out", type=str, default=None, help="directory of the runs (default: runs/table)")
-    parser.add_argument(
-        "--jobs", type=int | str, default="auto", help="parallel runs: a number, or auto for all cores or GPUs"
-    )
-    parser.add_argument(
-        "--on", type=str, default=None, help="launcher: ray[:address] or slurm[:partition] (default: this machine)"
-    )
-    parser.add_argument("--format", type=str, default="text", help="text, md, csv or json")
-    parser.add_argument("--quiet", action="store_true", help="print no progress")
+    parser.option("list", "list tables with their rows and claims", bool)
+    parser.option("plan", "planned and used core-hours per table", bool)
+    parser.option("scale", "laptop or paper (the published setting)", default="laptop")
+    parser.option("seeds", "train missing runs: seeds per row, or auto until the claims are decided", int | str)
+    parser.option("rows", "comma-separated rows, claims or all")
+    parser.option("fresh", "train --seeds of each row again and compare with the kept results", bool)
+    parser.option("pace", "time steps of the rows of claims about speed, interleaved", bool)
+    parser.option("dry-run", "estimate the cost without training", bool)
+    parser.option("tflops", "sustained TFLOP/s assumed by --dry-run", float, default=10.0)
+    parser.option("report", "directory for a page, Markdown, CSV and plots")
+    parser.option("results", "directory of kept results (default: results/tables)")
+    parser.option("out", "directory of the runs (default: runs/table)")
+    parser.shared("jobs", "on", "format", "quiet")
     return parser
 
 

@@ -30,35 +30,21 @@ def run(argv: list[str]) -> int:
         "Train one model. Each data set has its own defaults, see --print_config. "
         f"--model NAME starts from one of: {model_names()}.",
     )
-    parser.add_argument(
-        "--architecture",
-        type=str,
+    parser.option(
+        "architecture",
+        f"architecture, such as parallel or rk4:steps=2; known: {architecture_names()}",
         default="sequential",
-        help=f"architecture, such as parallel or rk4:steps=2; known: {architecture_names()}",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights, batches and augmentation")
-    parser.add_argument(
-        "--out", type=str, default=None, help="run directory (default: runs/DATA-SETTINGS/ARCHITECTURE/seed-N)"
+    parser.option("seed", "seed of weights, batches and augmentation", int, default=0)
+    parser.option("out", "run directory (default: runs/DATA-SETTINGS/ARCHITECTURE/seed-N)")
+    parser.option("overwrite", "replace an existing run", bool)
+    parser.option(
+        "resume-from", "resume from RUN/checkpoint/step-N of another run, with other training settings", metavar="STATE"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
-    parser.add_argument(
-        "--resume_from",
-        "--resume-from",
-        type=str,
-        default=None,
-        metavar="STATE",
-        help="resume from RUN/checkpoint/step-N of another run, with other training settings",
-    )
-    parser.add_argument("--track", type=str, default=None, help=TRACK)
-    parser.add_argument(
-        "--from",
-        type=str,
-        default=None,
-        metavar="RUN",
-        help="start from a run: its weights, model, architecture and tokenizer",
-    )
-    parser.add_argument("--dry_run", "--dry-run", action="store_true", help=DRY_RUN)
-    parser.add_argument("--print_config", action="store_true", help="print the whole configuration and exit")
+    parser.option("track", TRACK)
+    parser.option("from", "start from a run: its weights, model, architecture and tokenizer", metavar="RUN")
+    parser.option("dry-run", DRY_RUN, bool)
+    parser.option("print-config", "print the whole configuration and exit", bool)
     begin, argv = _beginning(argv)
     request = read_request(parser, argv)
     if begin is not None:
