@@ -94,9 +94,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'odeum' has no attribute '{name}'{_hint(name)}")
 
 
-@cache  # resolving annotations asks for the same names repeatedly
+@cache  # resolving annotations looks up the same names repeatedly
 def _hint(name: str) -> str:
-    """Where the name is instead."""
+    """The end of an error message: the module that holds the name, if one does."""
     # `from odeum import lab` looks here first, and importing a missing name must not import torch
     if name.startswith("_") or find_spec(f"odeum.{name}") is not None:
         return ""

@@ -5,7 +5,7 @@
 the same weights under every method, schedule and number of streams. Parts do not take part in this by hand: the
 constructors of `Field`, `Method` and the other `Keyed` classes, those of plugins included, run with torch's own
 generator seeded for them, so `nn.Linear`, `nn.init` and `torch.randn` need not know. Distributions are therefore
-whatever the constructor asks for.
+whatever the constructor requests.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class _JointIdentity(torch.autograd.Function):
 class Stack(nn.Module):
     """Layers in the order of the schedule; time continues through depth. A layer that acts twice is stored once.
 
-    Neighbouring layers whose methods have the same history share it through the context. The history starts anew in
+    Neighbouring layers whose methods have the same history share it through the context. The history starts empty in
     each forward pass, after layers with another history, in a nested stack, and at the depths in `cuts`.
     """
 

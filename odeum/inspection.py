@@ -526,7 +526,7 @@ def _last_norm(stack: Stack, flow: Flow) -> nn.Module:
 
 
 def _reader(model: nn.Module) -> Callable[[Tensor, Context], Tensor] | None:
-    """From normed states to logits."""
+    """A function from normed states to logits."""
     if callable(logits := getattr(model, "logits", None)):
         return lambda x, _: logits(x)
     if callable(read := getattr(model, "apply_head", None)):

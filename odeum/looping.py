@@ -99,7 +99,7 @@ class StableInjection(Injection):
 class Looped(Stack):
     """A stack whose core repeats; another number of repeats may be set at any time (`set_repeats`).
 
-    In training the number may be drawn anew for each batch (`random`: one more than a Poisson number, `repeats` in the
+    In training the number may be drawn for each batch (`random`: one more than a Poisson number, `repeats` in the
     mean), and gradients may pass `through` the last repeats alone. With `exit`, a position whose state moves by less
     than this share of its length is frozen, and a sample whose positions are all frozen is no longer evaluated; not in
     training. This depends on no other sample and, in a causal model, on no later position. The remaining samples are

@@ -235,7 +235,7 @@ def _is_running(number: int) -> bool:
         os.kill(number, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # somebody else's process
+    except (OSError, OverflowError):  # a process of another user
         return True
     return True
 

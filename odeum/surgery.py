@@ -65,7 +65,7 @@ class Stepping(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What acts at one depth: the index of stored weights, or two of them joined; and how it is integrated."""
+    """One depth of a stack: the index of its stored weights, or two of them joined, and its integration."""
 
     layer: int | Average | Parallel
     stepping: Stepping | None = None
@@ -82,7 +82,7 @@ class Edit:
     last: int
     """index of the last layer that changes"""
     places: tuple[Place, ...]
-    """what acts at each depth afterwards"""
+    """the layers at each depth after the edit"""
     label: str
 
     @property
@@ -93,7 +93,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one pass of a model takes."""
+    """The cost of one pass of a model."""
 
     evaluations: int
     """evaluations of self-attention"""
@@ -242,7 +242,7 @@ class _Candidates:
 
     @property
     def places(self) -> list[Place]:
-        """As the model is."""
+        """The unedited places."""
         return [Place(index) for index in self.order]
 
     def _skip(self) -> Iterator[Edit]:
@@ -433,7 +433,7 @@ def count_evaluations(model: Any) -> int:
 
 
 def settings_of(model: OdeumModel, edit: Edit) -> tuple[Architecture, Model]:
-    """What the edited model is built from; raises `OdeumError` if no architecture names it."""
+    """The settings and the architecture of the edited model; raises `OdeumError` if no architecture names it."""
     settings = model.settings
     own = getattr(settings, "decoder", None)
     in_decoder = edit.stack == "decoder"

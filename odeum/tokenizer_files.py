@@ -46,7 +46,7 @@ USUAL_PARTS = frozenset(
         *("ByteFallback", "Fuse", "Sequence", "WordPiece"),
     }
 )
-"""what needs no trial, regular expressions aside"""
+"""parts that need no trial, except regular expressions"""
 KNOWN_PATTERNS = frozenset(
     {
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2

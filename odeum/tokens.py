@@ -179,7 +179,7 @@ class Tokens(ABC):
 
 
 class _Known(dict[str, list[int]]):
-    """The ids of words, computed when a word is first asked for."""
+    """The ids of words, computed at the first use of a word."""
 
     def __init__(self, tokens: Listed) -> None:
         self.tokens, self.characters = tokens, 0

@@ -1,4 +1,4 @@
-"""From an architecture to its stack of layers."""
+"""Build the stack of layers of an architecture."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Gradient = Literal["backprop", "checkpointed", "adjoint", "reversible"]
 
 
 class Place(NamedTuple):
-    """Where a method steps: through which field, at which depths of the stack, in which sizes."""
+    """A place in the stack: the field that a method integrates, its depths and its step sizes."""
 
     field: Field
     layers: tuple[int, ...]

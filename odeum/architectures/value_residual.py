@@ -21,7 +21,7 @@ class ValueResidual(Layered):
     """Attention adds the first layer's values: ResFormer."""
 
     source: Literal["first", "input"] = "first"
-    """what is added: values of the first layer, or a linear map of the stack's input (value embedding)"""
+    """the added values: those of the first layer, or a linear map of the stack's input (value embedding)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import make_method

@@ -1,4 +1,4 @@
-"""What every way of decoding needs."""
+"""Helpers shared by generation and beam search."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class FlatField:
         return self.evaluate(t, x, context)
 
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """As that of the field."""
+        """The modules of the field."""
         return self.field.named_modules()
 
 

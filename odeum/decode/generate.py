@@ -34,10 +34,10 @@ def generate(
 
     Prompts of different length are padded on the left, with `attention_mask` 0 there. Temperature 0 is greedy. A row
     that produced `end` is filled up with `pad`; when all have, it is over. Past keys and values are kept wherever the
-    number of evaluations is fixed; adaptive solvers read everything anew for each token.
+    number of evaluations is fixed; adaptive solvers read all tokens again at each step.
 
     A window that has grown over the model's `length` is cut to its last `length // 2` tokens, which are then read
-    anew at positions 0, 1, 2 …, for every kind of positions: the model has never seen more than `length`.
+    again at positions 0, 1, 2 …, for every kind of positions: the model has never seen more than `length`.
     """
     choice = Choice(temperature, top_k, top_p, generator)
     steps = _steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache, alone=True)
@@ -151,7 +151,7 @@ class Window:
         return self._ids
 
     def append(self, token: Tensor) -> bool:
-        """Whether the window slid, so that all of it must be read anew."""
+        """Whether the window slid, so that all of it must be read again."""
         self._new.append(token)
         self.longest += 1
         if self.mask is not None:

@@ -52,7 +52,7 @@ class Target:
                 self.logits = output_map(model.embedding, self.logits, input_ids.shape[1])
 
     def next_logits(self, ids: Tensor) -> Tensor:
-        """Of the next token of each row: [rows, vocabulary]; `ids` holds all tokens so far, the start included."""
+        """Logits of the next token per row [rows, vocabulary]; `ids` holds all tokens, the start included."""
         fed = ids if self.caches is None else ids[:, -1:]
         return exact(self.logits(self.decode(fed, self.memory, self.mask, self.caches)[:, -1]))
 

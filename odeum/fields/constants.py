@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 
 def cached_constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of numbers and a device whose tensors are made once and then shared: decoding asks for few, often.
+    """A function of numbers and a device whose tensors are made once and then shared: decoding needs few, often.
 
-    A tracer, and a mode that fakes or counts, must see how they are made; and what is first asked for in inference mode
+    A tracer, and a mode that fakes or counts, must see how they are made; and a tensor first made in inference mode
     is of use in training too.
     """
 

@@ -46,7 +46,7 @@ class Noise:
     A mask belongs to the module that draws it, as often as that module acts within one evaluation of a field: a
     dropout applied to two inputs has two masks. `evaluation` looks at the masks of one evaluation from its begin: a
     stage of a Runge–Kutta step or the second half-step of a splitting's term, which finds what the first one drew.
-    `step` looks at those of a step within an evaluation (a whole layer as a field), where the next one draws anew.
+    `step` looks at those of a step within an evaluation (a whole layer as a field), where the next one draws again.
     """
 
     def __init__(self, masks: Iterable[Tensor] = (), watch: DrawWatch | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What our models for transformers have in common: how they are built, loaded, resized, recomputed and pushed."""
+"""The base class of our models for transformers: building, loading, resizing, checkpointing and pushing."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
     def _states(
         self, stack: Stack, x: Tensor, context: Context | None, every: bool | None, attentions: bool | None = None
     ) -> BaseModelOutput:
-        """The last states and, if asked for, those before the first layer and after each; the last ones are normed.
+        """The last states and, on request, those before the first layer and after each; the last ones are normed.
 
         With `attentions` also the weights of every evaluation of an attention, in their order: RK4 has four per layer.
         """
@@ -249,6 +249,6 @@ def _restore_buffers(model: OdeumModel) -> None:
 
 
 def refuse_attentions(config: PreTrainedConfig, wanted: bool | None) -> None:
-    """Raise OdeumError if attention weights are asked for, by an argument or by the configuration."""
+    """Raise OdeumError if attention weights are requested, by an argument or by the configuration."""
     if config.output_attentions if wanted is None else wanted:
         raise OdeumError("output_attentions is not available for translation models")

@@ -11,7 +11,7 @@ from odeum.hf.configuration import class_of
 from odeum.storage import read_json
 
 SIBLINGS = ("architecture", "fingerprint", "model", "training")
-"""what runs of other seeds share with this one"""
+"""facts that runs of other seeds share with this one"""
 
 
 def model_card(run: str | Path) -> str:

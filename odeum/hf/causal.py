@@ -21,7 +21,7 @@ from odeum.models.language import token_positions
 
 
 class OdeumGenerationMixin(GenerationMixin):
-    """`generate`, also for those who ask for a cache where there is none."""
+    """`generate`, which ignores a request for a cache where there is none."""
 
     def _prepare_generation_config(self, *given: Any, **options: Any) -> Any:
         model: Any = self
@@ -145,7 +145,7 @@ def positions(tokens: Tensor, attention_mask: Tensor | None, given: Tensor | Non
 
 
 def self_attention_source(tokens: Tensor, attention_mask: Tensor | None, theirs: Any, past: int) -> Source:
-    """What self-attention may look at, under a mask of keys, or of queries and keys, and a cache of transformers."""
+    """The mask, cache and positions of self-attention, from a mask and a cache of transformers."""
     batch, length = tokens.shape[:2]
     cache = None if theirs is None else CacheSlots(getattr(theirs, "self_attention_cache", theirs), past)
     if attention_mask is not None and attention_mask.dim() == 4:
@@ -162,7 +162,7 @@ def self_attention_source(tokens: Tensor, attention_mask: Tensor | None, theirs:
 
 
 def logits_of(model: OdeumPreTrainedModel, x: Tensor, keep: int | Tensor) -> Tensor:
-    """Of the last `keep` positions, or of those named; 0: of all."""
+    """The logits of the last `keep` positions, or of those named; 0 means all."""
     if isinstance(keep, Tensor):
         x = x[:, keep]
     elif keep:

@@ -21,7 +21,7 @@ from odeum.models.translation import TranslationModel
 from odeum.registry.spelling import parse, spell
 
 SIZES = {"vocab_size": "vocabulary", "num_labels": "classes"}
-"""what transformers may change (new tokens, another head), by our name for it"""
+"""settings that transformers may change (new tokens, another head), by our names"""
 
 
 class OdeumConfig(PreTrainedConfig):

@@ -40,7 +40,7 @@ class HarnessModel(_theirs.HFLM):
         return self.config.bos_token_id if custom is None else custom
 
     def tok_decode(self, tokens: Any, *rest: Any, **options: Any) -> Any:
-        """The harness asks for the end of a text also where a model, such as one of lines, has none."""
+        """The token that ends a text; the harness needs one even for a model of lines, which has none."""
         return None if tokens is None else super().tok_decode(tokens, *rest, **options)
 
     def loglikelihood_rolling(self, *requests: Any, **options: Any) -> Any:

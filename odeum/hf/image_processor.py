@@ -17,7 +17,7 @@ from odeum.models.pixels import squared
 
 
 class OdeumImageProcessor(BaseImageProcessor):
-    """What `odeum predict` does with image files, for images of transformers' users."""
+    """The preprocessing of image files by `odeum predict`, as an image processor of transformers."""
 
     model_input_names = ["pixel_values"]  # noqa: RUF012 (declared so by transformers)
 

@@ -19,7 +19,7 @@ from odeum.models.base import IGNORE, key_mask
 
 
 class EncoderView(nn.Module):
-    """The encoder alone, as `generate` calls it; made when asked for, so that no weight is registered twice."""
+    """The encoder alone, as `generate` calls it; made on first use, so that no weight is registered twice."""
 
     main_input_name = "input_ids"
 
@@ -136,7 +136,7 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         return torch.cat((torch.full_like(ids[:, :1], start), ids[:, :-1]), dim=1)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """What data collators of transformers ask for."""
+        """The decoder inputs of labels, as data collators of transformers request them."""
         return self.shifted(labels)
 
 

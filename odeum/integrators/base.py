@@ -145,7 +145,7 @@ def refuse_projections(field: Field, why: str) -> None:
 
 
 def get_carry(context: Context, who: str) -> Carry:
-    """Returns the history of this pass; raises `OdeumError` outside of a flow, where each step would start anew."""
+    """Returns the history of this pass; raises `OdeumError` outside of a flow, where steps share no history."""
     if context.carry is None:
         raise OdeumError(f"{who} remembers earlier steps, and a Flow or a Stack keeps them: call it inside of one")
     return context.carry

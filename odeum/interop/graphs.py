@@ -90,7 +90,7 @@ def fold_rotations(model: OdeumModel) -> OdeumModel:
     rotations = [part for part in out.modules() if isinstance(part, Rotation)]
     for part in rotations:
         part.fold()
-    with torch.no_grad():  # so that each has been asked for at all of its times
+    with torch.no_grad():  # so that each is evaluated at all of its times
         out(**out.example("cpu"))
     folded = {id(part): FoldedRotation(part) for part in rotations}
     for parent in list(out.modules()):
@@ -118,7 +118,7 @@ def trace(model: OdeumModel) -> tuple[Graph, ExportedProgram]:
 
 
 class Written(NamedTuple):
-    """What was written, and how far it is from the model at sizes that were not traced."""
+    """The files written, and the largest error against the model at sizes that were not traced."""
 
     path: Path
     inputs: dict[str, list[str | int]]
@@ -172,7 +172,7 @@ def _onnx_runner(path: Path, names: list[str]) -> Any:
 
 
 def _shapes(graph: Graph) -> dict[str, list[str | int]]:
-    """What each input is, for a reader: dimensions of any size by name."""
+    """A description of each input; dimensions of any size have names."""
     labels = ("batch", "length")
     return {
         name: [labels[i] if i in free else size for i, size in enumerate(tensor.shape)]

@@ -136,7 +136,7 @@ class TimmVision(VisionModel):
         return self.stack(self.embed(x))
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """What is read off the last states."""
+        """Pools the last states for the head."""
         if self.global_pool == "token":
             x = x[:, 0]
         elif self.global_pool == "avg":
@@ -222,7 +222,7 @@ default_cfgs = _models.generate_default_cfgs(
         for name in _names()
     }
 )
-"""what timm wants to know of each name; it looks for a table called so"""
+"""timm's table of defaults per model; timm requires this name"""
 
 for _name, (_preset, _own) in _names().items():
     _models.register_model(_entry(_name, _preset, _own))

@@ -40,7 +40,7 @@ class OdeumModel(nn.Module):
         self.label_smoothing = 0.0
         """label smoothing of the loss in training; evaluation is never smoothed"""
         self.draw_key: int | None = None
-        """what its initial weights are drawn from, if `odeum.build` made it"""
+        """seed of its initial weights, if `odeum.build` made it"""
 
     @property
     def particles(self) -> int:

@@ -1,4 +1,4 @@
-"""What an architecture is and what it costs, read off the built model: counted while an example passes, not estimated.
+"""Equation, scheme and cost of an architecture, counted while an example passes through the built model.
 
 The example is one of the meta device, which has shapes and no numbers, so that the largest model can be described. That
 device loads torch's compiler, however, which takes as long as torch itself: a small model is built and run instead.

@@ -174,7 +174,7 @@ TORCH_NAMES = {
     "layer_norm_eps": "norm_eps",
     "norm_first": 'architecture ("sequential" or "post-norm")',
 }
-"""what nn.Transformer's settings are called here"""
+"""our names of the settings of nn.Transformer"""
 
 
 def _refuse_unknown(who: str, unknown: dict[str, Any]) -> None:

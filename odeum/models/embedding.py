@@ -20,7 +20,7 @@ from odeum.models.pretrained import RotaryScaling, details
 
 
 class Positions(nn.Module):
-    """Where a token stands: added to it (sinusoidal, learned) or told to attention (rotary)."""
+    """Positions of tokens: added to the embedding (sinusoidal, learned) or applied in attention (rotary)."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Positions(nn.Module):
         return x + nn.functional.embedding(positions, first_sinusoids(length, x)).to(x.dtype)
 
     def added(self, like: Tensor) -> Tensor | None:
-        """What is added to [batch, 1, width] at each position of the model's `length`, if anything is."""
+        """The vectors added to [batch, 1, width] at each position up to `length`; None if nothing is added."""
         if self.table is not None:
             return self.table.weight
         return first_sinusoids(self.length, like).to(like.dtype) if self.kind == "sinusoidal" else None
 
     def rotary(self, positions: Tensor) -> Rotary | None:
-        """For the Source of self-attention."""
+        """Rotary positions for the Source of self-attention."""
         if self.kind != "rotary":
             return None
         return Rotary(positions.unsqueeze(-2), self.rotary_base, self.rotary_width, {}, self.rotary_scaling)
@@ -96,7 +96,7 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
 
 
 def first_sinusoids(length: int, like: Tensor) -> Tensor:
-    """As many positions, or more: texts of nearly the same length share a table."""
+    """A table of at least as many positions: texts of nearly the same length share a table."""
     return sinusoids(max(256, 1 << (length - 1).bit_length()), like.shape[-1], like.device)
 
 
@@ -190,7 +190,7 @@ class AdaptiveEmbedding(nn.Module):
         total: Tensor | None = None
         for band, (low, high) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
             inside = ((ids >= low) & (ids < high)).unsqueeze(-1)
-            # A token below the first band or above the last stays outside its table, which says so.
+            # A token below the first band or above the last stays outside its table, and the lookup raises.
             indices = (ids - low).clamp(min=0 if band else None, max=high - low - 1 if high < self.bounds[-1] else None)
             try:
                 rows = nn.functional.embedding(indices, self.tables[band])

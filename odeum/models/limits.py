@@ -1,6 +1,6 @@
 """Estimate the size of a model from its settings, before building it, and refuse models that cannot fit or run.
 
-A configuration file or a typing mistake may ask for a billion layers. `ODEUM_LIMITS=off` lifts all limits but that on
+A configuration file or a typing mistake may specify a billion layers. `ODEUM_LIMITS=off` lifts all limits but that on
 the number of parameters.
 """
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 
 class _Counting:
-    """What torch's FlopCounterMode counts under `no_grad`, by the same formulas.
+    """The count of torch's FlopCounterMode under `no_grad`, by the same formulas.
 
     It stands in a class of its own: a method of the mode itself would load torch's compiler, as FlopCounterMode does,
     which takes longer than all else before a first step.

@@ -64,7 +64,7 @@ class EmbeddingSettings:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What an imported model has besides its shape; `family` names the source."""
+    """Settings of an imported model besides its shape; `family` names the source."""
 
     family: str = ""
     activation: Literal["gelu-tanh", "quick-gelu", "silu", "geglu", "geglu-tanh", "reglu"] | None = None

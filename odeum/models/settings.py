@@ -170,7 +170,7 @@ class ImageInput(Model):
     channels: Annotated[int, COUNT] = 3
     """channels of the images"""
     pooling: Literal["token", "mean"] = "token"
-    """what the head reads: class token, or mean over the patches"""
+    """input of the head: class token, or mean over the patches"""
     stem: Literal["patch", "convolution"] = "patch"
     """embedding of patches: one linear map, or small convolutions (Xiao et al. 2021), which train faster"""
 
@@ -271,7 +271,7 @@ class TextInput(Model):
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """encoding of positions"""
     pooling: Literal["mean", "token"] = "mean"
-    """what the head reads: mean over the unpadded positions, or class token"""
+    """input of the head: mean over the unpadded positions, or class token"""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ TYPES = {
     torch.bool: "BOOL",
 }
 LARGEST_HEADER = 100_000_000
-"""what the safetensors library allows"""
+"""types of the safetensors library"""
 BYTES_AT_ONCE = 1 << 22
 
 
@@ -54,7 +54,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 @dataclass(frozen=True)
 class TensorFile:
-    """What a file of tensors says about itself; its tensors are read when they are asked for."""
+    """The header of a file of tensors; the tensors are read on request."""
 
     path: Path
     head: bytes

@@ -33,7 +33,7 @@ class Entry(Generic[T]):
     about: str
     """one line for `odeum list`"""
     reference: str
-    """where the idea comes from: a paper, a person"""
+    """source of the idea: a paper, a person"""
     module: str
     """name of the Python module that registered it"""
     group: str = ""
@@ -48,7 +48,7 @@ class Registry(Mapping[str, T]):
 
     def __init__(self, what: str) -> None:
         self.what = what
-        """what the items are, for messages: "method" """
+        """kind of the items, for messages: "method" """
         self.entries: dict[str, Entry[T]] = {}
 
     def add(
@@ -147,7 +147,7 @@ class Architecture:
     """short words for several options at once: `transevolve:full-1`"""
 
     def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
-        """Builds the stack of layers; `cross` asks for attention to an encoder's memory too."""
+        """Builds the stack of layers; with `cross` also with attention to an encoder's memory."""
         raise OdeumError(
             f"{type(self).__name__} does not define how it is built; define field(self, shape), as for an "
             "odeum.Stepped, or stack(self, shape, cross)"
@@ -165,7 +165,7 @@ class Mixed(Architecture):
 METHODS: Registry[Tableau | Callable[[], Method]] = Registry("method")
 """how one layer steps: a tableau of numbers, or a function that makes a method"""
 FIELDS: Registry[Callable[[Shape], Field]] = Registry("field")
-"""what a layer may be made of: from a shape to a field"""
+"""fields by name: functions from a shape to a field"""
 ARCHITECTURES: Registry[Architecture] = Registry("architecture")
 """the options of each name; several names may share a class of options"""
 REGISTRIES: list[Registry[Any]] = [ARCHITECTURES, METHODS, FIELDS]

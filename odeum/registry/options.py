@@ -1,4 +1,4 @@
-"""What the annotation of a setting allows, checked in one place with one form of message.
+"""Checks of the values that the annotations of settings allow, in one place with one form of message.
 
 `WHAT must be EXPECTED, got VALUE`: "steps of rk4 must be a positive integer, got 0".
 """

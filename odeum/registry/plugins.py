@@ -1,6 +1,6 @@
 """Plugins: a file or a module that the user names, or an installed package with an entry point.
 
-Loading a plugin runs its code. So it happens only when the user asks for it, by `--plugin` or by installing a package;
+Loading a plugin runs its code. So it happens only on request, by `--plugin` or by installing a package;
 a run says which plugin it needs, and is refused without it.
 """
 

@@ -27,7 +27,7 @@ Options = TypeVar("Options", bound=Architecture | type[Architecture])
 
 
 HOOKS = ("stack", "field", "method_for", "variants")
-"""what an architecture's class may define besides its options"""
+"""methods that an architecture's class may define besides its options"""
 
 
 def tableau(tableau: Tableau, *, about: str = "", reference: str = "") -> Tableau:

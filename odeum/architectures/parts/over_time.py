@@ -23,7 +23,7 @@ OPTIONS = {"knots": "knots", "between": "knots", "degree": "legendre", "rank": "
 
 
 def field_over_time(settings: OverTime, branches: Callable[[], Mapping[str, Field]], norm: str, shape: Shape) -> Field:
-    """The field of all layers; `branches` makes its terms anew each time it is called."""
+    """The field of all layers; each call of `branches` makes new terms."""
     check_options(settings)
     if settings.weights == "constant":
         return place_norms(branches(), norm, shape, shape.stochastic_depth)
@@ -86,7 +86,7 @@ def check_options(settings: OverTime) -> None:
 
 
 def _shrink(version: nn.Module, factor: float) -> None:
-    """What a network of the time adds: as much in all as the matrices there are, and nearly nothing to the vectors."""
+    """Scale initial changes over time: matrices by `factor`, vectors to nearly zero."""
     for weight in version.parameters():
         if weight.dim() > 1:
             weight.data.mul_(factor)

@@ -1,4 +1,4 @@
-"""From names to methods and solvers."""
+"""Methods and solvers by name."""
 
 from __future__ import annotations
 

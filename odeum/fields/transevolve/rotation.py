@@ -69,7 +69,7 @@ class Rotation(nn.Module):
         return self._shift(x @ self.matrix(t))
 
     def _folded(self, t: float) -> Tensor:
-        """The kept product, made anew when the learned weights have changed since."""
+        """The stored product, computed again when the learned weights have changed."""
         version = 0 if self.singular.is_inference() else self.singular._version
         built_for, matrix = self.folded.get(t, (-1, None))
         if matrix is None or built_for != version:

@@ -258,7 +258,7 @@ def tell_ladder(ladder: Mapping[Size, Comparison]) -> None:
 
 
 def _tuning(given: Mapping[str, Any], model: Any, training: Any) -> TuningResults | None:
-    """What `--tune` and `--tune-over` ask for, around the settings of the recipe."""
+    """The tuning that `--tune` and `--tune-over` request, around the settings of the recipe."""
     if given.get("tune") is None:
         return None
     settings = parse_settings(given.get("tune_over") or "learning_rate")

@@ -120,7 +120,7 @@ def _looks(given: dict[str, Any], examples: int, layers: tuple[int, int] | None)
 
 
 def _with_data(run: Run) -> Any:
-    """The task with its data, or a message that asks for an input."""
+    """The task with its data; raises `OdeumError` if an input is needed instead."""
     if not read_json(run.directory / "task.json").get("data"):
         raise OdeumError(
             f"'{run.directory}' was imported and has no test part; give an input, such as "
@@ -130,7 +130,7 @@ def _with_data(run: Run) -> Any:
 
 
 def _inputs(run: Run, given: dict[str, Any]) -> list[Any] | None:
-    """What was given, read as `odeum predict` reads it; None for a sample of the run's data."""
+    """The given inputs, read as `odeum predict` reads them; None for a sample of the run's data."""
     from odeum.lab.commands.predict import given_inputs
     from odeum.lab.tasks import KINDS
 

@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
         plan.write(directory)
         try:
             for cell in plan.cells:
-                failures += [f"{cell.name}: {text}" for text in carry_out(plan, cell, directory, where, given)]
+                failures += [f"{cell.name}: {text}" for text in train_cell(plan, cell, directory, where, given)]
         except Interrupted as stop:
             print_error(stop)
             return exit_code(stop.code)
@@ -80,7 +80,7 @@ def base_run(cell: Cell) -> Job:
     return Job.on(task, model, any_of_them, training, command=command_line(), plugins=named_plugins())
 
 
-def carry_out(plan: League, cell: Cell, directory: Path, where: dict[str, Any], given: dict[str, Any]) -> list[str]:
+def train_cell(plan: League, cell: Cell, directory: Path, where: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """Screen and confirm one task and size; returns the messages of failed runs."""
     from odeum.lab.commands.board import Board
     from odeum.lab.study.execute import compare

@@ -208,7 +208,7 @@ def gives_rate(request: Request) -> bool:
 
 
 def rate_origin(request: Request, task: Task) -> str:
-    """Where the learning rate comes from."""
+    """The origin of the learning rate, for reports."""
     if gives_rate(request):
         return "given"
     rule = task.rate_rule

@@ -30,7 +30,7 @@ def reports_reading(listener: Callable[[str], None]) -> Generator[None]:
 
 
 def report_stage(stage: str, size: int) -> None:
-    """Reports what begins now, if it is asked for and there is much of it."""
+    """Report the stage that begins, if reporting is on and the stage is long."""
     listener = _listener.get()
     if listener is not None and size >= LARGE:
         listener(with_display_names(f"{stage} ({size / 1e6:,.0f} MB)"))

@@ -98,7 +98,7 @@ def refuse_structured_text(files: Sequence[Path]) -> None:
 
 
 def _structure(lines: Sequence[str]) -> str | None:
-    """What the lines of a file are, and what would work; None if they may be running text."""
+    """The format that the lines of a file look like, and the remedy; None if they may be running text."""
     from odeum.lab.data.table_files import looks_like_head
 
     most = 0.9 * len(lines)

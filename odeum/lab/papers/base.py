@@ -1,7 +1,7 @@
 """A paper's table as data, without torch: rows, published figures, claims about pairs of rows, at two scales.
 
 A row at a scale is a `RunSpec` but for its seed. Its `key`, a short hash of what differs from the defaults, is how a
-result is found again: two tables that ask for the same run share it, and a recipe that changes asks for new runs.
+result is found again: two tables with the same run share it, and a changed recipe needs new runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATES = 4
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rows on one data set share at one scale."""
+    """The settings that rows on one data set share at one scale."""
 
     data: str
     """a named set"""
@@ -151,7 +151,7 @@ class PaperTable:
         return near or [row for row in self.rows if row.architecture == name] or [self.row(name)]
 
     def spec(self, row: TableRow, scale: str) -> RunSpec:
-        """What decides the runs of a row at this scale; seed and folder are filled in when it is trained."""
+        """The specification of a row's runs at this scale; seed and folder are filled in when it is trained."""
         setting = self.scales[choose(scale, self.scales, f"scale of {self.name}")][row.setting]
         training = setting.training
         if row.length != 1.0:

@@ -202,7 +202,7 @@ def with_results(page: str, text: str) -> str:
 
 
 def documents(root: Path, store: Store) -> dict[Path, str]:
-    """What each page should be; the picture is empty if no claim has an interval yet."""
+    """The content of each page; the picture is empty if no claim has an interval yet."""
     tables = all_results(store)
     texts = {
         root / "README.md": short_text(tables),

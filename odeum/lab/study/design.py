@@ -31,7 +31,7 @@ MATCHES = ("time", "steps", "macs", "params")
 JUDGE = "metric"
 """the default of --judge: the metric of the task"""
 VARY = ("seed", "split")
-"""what differs between seeds: initial weights and batches, or also which examples are held out"""
+"""values of --vary: seeds change initial weights and batches, or also the held-out examples"""
 NO_BASELINE = "none"
 """the baseline of a comparison of every two rows, on the command line and in comparison.json"""
 
@@ -120,7 +120,7 @@ class Study:
     claims: tuple[Claim, ...] = ()
     costs: tuple[CostClaim, ...] = ()
     split: str | None = None
-    """where rows are judged (default: test if every run has it, else valid)"""
+    """part on which rows are judged (default: test if every run has it, else valid)"""
     other: str | None = None
     """a metric that is shown with intervals and not judged"""
     beside: tuple[tuple[str, str], ...] = ()
@@ -129,7 +129,7 @@ class Study:
     """quantity that is held equal (default: not recorded)"""
     budget: str | None = None
     judge: str = JUDGE
-    """what decides, as --judge names it"""
+    """the deciding quantity, as spelled in --judge"""
     signals: Mapping[str, float] = field(default_factory=dict)
     """with --judge auto: signal over noise of each candidate in the tuning runs; the largest decides"""
     futility: bool = False
@@ -140,7 +140,7 @@ class Study:
     threads: int | None = None
     """CPU threads of each run, fixed once, so that launchers change no bit (default: processes of torchrun)"""
     vary: str = "seed"
-    """what differs between seeds: seed (weights and batches), or split (also which examples are held out)"""
+    """seed (seeds change weights and batches), or split (also the held-out examples)"""
     overlap: float = 0.0
     """test over training examples if seeds vary the split"""
     pace: Mapping[str, Pace] | None = None

@@ -84,7 +84,7 @@ class StudyRuns(ABC):
     @property
     @abstractmethod
     def tunings(self) -> Mapping[str, Tuning]:
-        """What each row tries before its seeds; rows that are not tuned are left out."""
+        """The tuning of each row; rows that are not tuned are left out."""
 
     @abstractmethod
     def tuning_value(self, label: str, point: Point) -> float | None:
@@ -644,7 +644,7 @@ class TableRuns(StudyRuns):
     def job(self, wanted: Wanted, spec: RunSpec) -> Job:
         run = self.run(spec, wanted.seed)
         if run.folder.is_run and not holds(run):
-            raise OdeumError(f"'{run.directory}' holds another run than the recipe asks for; give another --out")
+            raise OdeumError(f"'{run.directory}' holds a run with settings other than the recipe's; give another --out")
         return run
 
     def keep(self, wanted: Wanted, spec: RunSpec, run: Job, event: Event) -> None:

@@ -58,7 +58,7 @@ class Row:
     metric: str
     higher_is_better: bool
     split: str
-    """where it was judged: the split of `difference`"""
+    """the judged part of the data, that of `difference`"""
     test: Summary | None
     valid: Summary | None
     seeds: tuple[int, ...]

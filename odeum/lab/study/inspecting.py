@@ -325,7 +325,7 @@ def _extra_tokens(model: Any) -> int:
 
 
 def answer_namer(here: Look) -> Callable[[int], str]:
-    """From a class or token number to its name."""
+    """A function from a class or token number to its name."""
     classes = getattr(here.task, "classes", None)
     if classes is not None and here.inspection.answer is not None and here.inspection.answer.ndim == 1:
         return lambda number: str(classes[number])

@@ -95,7 +95,7 @@ class Row:
     look: int = 0
     """at which it was confirmed"""
     unit: str = "examples"
-    """what the interval counts: examples, or groups of them that are independent"""
+    """unit of the interval: examples, or independent groups of them"""
 
     @property
     def label(self) -> str:
@@ -138,7 +138,7 @@ class Result:
     groups: tuple[int, int] | None = None
     """in which these examples lie, such as documents (none: each example is independent)"""
     unit: str = "examples"
-    """what a group is, or what an example is"""
+    """unit of the intervals: examples, or the kind of group"""
 
 
 class Store:

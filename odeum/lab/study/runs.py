@@ -155,7 +155,7 @@ def read(directory: str | Path, everything: bool = False) -> Results:
     study = _study(plan, order, next((run.info for run in runs if run.info.get("metric")), {}), root)
     runs = tuple(_judged(run, split, study.metric.name, problems) for run in runs)
     if study.pace is not None:
-        runs = tuple(_with_learned_steps(run, study.pace.get(run.row)) for run in runs)
+        runs = tuple(_with_measured_seconds(run, study.pace.get(run.row)) for run in runs)
     return Results(study, runs, root, split, tuple(dict.fromkeys(problems)), hidden)
 
 
@@ -310,7 +310,7 @@ def _judged(run: RunRecord, split: str, metric: str, problems: list[str]) -> Run
     return replace(run, result=None)
 
 
-def _with_learned_steps(run: RunRecord, pace: Pace | None) -> RunRecord:
+def _with_measured_seconds(run: RunRecord, pace: Pace | None) -> RunRecord:
     """The run with the measured cost per step instead of its own clock, which parallel runs slow down."""
 
     def cost(steps: Any) -> float | None:
@@ -551,7 +551,7 @@ def lines_of(path: Path) -> list[tuple[int, dict[str, Any]]]:
     return _lines(path, state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=32)  # a table asks for each of its rows in turn
+@lru_cache(maxsize=32)  # a table reads its rows one by one
 def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any]]]:
     complete = []
     for place, content in storage.read_lines(path):

@@ -307,7 +307,7 @@ MEASURES: dict[str, tuple[str, float, Callable[[Row], float | None]]] = {
     "macs": ("training MACs", 0.05, lambda row: row.training_macs),
     "params": ("numbers of parameters", 0.1, lambda row: row.parameters),
 }
-"""What each match holds equal, and the share by which it may miss."""
+"""The quantity that each match holds equal, its tolerance, and how it is read off a row."""
 
 DIFFERS_BY_MATCH = frozenset({"steps", "macs", "epochs", "budget", "warmup"})
 """Settings that differ by design where time or MACs are held equal."""

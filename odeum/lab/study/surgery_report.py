@@ -181,7 +181,7 @@ def screened_table(result: Result) -> Grid:
 
 
 def notes(result: Result, model: Any) -> list[str]:
-    """What a reader should know."""
+    """Notes on the examples, the intervals and the limits of the edits."""
     confirmed = result.rows[1:]
     looks = {row.look for row in confirmed}
     out = [

@@ -114,7 +114,7 @@ class Tuning:
 def tried(
     tuning: Tuning, value: Callable[[Point], float | None], higher_is_better: bool
 ) -> tuple[dict[Point, float], list[Point]]:
-    """The values of the points that the rule asks for, and the next points, whose `value` is None so far."""
+    """The values of the points of the rule, and the next points, whose `value` is None so far."""
     values: dict[Point, float] = {}
     lacking: list[Point] = []
     while not lacking and (points := tuning.missing(values, higher_is_better)):

@@ -36,7 +36,7 @@ class Groups(NamedTuple):
     """Which examples belong together: they are not independent of each other."""
 
     unit: str
-    """what a group is, in the plural"""
+    """the kind of group, in the plural"""
     numbers: Tensor
     """the group of each example, in the order of `example_keys`"""
 

@@ -15,7 +15,7 @@ from odeum.lab.train.rundir import RunDir
 from odeum.storage import Damaged, check_one_run, current_path, read_json
 
 SAME = ("architecture", "model", "fingerprint")
-"""what must be equal for one run to continue from a checkpoint of another"""
+"""settings that must be equal for a run to continue from a checkpoint of another"""
 
 
 def last_intact_state(checkpoints: Checkpoints, world: World) -> Path | None:

@@ -55,7 +55,7 @@ class RunSpec:
     row: str = ""
     """label of the study's row that the run belongs to, if that is not the architecture's spelling"""
     rate_from: str = field(default="", compare=False)
-    """where the learning rate comes from, for run.json: given, a rule or tuning"""
+    """origin of the learning rate, for run.json: given, a rule or tuning"""
     test: bool = True
     """whether the test part is evaluated at the end; tuning runs read the validation part alone"""
     plugins: tuple[str, ...] = ()

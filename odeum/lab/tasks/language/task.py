@@ -369,7 +369,7 @@ class LanguageTask(Task):
         first: int = 0,
         **_: Any,
     ) -> list[str]:
-        """What may follow each prompt: `samples` continuations of the first, of the second, and so on.
+        """Continuations of each prompt: `samples` of the first, then of the second, and so on.
 
         A continuation ends before the first `stop` string in it. `first` is the place of the first prompt among all
         that a seed is for.

@@ -74,7 +74,7 @@ class NumberTask(Task):
         return ["a number each", f"mean {self.centre:.4g}, spread {self.spread:.4g}"]
 
     def standardised(self, values: Tensor) -> Tensor:
-        """In units of the spread, in single precision."""
+        """The values in units of the spread, in single precision."""
         return ((values.double() - self.centre) / self.spread).float()
 
     def in_data_units(self, outputs: Tensor) -> Tensor:

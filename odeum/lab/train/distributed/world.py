@@ -112,7 +112,7 @@ def pick_device(name: str, index: int | None = None) -> torch.device:
 def uses_bfloat16(precision: str, device: torch.device) -> bool:
     """Returns whether steps run under bfloat16 autocast. `auto` takes it on CUDA devices that support it.
 
-    Raises `OdeumError` if a CPU without bfloat16 instructions is asked for it.
+    Raises `OdeumError` if bfloat16 is requested on a CPU without its instructions.
     """
     if precision == "bf16" and device.type == "cpu" and not processor_has_bfloat16():
         raise OdeumError(
