@@ -1,6 +1,6 @@
 """Members beside their papers' equations, written out here in plain torch with weights that are not those of the start.
 
-What stands in test_remembering, test_streams, test_looping, test_reversible and test_solvers by hand is not repeated.
+What stands in test_history, test_streams, test_looping, test_reversible and test_solvers by hand is not repeated.
 """
 
 from __future__ import annotations
