@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,16 +52,23 @@ def _lines(text: str) -> list[str]:
     return out[:-1]
 
 
-def _at_blanks(text: str) -> tuple[list[str], bool]:
-    """Splits a text at single blanks; the indent stays at the first word. Second: whether it had a line end behind."""
+def _at_blanks(text: str) -> list[str]:
+    """Splits a text at single blanks: the first word with its indent behind a blank, the others, and a line end.
+
+    The first word is "" if white space before the second one keeps it from being a word.
+    """
     ended = text[-1:] == "\n" and not text[-2:-1].isspace() and len(text) > 1
     body = text[:-1] if ended else text
     if not body[:1].isspace():
-        return body.split(" "), ended
-    stripped = body.lstrip()
-    words = stripped.split(" ")
-    words[0] = body[: len(body) - len(stripped)] + words[0]
-    return words, ended
+        words = body.split(" ")
+    else:
+        stripped = body.lstrip()
+        words = stripped.split(" ")
+        words[0] = body[: len(body) - len(stripped)] + words[0]
+    words[0] = "" if len(words) > 1 and words[0][-1:].isspace() else " " + words[0]
+    if ended:
+        words.append(" \n")
+    return words
 
 
 def text_pieces(text: str) -> Iterator[str]:
@@ -148,6 +156,12 @@ class Tokens(ABC):
         """Encodes several texts at once."""
         return [self.encode(text) for text in texts]
 
+    def encode_rows(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes several texts at once, end to end. Returns the ids and the number of ids of each text."""
+        rows = self.encode_batch(texts)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
+
     def encode_all(self, texts: Iterable[str], most: int | None = None) -> Iterator[list[int]]:
         """Yields the first `most` tokens of each text (None: all)."""
         for batch in batched(texts):
@@ -169,8 +183,7 @@ class Tokens(ABC):
         lines = (line for text in texts for line in re.split(r"(?<=\n)", text) if line)
         cut = ((line,) if len(line) <= LONGEST_PIECE else text_pieces(line) for line in lines)
         for batch in batched(chain.from_iterable(cut)):
-            for ids in self.encode_batch(batch):
-                out.extend(ids)
+            out.frombytes(self.encode_rows(batch)[0].tobytes())
         return torch.from_numpy(np.frombuffer(out, dtype=np.int32).copy()) if out else torch.empty(0, dtype=torch.int32)
 
     def files(self) -> dict[str, bytes]:
@@ -271,15 +284,70 @@ class Bytes(Tokens):
         return json.dumps({"odeum": "bytes"})
 
 
+class _Words:
+    """The tokens of words, numbered: word n has `lengths[n]` of the `ids`, from `starts[n]` on.
+
+    Number 0 stands for a word that cannot be encoded alone, and has no tokens.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.ids, self.lengths, self.starts = np.empty(0, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.characters = 0
+
+    def encode(
+        self, split: list[list[str]], texts: list[str], encoded: Callable[[list[str]], list[list[int]]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of texts that `_at_blanks` split, end to end, and the number of ids of each text."""
+        words = list(chain.from_iterable(split))
+        numbers = np.fromiter(map(self.numbers.get, words, repeat(-1)), np.int64, len(words))
+        if (unknown := np.flatnonzero(numbers < 0)).size:
+            names = [words[place] for place in unknown.tolist()]
+            self._learn(set(names), encoded)
+            numbers[unknown] = list(map(self.numbers.__getitem__, names))
+        counts = np.fromiter(map(len, split), np.int64, len(split))
+        ends = counts.cumsum()
+        if not numbers.all():
+            whole = np.unique(np.searchsorted(ends, np.flatnonzero(numbers == 0), side="right"))
+            is_whole = np.zeros(len(split), bool)
+            is_whole[whole] = True
+            numbers[np.repeat(is_whole, counts)] = 0
+            numbers[(ends - counts)[whole]] = self._add([texts[row] for row in whole.tolist()], encoded)
+        lengths = self.lengths[numbers]
+        places = np.repeat(self.starts[numbers] - lengths.cumsum() + lengths, lengths) + np.arange(lengths.sum())
+        return self.ids[places], np.add.reduceat(lengths, ends - counts)
+
+    def _learn(self, words: set[str], encoded: Callable[[list[str]], list[list[int]]]) -> None:
+        """Number words as `_at_blanks` gives them: a blank marks the first one, whose indent belongs to it."""
+        alone = [
+            word for word in words if word[:1] == " " or (word and not word[0].isspace() and not word[-1].isspace())
+        ]
+        self.numbers.update(dict.fromkeys(words, 0))
+        numbers = self._add([word[1:] if word[0] == " " else " " + word for word in alone], encoded)
+        self.numbers.update(zip(alone, numbers.tolist(), strict=True))
+
+    def _add(self, texts: list[str], encoded: Callable[[list[str]], list[list[int]]]) -> np.ndarray:
+        """Returns new numbers of these texts."""
+        rows = encoded(texts)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ids = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
+        starts = len(self.ids) + lengths.cumsum() - lengths
+        self.ids, first = np.concatenate((self.ids, ids)), len(self.lengths)
+        self.lengths, self.starts = np.concatenate((self.lengths, lengths)), np.concatenate((self.starts, starts))
+        self.characters += sum(map(len, texts))
+        return np.arange(first, first + len(texts))
+
+
+_encoding = threading.Lock()
+
+
 class Bpe(Tokens):
     """Byte-level BPE of the `tokenizers` library; every text can be encoded and decoded exactly."""
 
     def __init__(self, tokenizer: Tokenizer, size: int = 0) -> None:
         self.tokenizer = tokenizer
         self.size = max(size, tokenizer.get_vocab_size())
-        self._first: dict[str, list[int]] = {}
-        self._later: dict[str, list[int]] = {}
-        self._characters = 0
+        self._words = _Words()
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int, first: tuple[str, ...] = (), prefix_space: bool = False) -> Bpe:
@@ -310,42 +378,25 @@ class Bpe(Tokens):
         return sum(token == number for token in ids) / max(1, len(ids))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Encodes several texts at once: where that gives the same tokens by words, since most words repeat."""
-        if self._newline is None:
+        if not self._by_words or not texts:
             return self._encoded(texts)
+        ids, lengths = self.encode_rows(texts)
+        flat, ends = ids.tolist(), lengths.cumsum().tolist()
+        return [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+    def encode_rows(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes several texts at once: where that gives the same tokens by words, since most words repeat."""
+        if not self._by_words or not texts:
+            return super().encode_rows(texts)
         split = list(map(_at_blanks, texts))
-        out = [self._joined(*words) for words in split]
-        if missing := [i for i, ids in enumerate(out) if ids is None]:
-            self._encode_words([split[i][0] for i in missing])
-            for i in missing:
-                out[i] = self._joined(*split[i])
-        whole = iter(self._encoded([text for text, ids in zip(texts, out, strict=True) if ids is None]))
-        if self._characters > MOST_CACHED:
-            self._first, self._later, self._characters = {}, {}, 0
-        return [next(whole) if ids is None else ids for ids in out]
-
-    def _joined(self, words: list[str], ended: bool) -> list[int] | None:
-        """Returns the tokens of a text that `_at_blanks` split; None if those of a word are missing."""
-        first, *later = words
-        start = self._first.get(first)
-        rest = list(map(self._later.get, later))
-        if start is None or None in rest or (later and first[-1].isspace()):
-            return None
-        return [*start, *chain.from_iterable(rest), *(self._newline or () if ended else ())]  # ty: ignore[invalid-argument-type]
-
-    def _encode_words(self, texts: list[list[str]]) -> None:
-        """Encodes the words of texts that `_at_blanks` split, but those with other white space at an end."""
-        first = list({words[0] for words in texts}.difference(self._first))
-        later = set(chain.from_iterable(words[1:] for words in texts)).difference(self._later)
-        later = [word for word in later if word and not word[0].isspace() and not word[-1].isspace()]
-        encoded = self._encoded([*first, *(" " + word for word in later)])
-        self._first.update(zip(first, encoded, strict=False))
-        self._later.update(zip(later, encoded[len(first) :], strict=True))
-        self._characters += sum(map(len, first)) + sum(map(len, later))
+        with _encoding:
+            if self._words.characters > MOST_CACHED:
+                self._words = _Words()
+            return self._words.encode(split, texts, self._encoded)
 
     @cached_property
-    def _newline(self) -> list[int] | None:
-        """The tokens of a line end; None if the tokens of a text are not those of its words, one after the other.
+    def _by_words(self) -> bool:
+        """Whether the tokens of a text are those of its words, one after the other.
 
         They are if byte-level BPE alone makes them: its pieces begin at every single blank between two words.
         """
@@ -355,7 +406,7 @@ class Bpe(Tokens):
         alone &= pieces.get("use_regex", False) and content["normalizer"] is None and not model.get("dropout")
         for token in content["added_tokens"]:
             alone &= not (token["lstrip"] or token["rstrip"] or any(map(str.isspace, token["content"])))
-        return self._encoded(["\n"])[0] if alone else None
+        return alone
 
     def _encoded(self, texts: list[str]) -> list[list[int]]:
         with library_errors():
@@ -415,6 +466,12 @@ class Framed(Tokens):
 
     def unknown_share(self, text: str) -> float:
         return self.inner.unknown_share(text)
+
+    def encode_rows(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes several texts at once, end to end. Returns the ids and the number of ids of each text."""
+        rows = self.encode_batch(texts)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
     def encode_all(self, texts: Iterable[str], most: int | None = None) -> Iterator[list[int]]:
         for row in self.inner.encode_all(texts, None if most is None else max(1, most - 2)):

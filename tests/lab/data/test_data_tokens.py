@@ -226,4 +226,4 @@ def test_what_is_kept_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch):
     texts = [f"the word{i} and the wor{i} again" for i in range(50)]
     for tokens in (bpe, listed):
         assert [tokens.encode_batch([text])[0] for text in texts] == [tokens.encode(text) for text in texts]
-    assert len(bpe._later) < 60 and len(listed._known) < 60
+    assert len(bpe._words.numbers) < 60 and len(listed._known) < 60
