@@ -16,7 +16,7 @@ import odeum
 from odeum.models.factory import ClassificationName, LanguageName, TranslationName, VisionName
 from odeum.models.settings import PRESETS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 
 
 def test_the_encoder_says_all_settings_of_a_shape_with_their_defaults() -> None:
