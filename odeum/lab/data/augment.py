@@ -11,6 +11,9 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+MIXUP, ROUNDS, MAGNITUDE = 0.8, 2, 0.9
+"""of DeiT: parameter of mixup's beta distribution; operations per sample of RandAugment, and their strength"""
+
 
 def draw_uniform(shape: int | tuple[int, ...], random: Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
     return torch.rand(shape, generator=random) * (high - low) + low
@@ -70,12 +73,12 @@ def boxes(height: int, width: int, share: Tensor, aspect: Tensor, random: Genera
     return (y.abs() <= half_h) & (x.abs() <= half_w)
 
 
-def mix(images: Tensor, labels: Tensor, classes: int, random: Generator, mixup: float = 0.8) -> tuple[Tensor, Tensor]:
+def mix(images: Tensor, labels: Tensor, classes: int, random: Generator) -> tuple[Tensor, Tensor]:
     """Mixup or CutMix (half of the samples each) with a random other sample; labels become class shares."""
     count, _, height, width = images.shape
     other = torch.randperm(count, generator=random)
     cut = chance(count, 0.5, random)
-    keep = torch.where(cut, draw_uniform(count, random), beta(count, mixup, random))
+    keep = torch.where(cut, draw_uniform(count, random), beta(count, MIXUP, random))
     box = boxes(height, width, 1 - keep, torch.ones(count), random)
     weight = torch.where(per_sample(cut), (~box).to(images.dtype), per_sample(keep))
     mixed = weight * images + (1 - weight) * images[other]
@@ -166,11 +169,11 @@ COLOURS = (auto_contrast, equalize, invert, posterize, solarize, solarize_add, c
 MOVES = 5  # rotate, shear x, shear y, translate x, translate y
 
 
-def rand_augment(images: Tensor, random: Generator, rounds: int = 2, magnitude: float = 0.9) -> Tensor:
-    """In each round, apply to each sample, with probability ½, one of 15 operations of strength about `magnitude`."""
+def rand_augment(images: Tensor, random: Generator) -> Tensor:
+    """Apply to each sample twice, with probability ½, one of 15 operations of strength about `MAGNITUDE`."""
     count = len(images)
-    for _ in range(rounds):
-        level = (magnitude + 0.05 * torch.randn(count, generator=random)).clamp(0, 1)
+    for _ in range(ROUNDS):
+        level = (MAGNITUDE + 0.05 * torch.randn(count, generator=random)).clamp(0, 1)
         sign = torch.where(chance(count, 0.5, random), 1.0, -1.0)
         which = torch.randint(0, len(COLOURS) + MOVES, (count,), generator=random)
         which = torch.where(chance(count, 0.5, random), which, -1)

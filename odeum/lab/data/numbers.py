@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from odeum.errors import OdeumError, notice
-from odeum.lab.data.files import IMAGE_SUFFIXES, entries, files_below
+from odeum.lab.data.files import IMAGE_SUFFIXES
+from odeum.lab.data.image_labels import LABELS, labelled_folders, open_labels, read_labels
 from odeum.lab.data.sniffing import Sniffed, holds_images, holds_labelled_texts
-from odeum.lab.data.split_names import SPLITS, split_name, whole_name
+from odeum.lab.data.split_names import split_name
 from odeum.lab.data.table_files import (
     FILE_COLUMNS,
     LABEL_NAMES,
@@ -22,10 +23,10 @@ from odeum.lab.data.table_files import (
     find_text,
     look_at_table,
     open_table,
+    usual_column,
     with_text,
 )
 
-LABELS = "labels.csv"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 Numbered = list[tuple[str, float]]  # text, number
@@ -63,11 +64,6 @@ def number(cell: str, where: str) -> float:
     raise OdeumError(f"{where} holds '{text}', which is not a finite number{comma}")
 
 
-def _usual(head: Sequence[str], names: Sequence[str]) -> str | None:
-    lowered = {name.strip().lower(): name for name in reversed(head)}
-    return next((lowered[name] for name in names if name in lowered), None)
-
-
 # tables of texts
 
 
@@ -99,7 +95,7 @@ def _columns(table: Table, text: str | None, label: str | None) -> tuple[Table, 
             names = ["number", "text"] if place == 0 else ["text", "number"]
             return table.without_header(names), [1 - place], place
     texts = find_text(table.head, text)
-    wanted = label or _usual([name for name in table.head if name not in (texts or ())], NUMBER_NAMES)
+    wanted = label or usual_column([name for name in table.head if name not in (texts or ())], NUMBER_NAMES)
     table, chosen = choose_columns(table, text, wanted)
     return table, chosen.text, chosen.label
 
@@ -115,7 +111,7 @@ def holds_numbered_texts(sniffed: Sniffed) -> bool:
     path = next((p for p in tables if split_name(p.name) == "train"), tables[0])
     try:
         table = look_at_table(path)
-        table, _, place = _columns(table, None, _usual(table.head, LABEL_NAMES.split()))
+        table, _, place = _columns(table, None, usual_column(table.head, LABEL_NAMES.split()))
         cells = with_points([row[place].strip() for _, row in table.checked([place]) if row[place].strip()])
     except OdeumError:  # the reader of the file reports it
         return False
@@ -144,46 +140,25 @@ def many_different(cells: Sequence[str]) -> bool:
 # folders of images
 
 
-def labelled_folders(folder: Path) -> dict[str, Path]:
-    """Folders with a labels.csv: those named train, valid and test, or the folder itself."""
-    subs = [p for p in entries(folder) if p.is_dir() and (p / LABELS).is_file()]
-    given = {part: p for part in SPLITS for p in subs if whole_name(p.name) == part}
-    if "train" in given:
-        return given
-    return {"train": folder} if (folder / LABELS).is_file() else {}
-
-
 def _label_columns(path: Path, label: str | None) -> tuple[Table, int, int]:
     """The table, and the indices of its columns of file names and numbers; with or without a header."""
-    table = open_table(path)
-    if len(table.head) < 2:
-        raise OdeumError(f"'{path}' needs a column of file names and one of numbers, but has {len(table.head)} columns")
+    table = open_labels(path, "numbers")
     if label is None and len(table.head) == 2 and is_number(table.head[1]):
         table = table.without_header(["file", "number"])
-    place = table.places([label or _usual(table.head[1:], NUMBER_NAMES) or table.head[-1]])[0]
+    place = table.places([label or usual_column(table.head[1:], NUMBER_NAMES) or table.head[-1]])[0]
     others = [name for i, name in enumerate(table.head) if i != place]
-    return table, table.places([_usual(others, (*FILE_COLUMNS, "id")) or others[0]])[0], place
+    return table, table.places([usual_column(others, (*FILE_COLUMNS, "id")) or others[0]])[0], place
 
 
-def read_labels(folder: Path, label: str | None = None) -> tuple[list[Path], list[float]]:
-    """Images named in labels.csv with their numbers; other images are left out and counted."""
-    path = folder / LABELS
-    table, file, place = _label_columns(path, label)
-    numbers: dict[Path, float] = {}
-    for row_number, row in table.checked([file, place]):
-        where = f"row {row_number} of '{path}'"
-        name = PurePath(row[file].strip())
-        image = folder / name
-        if name.is_absolute() or ".." in name.parts or not image.is_file():
-            raise OdeumError(f"{where} names '{name}', which is not an image in '{folder}'")
-        if image in numbers:
-            raise OdeumError(f"{where} names '{name}' a second time; name each image once")
-        numbers[image] = number(row[place], f"{where}, column '{table.head[place]}',")
+def numbered_images(folder: Path, label: str | None = None) -> tuple[list[Path], list[float]]:
+    """Images named in labels.csv with their numbers."""
+    table, file, place = _label_columns(folder / LABELS, label)
+    column = f"column '{table.head[place]}',"
+    numbers = {
+        image: number(cell, f"{where}, {column}") for image, (where, cell) in read_labels(table, file, place).items()
+    }
     if not numbers:
-        raise OdeumError(f"'{path}' names no images; each row must be a file name and a number")
-    others = [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in numbers]
-    if others:
-        notice(f"{len(others)} images that '{path}' does not name were left out, such as '{others[0].name}'")
+        raise OdeumError(f"'{table.path}' names no images; each row must be a file name and a number")
     return list(numbers), list(numbers.values())
 
 

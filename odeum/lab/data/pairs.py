@@ -132,7 +132,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _cut(train: Pairs, count: int, where: str, fold: int) -> list[Pairs]:
-    parts = random_rows(len(train[0]), count, where, fold=fold)
+    parts = random_rows(len(train[0]), count, where, fold, what="pairs", fewest=20, largest=1000)
     return [([train[0][i] for i in rows], [train[1][i] for i in rows]) for rows in parts]
 
 

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+POOL = 50
+"""batches within which rows are sorted by length"""
+
 
 class Ragged:
     """Many rows of ids, stored end to end."""
@@ -44,11 +47,11 @@ class Ragged:
         return torch.where(mask, self.flat[at].long(), pad), mask.long()
 
 
-def by_count(lengths: Tensor, batch_size: int, random: torch.Generator, pool: int = 50) -> list[Tensor]:
+def by_count(lengths: Tensor, batch_size: int, random: torch.Generator) -> list[Tensor]:
     """Full batches of `batch_size` rows: shuffled, sorted by length within pools, the batches shuffled again."""
     order = torch.randperm(len(lengths), generator=random)
     full = max(1, len(order) // batch_size)
-    sorted_pools = [rows[lengths[rows].argsort(stable=True)] for rows in order.split(pool * batch_size)]
+    sorted_pools = [rows[lengths[rows].argsort(stable=True)] for rows in order.split(POOL * batch_size)]
     batches = [rows for part in sorted_pools for rows in part.split(batch_size)]
     whole = [rows for rows in batches if len(rows) == batch_size][:full] or batches
     return [whole[i] for i in torch.randperm(len(whole), generator=random).tolist()]

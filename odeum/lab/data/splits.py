@@ -13,6 +13,10 @@ from odeum.lab.data.split_names import SPLITS
 
 T = TypeVar("T")
 GOLDEN = (5**0.5 - 1) / 2
+LARGEST_PART = 5000
+"""examples of a held-out part of classes or numbers, at most"""
+TEXT_ENDS = (0.9, 0.95)
+"""shares of a text at which its training and its validation part end"""
 
 
 def hold_out(parts: dict[str, T], cut: Callable[[T, int], Sequence[T]], fold: int = 0) -> dict[str, T]:
@@ -46,15 +50,13 @@ def mixed(count: int, limit: int | None) -> Tensor:
     return torch.arange(count) if limit is None or limit >= count else shuffled(count)[:limit].sort().values
 
 
-def stratified(
-    labels: Tensor, shares: tuple[float, ...], where: str, largest: int = 5000, fold: int = 0
-) -> list[Tensor]:
+def stratified(labels: Tensor, shares: tuple[float, ...], where: str, fold: int = 0) -> list[Tensor]:
     """Stratified split: indices of the training part, then of one part per share.
 
     Every class keeps a training example; a class with enough examples has at least one in each part.
     """
     parts: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
-    scale = min(1.0, largest / max(1.0, max(shares) * len(labels)))
+    scale = min(1.0, LARGEST_PART / max(1.0, max(shares) * len(labels)))
     order = shuffled(len(labels), fold)
     by_label = order[labels[order].argsort(stable=True)]
     for members in by_label.split(labels.unique(sorted=True, return_counts=True)[1].tolist()):
@@ -75,17 +77,19 @@ def stratified(
     return out
 
 
-def random_rows(count: int, parts: int, where: str, largest: int = 1000, fold: int = 0) -> list[list[int]]:
-    """Indices of the training part, then of each held-out part: 1/20 of the rows, at most `largest`."""
-    share = min(largest, count // 20)
+def random_rows(
+    count: int, parts: int, where: str, fold: int, *, what: str, fewest: int, largest: int
+) -> list[list[int]]:
+    """Indices of the training part, then of each held-out part: 1/`fewest` of the rows, at most `largest`."""
+    share = min(largest, count // fewest)
     if not share:
-        raise OdeumError(f"'{where}' has {count} pairs, too few to hold out some for validation and test (20)")
+        raise OdeumError(f"'{where}' has {count} {what}, too few to hold out some for validation and test ({fewest})")
     order = shuffled(count, fold).tolist()
     held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
     return [sorted(order[parts * share :]), *held]
 
 
-def consecutive(text: str, shares: tuple[float, float] = (0.9, 0.95), fold: int = 0) -> tuple[str, str, str]:
+def consecutive(text: str, fold: int = 0) -> tuple[str, str, str]:
     """Split a text into three consecutive pieces, at line ends if there are any near.
 
     For another fold the text is rotated by a multiple of the golden ratio, so that folds lie far apart.
@@ -94,7 +98,7 @@ def consecutive(text: str, shares: tuple[float, float] = (0.9, 0.95), fold: int 
     start = text.find("\n", start) + 1 if start else 0
     text = text[start:] + text[:start]
     places = []
-    for share in shares:
+    for share in TEXT_ENDS:
         place = int(len(text) * share)
         end = text.find("\n", place, place + max(200, len(text) // 100))
         places.append(end + 1 if end >= 0 else place)

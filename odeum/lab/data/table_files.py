@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -175,7 +175,7 @@ def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[T
 def find_text(head: list[str], wanted: str | None) -> list[str] | None:
     """Text columns: the given one, several joined by +, or the first with a usual name."""
     if wanted is None:
-        usual = _usual(head, TEXT_NAMES)
+        usual = usual_column(head, TEXT_NAMES.split())
         return None if usual is None else [usual]
     names = [wanted] if wanted in head else wanted.split("+")
     return names if all(name in head for name in names) else None
@@ -184,7 +184,7 @@ def find_text(head: list[str], wanted: str | None) -> list[str] | None:
 def find_label(head: list[str], wanted: str | None) -> str | None:
     """The label column: the given one, or the first with a usual name."""
     if wanted is None:
-        return _usual(head, LABEL_NAMES)
+        return usual_column(head, LABEL_NAMES.split())
     return wanted if wanted in head else None
 
 
@@ -194,11 +194,11 @@ def looks_like_head(row: list[str]) -> bool:
     return bool(row) and all(cell.strip().lower() in usual for cell in row)
 
 
-def _usual(head: list[str], names: str) -> str | None:
+def usual_column(head: Sequence[str], names: Iterable[str]) -> str | None:
     """The column with the first of these names; nested fields (`review.body`) match by their last part."""
     inner = {name.strip().lower().rpartition(".")[2]: name for name in reversed(head)}
     lowered = inner | {name.strip().lower(): name for name in reversed(head)}
-    return next((lowered[name] for name in names.split() if name in lowered), None)
+    return next((lowered[name] for name in names if name in lowered), None)
 
 
 def _json_table(path: Path) -> Table:

@@ -22,6 +22,7 @@ from odeum.models.limits import SWITCH, available_memory, limits_off, memory_siz
 from odeum.models.settings import ImageInput, Model
 
 IMAGES_AT_ONCE = 256  # images of an evaluation at once
+BATCH = 64  # images of the batch whose memory is checked before images are read
 
 
 class ImageInputTask(Task):
@@ -144,15 +145,9 @@ def check_folder(more: Sequence[str | Path], size: int | None) -> None:
         raise OdeumError(f"'{more[0]}' is one folder too many: images are read from one, and its sub-folders")
     if size is not None and size < 4:
         raise OdeumError(f"size of the images must be at least 4, not {size}")
-    if size is not None:
-        check_images(size)
-
-
-def check_images(size: int, channels: int = 3, batch: int = 64) -> None:
-    """Raise OdeumError, before images are read, if a batch of them does not fit into memory."""
-    needed, available = 4.0 * size * size * channels * batch, available_memory()
+    needed, available = 4.0 * (size or 0) ** 2 * 3 * BATCH, available_memory()
     if needed > available and not limits_off():
         raise OdeumError(
-            f"--data.size {size}: a batch of {batch} images takes about {memory_size(needed)}, and there are "
+            f"--data.size {size}: a batch of {BATCH} images takes about {memory_size(needed)}, and there are "
             f"{memory_size(available)} here; give a smaller one, or set {SWITCH}=off to try anyway"
         )

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from odeum.errors import OdeumError
 from odeum.lab.data import image_files, numbers, tables
-from odeum.lab.data.splits import hold_out, shuffled
+from odeum.lab.data.image_labels import LABELS, labelled_folders
+from odeum.lab.data.splits import LARGEST_PART, hold_out, random_rows
 from odeum.lab.data.understanding import Origins, labelled_examples, repeated
 from odeum.lab.tasks.base import Batch, Task
 from odeum.lab.tasks.checks import note_repeated, note_small_test
@@ -167,10 +168,10 @@ class ImageRegressionTask(NumberTask, ImageInputTask):
     def open(cls, data: str | Path, *more: str | Path, options: ImageRegressionData) -> ImageRegressionTask:
         check_folder(more, options.size)
         folder = expanded(data)
-        folders = numbers.labelled_folders(folder) if folder.is_dir() else {}
+        folders = labelled_folders(folder) if folder.is_dir() else {}
         if not folders:
-            raise OdeumError(f"'{data}' must be a folder of images with a {numbers.LABELS} of file names and numbers")
-        labels = {part: numbers.read_labels(sub, options.label_column) for part, sub in folders.items()}
+            raise OdeumError(f"'{data}' must be a folder of images with a {LABELS} of file names and numbers")
+        labels = {part: numbers.numbered_images(sub, options.label_column) for part, sub in folders.items()}
         image_files.refuse_same_file([file for files, _ in labels.values() for file in files])
         channels, side = image_files.common_shape({"": labels["train"][0]}, options.size, options.fit)
         parts = {
@@ -233,13 +234,7 @@ def _numbered(rows: numbers.Numbered, tokens: Tokens, length: int) -> TextSplit:
 
 
 def _held(count: int, parts: int, where: str, fold: int) -> list[list[int]]:
-    """Rows left to train on and then of each other part: a tenth, at most 5000, always the same."""
-    share = min(5000, count // 10)
-    if not share:
-        raise OdeumError(f"'{where}' has {count} examples, too few to hold out some for validation and test (10)")
-    order = shuffled(count, fold).tolist()
-    held = [sorted(order[i * share : (i + 1) * share]) for i in range(parts)]
-    return [sorted(order[parts * share :]), *held]
+    return random_rows(count, parts, where, fold, what="examples", fewest=10, largest=LARGEST_PART)
 
 
 def _tenths(rows: numbers.Numbered, parts: int, where: str, fold: int) -> list[numbers.Numbered]:
