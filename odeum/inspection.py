@@ -13,6 +13,7 @@ import dataclasses
 import inspect as signatures
 import itertools
 import math
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from odeum.errors import OdeumError
 from odeum.fields.attention import SelfAttention, merge_masks
 from odeum.fields.base import Context, Field
 from odeum.flow import Flow, Stack, finished
+from odeum.hooks import in_this_thread
 from odeum.integrators.fixed import FixedSteps
 from odeum.integrators.gradients import GradientSolver
 
@@ -350,9 +352,15 @@ def _splits(flow: Flow) -> bool:
     return bool(getattr(getattr(solver, "method", None), "splitting", False))
 
 
+_ONE_AT_A_TIME = threading.Lock()
+
+
 @contextlib.contextmanager
 def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
-    """Forward hooks on the layers of a stack, their terms and their attentions, for as long as the block lasts."""
+    """Forward hooks on the layers of a stack, their terms and their attentions, for as long as the block lasts.
+
+    They act in this thread alone, so that the model can be used in others meanwhile; one inspection runs at a time.
+    """
     handles = []
 
     def after_flow(flow: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
@@ -360,27 +368,37 @@ def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
         time = arguments[2] if len(arguments) > 2 else None
         watch.flow(flow, flow.t0 if time is None else time, arguments[0], out, context)
 
+    def register(module: nn.Module, hook: Callable[..., None]) -> None:
+        handles.append(module.register_forward_hook(in_this_thread(hook)))
+
     flows = [module for module in stack.modules() if isinstance(module, Flow)]
     divided = {flow: parts for flow in flows if len(parts := _in_layers(flow)) > 1}
+    replaced: dict[Flow, Any] = {}
+    _ONE_AT_A_TIME.acquire()
     try:
         for flow in flows:
             if flow in divided:
-                flow.forward = partial(_through, divided[flow], after_flow)
+                replaced[flow] = flow.__dict__.get("forward")
+                flow.forward = in_this_thread(partial(_through, divided[flow], after_flow), flow.forward)
             else:
-                handles.append(flow.register_forward_hook(after_flow))
+                register(flow, after_flow)
             if isinstance(watch, _Calls):
                 continue
             for name, term in named_terms(flow.field):
-                handles.append(term.register_forward_hook(_after_term(watch, name)))
+                register(term, _after_term(watch, name))
             for module in flow.field.modules():
                 if isinstance(module, SelfAttention):
-                    handles.append(module.register_forward_hook(_after_attention(watch)))
+                    register(module, _after_attention(watch))
         yield
     finally:
         for handle in handles:
             handle.remove()
-        for flow in divided:
-            del flow.forward
+        for flow, forward in replaced.items():
+            if forward is None:
+                del flow.forward
+            else:
+                flow.forward = forward
+        _ONE_AT_A_TIME.release()
 
 
 def _in_layers(flow: Flow) -> list[Flow]:

@@ -22,6 +22,7 @@ from odeum.architectures.stepped import Stepped
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, projects_anywhere
 from odeum.flow import Flow, Stack, set_solver, set_steps
+from odeum.hooks import in_this_thread
 from odeum.integrators import FixedSteps
 from odeum.models.base import OdeumModel
 from odeum.models.settings import Model, Translation
@@ -416,7 +417,7 @@ def count_evaluations(model: Any) -> int:
     """The number of evaluations of self-attention in one pass."""
     calls: list[int] = []
     hooks = [
-        part.register_forward_pre_hook(lambda *_: calls.append(1))
+        part.register_forward_pre_hook(in_this_thread(lambda *_: calls.append(1)))
         for part in model.modules()
         if getattr(part, "role", None) == "attention" and isinstance(part, nn.Module)
     ]

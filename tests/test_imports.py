@@ -19,7 +19,7 @@ LAYERS = """
     errors
     storage tokenizer_files tokens
     registry tableaux models.settings models.pretrained models.limits
-    kernels draws
+    kernels draws hooks
     fields
     integrators
     flow looping schedules

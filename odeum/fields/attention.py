@@ -13,6 +13,7 @@ from odeum.draws import drawing
 from odeum.errors import OdeumError
 from odeum.fields.base import Context, Field, Rotary, Source
 from odeum.fields.noise import Dropout
+from odeum.hooks import runs_its_class_alone
 from odeum.kernels.attention import attention, is_masked
 
 
@@ -201,11 +202,11 @@ class SelfAttention(Field):
         """Returns q, k and v by heads; x of [batch, length, 3, width] has an input for each of them."""
         if x.dim() < 4:
             parts = self.qkv(x).split(self.sizes, dim=-1)
-        elif type(self.qkv) is nn.Linear and not self.qkv._forward_hooks and not self.qkv._forward_pre_hooks:
+        elif type(self.qkv) is nn.Linear and runs_its_class_alone(self.qkv):
             bias = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.split(self.sizes)
             maps = zip(x.unbind(-2), self.qkv.weight.split(self.sizes), bias, strict=True)
             parts = [nn.functional.linear(*arguments) for arguments in maps]
-        else:  # an adapter, a quantized map, a hook: all of it for each input
+        else:  # an adapter, a quantized map, a hook, a replaced forward: all of it for each input
             projected = self.qkv(x).split(self.sizes, dim=-1)
             parts = [part.select(-2, place) for place, part in enumerate(projected)]
         if self.joint_norm and self.q_norm is not None and self.k_norm is not None:

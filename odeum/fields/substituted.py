@@ -11,6 +11,8 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from odeum.errors import OdeumError
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 REWEIGHTING = (BasePruningMethod, SpectralNorm, WeightNorm)
 """hooks of torch that make a weight from other tensors before each call of its module"""
@@ -39,15 +41,23 @@ def substituted(module: nn.Module, weights: Mapping[str, Tensor], identity: nn.M
     """Return a copy of the module tree that computes with these weights.
 
     Buffers, settings and hooks are those of the module. Dropout masks are drawn in the name of `identity`, a tree of
-    the same structure, so that every copy finds the masks that another one drew.
+    the same structure, so that every copy finds the masks that another one drew. A module whose `forward` has been
+    replaced is refused, because the replacement reads the weights of the module.
     """
+    if "forward" in module.__dict__:
+        raise OdeumError(
+            f"the forward of '{prefix.removesuffix('.') or type(module).__name__}' ({type(module).__name__}) has been "
+            "replaced, as by the hooks of accelerate, and would read the stored weights instead of those at time t; "
+            "remove the replacement (accelerate.hooks.remove_hook_from_module), or convert the model to one whose "
+            "weights do not depend on time first (odeum convert)"
+        )
     plain: Any = type(module)
     hidden: set[str] = set()
     if parametrize.is_parametrized(module):
         plain, hidden = plain.__bases__[0], {"parametrizations"}
     copy = plain.__new__(plain)
     state = copy.__dict__
-    state.update(module.__dict__)
+    state.update(module.__dict__, _compiled_call_impl=None)  # a compiled call has the module's weights
     for kind in HOOKS:
         if hooks := state[kind]:
             state[kind] = {

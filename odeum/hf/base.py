@@ -23,6 +23,7 @@ from odeum.fields.transevolve.linear import LinearFeatures
 from odeum.fields.transevolve.rotation import Rotation
 from odeum.flow import Stack
 from odeum.hf.configuration import OdeumConfig, class_of, write_loader
+from odeum.hooks import in_this_thread
 from odeum.inspection import attention_weights
 from odeum.models import OdeumModel, assemble
 from odeum.models.base import IGNORE
@@ -212,7 +213,7 @@ def _recorded_attentions(stack: Stack, context: Context | None) -> Generator[lis
             raise OdeumError("output_attentions is not available: attention reads keys of earlier layers, too")
         weights.append(attention_weights(module, x, given))
 
-    handles = [part.register_forward_hook(record) for part in attentions]
+    handles = [part.register_forward_hook(in_this_thread(record)) for part in attentions]
     try:
         yield weights
     finally:

@@ -51,7 +51,7 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
     ) -> tuple[Any, None]:
         """The last states, and the cache that the next tokens are decoded with."""
         tokens = embedded(self, input_ids, inputs_embeds)
-        past_key_values = prepare_cache(self, past_key_values, use_cache)
+        past_key_values = prepare_cache(self, past_key_values, use_cache, tokens)
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         where = positions(tokens, attention_mask, position_ids, past)
         source = self_attention_source(tokens, attention_mask, past_key_values, past)
@@ -115,13 +115,14 @@ def embedded(model: OdeumPreTrainedModel, ids: Tensor | None, embeds: Tensor | N
     return model.odeum.embedding(ids)
 
 
-def prepare_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None) -> Any:
+def prepare_cache(model: OdeumPreTrainedModel, given: Any, wanted: bool | None, *inputs: Tensor) -> Any:
     """Return the given cache, a new one, or None.
 
-    A forward pass that records gradients makes no cache unless `use_cache=True` is passed: the cache would keep every
-    layer's keys and values for backward, whatever `gradient=` saves, and a recomputation would read it twice.
+    A forward pass that records gradients, of weights or of the inputs, makes no cache unless `use_cache=True` is
+    passed: the cache would keep every layer's keys and values for backward, whatever `gradient=` saves, and a
+    recomputation would read it twice.
     """
-    recording = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+    recording = torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *model.parameters()))
     default = model.config.use_cache and not recording
     checkpointed = model.training and model.gradient_checkpointing
     if given is None and (checkpointed or not (default if wanted is None else wanted)):

@@ -77,7 +77,7 @@ class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
             encoder_outputs = EncoderView(self)(input_ids, attention_mask, **asked)
         memory = encoder_outputs[0]
         tokens = embedded(self, decoder_input_ids, decoder_inputs_embeds)
-        past_key_values = with_cross_cache(self, prepare_cache(self, past_key_values, use_cache))
+        past_key_values = with_cross_cache(self, prepare_cache(self, past_key_values, use_cache, tokens, memory))
         past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         where = positions(tokens, decoder_attention_mask, None, past)
         source = self_attention_source(tokens, decoder_attention_mask, past_key_values, past)

@@ -24,6 +24,7 @@ from odeum.fields.base import Field, foreign_modules
 from odeum.fields.bases import Basis
 from odeum.fields.transevolve.measure import Measure
 from odeum.flow import Flow, Stack
+from odeum.hooks import in_this_thread
 from odeum.integrators import Adaptive, AdaptivePerSample, FixedSteps, Solver
 from odeum.looping import Looped, phases, set_progress
 from odeum.models.base import OdeumModel
@@ -143,7 +144,9 @@ def _loops(model: nn.Module) -> dict[str, Any]:
 def _count_calls(model: nn.Module, calls: Counter[str]) -> list[Any]:
     """Count each evaluation of attention (G, C) and feed-forward (F) under its symbol."""
     leaves = [m for m in model.modules() if isinstance(m, Field) and hasattr(m, "symbol")]
-    return [leaf.register_forward_hook(lambda module, *_: calls.update([module.symbol])) for leaf in leaves]
+    return [
+        leaf.register_forward_hook(in_this_thread(lambda module, *_: calls.update([module.symbol]))) for leaf in leaves
+    ]
 
 
 def _is_cheap_to_run(model: OdeumModel) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from copy import deepcopy
+from functools import partial, update_wrapper
 from typing import Any
 
 import pytest
@@ -105,6 +106,43 @@ def test_saved_tensors_may_be_copies(spelling: str) -> None:
     expected = gradients(model, inputs)
     for around in AROUND.values():
         assert_same(gradients(model, inputs, around(model)), expected)
+
+
+def half_by_weights(part: nn.Linear) -> None:
+    for weight in part.parameters():
+        weight.data.mul_(0.5)
+
+
+def half_by_hook(part: nn.Linear) -> None:
+    part.register_forward_hook(lambda module, inputs, out: 0.5 * out)
+
+
+def half_by_forward(part: nn.Linear) -> None:
+    """As `accelerate.hooks.add_hook_to_module` replaces the forward of an instance."""
+    forward = part.forward
+    part.forward = update_wrapper(partial(lambda module, x: 0.5 * forward(x), part), forward)  # ty: ignore
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_hooks_and_replaced_forwards_of_maps_count(spelling: str) -> None:
+    """No layer reads the weights of a linear map past its hooks or its replaced `forward`."""
+    model, inputs = decoder(spelling)
+
+    def halved(half: Callable[[nn.Linear], None]) -> Tensor:
+        changed = deepcopy(model).eval()
+        for part in changed.modules():
+            if isinstance(part, nn.Linear):
+                half(part)
+        return changed(*inputs)
+
+    hooked = halved(half_by_hook)
+    if spelling != "ngpt":  # whose weights are normalized before use
+        torch.testing.assert_close(hooked, halved(half_by_weights))
+    if "weights=knots" in spelling or "weights=hyper" in spelling:
+        with pytest.raises(OdeumError, match=r"the forward of 'field.qkv' \(Linear\) has been replaced"):
+            halved(half_by_forward)
+    else:
+        torch.testing.assert_close(halved(half_by_forward), hooked)
 
 
 @pytest.mark.parametrize("name", ["momentum", "pcformer", "attention-residuals", "adams-moulton"])
@@ -387,6 +425,50 @@ def test_training_generating_and_saving_at_the_same_time(spelling: str) -> None:
     assert not found["errors"] and found["modes"] == [True] * 3
     assert len(found["generated"]) == 6 and all(torch.equal(out, expected) for out in found["generated"])
     assert attributes(model) == before
+
+
+@pytest.mark.parametrize("spelling", ["sequential", "rk4", "continuous", "hyper", "sequential*2+continuous*2"])
+def test_measuring_does_not_see_or_change_other_threads(spelling: str) -> None:
+    """`inspect` and `output_attentions` measure with hooks on the shared model; others run it meanwhile."""
+    model: Any = perturbed(language(spelling)).eval()
+    asked, other = torch.arange(16).view(2, 8) % 11, torch.arange(10).view(2, 5) % 11
+    with torch.no_grad():
+        right = model(other).logits
+    alone = repr(odeum.inspect(model, asked).layers)
+    problems: list[Any] = []
+    done = threading.Event()
+
+    def run() -> None:
+        while not done.is_set():
+            with torch.no_grad():
+                if not torch.equal(model(other).logits, right):
+                    return problems.append("another result")
+
+    def measure() -> None:
+        for _ in range(3):
+            if repr(odeum.inspect(model, asked).layers) != alone:
+                problems.append("another measurement")
+
+    running = threading.Thread(target=reporting(run, problems))
+    measuring = [threading.Thread(target=reporting(measure, problems)) for _ in range(2)]
+    for thread in (running, *measuring):
+        thread.start()
+    for thread in measuring:
+        thread.join()
+    done.set()
+    running.join()
+    assert problems == []
+    assert not any("forward" in part.__dict__ or part._forward_hooks for part in model.modules())
+
+
+def reporting(work: Callable[[], None], problems: list[Any]) -> Callable[[], None]:
+    def call() -> None:
+        try:
+            work()
+        except Exception as error:
+            problems.append(error)
+
+    return call
 
 
 def test_a_stream_goes_on_with_a_module_that_was_replaced() -> None:
