@@ -51,7 +51,9 @@ def cross_entropy(
 def _product_type(x: Tensor) -> torch.dtype:
     """Return the dtype of the logits: autocast does not apply to products with `out=`."""
     device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):  # the meta device has none
+        return x.dtype
+    return torch.get_autocast_dtype(device)
 
 
 _workspace = threading.local()

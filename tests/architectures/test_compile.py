@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from odeum import Decoder, Encoder
+from odeum.registry.names import ARCHITECTURES
 
 FIXED = [
     "sequential",
@@ -66,7 +67,12 @@ def slow(spelling: str) -> Any:
     return pytest.param(spelling, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("spelling", [name if name in DEFAULT else slow(name) for name in FIXED])
+EVERY = dict.fromkeys([*FIXED, *ARCHITECTURES])
+"""besides `continuous`, whose steps depend on the data, as do those of `looped` with `random` or `exit`"""
+del EVERY["continuous"]
+
+
+@pytest.mark.parametrize("spelling", [name if name in DEFAULT else slow(name) for name in EVERY])
 def test_fixed_steps_compile_into_one_graph(spelling: str) -> None:
     model, x = encoder(spelling), torch.randn(3, 6, 16)
     compiled = torch.compile(model, fullgraph=True, backend="eager")

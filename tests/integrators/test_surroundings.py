@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from devices import NoWaiting
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import odeum
@@ -237,25 +236,6 @@ def test_reentrant_checkpointing_of_transformers(name: str) -> None:
 
 WAITS = {"continuous", "continuous:adapt=sample", "continuous:gradient=adjoint"}
 """architectures whose steps depend on the data, so that each of them waits for the device"""
-
-
-class NoWaiting(TorchDispatchMode):
-    """Refuses what makes the host wait for a device, and double precision, which some devices do not have.
-
-    The meta device stands for any device that is not a CPU: it has no numbers that could be read.
-    """
-
-    WAITING = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        tensors = [x for x in pytree.tree_leaves((args, kwargs, out)) if isinstance(x, Tensor) and x.is_meta]
-        name = func.__name__.partition(".")[0]
-        if tensors:
-            assert name not in self.WAITING, f"{name} waits for the device"
-            assert not (name == "_to_copy" and out.device.type == "cpu"), "a copy to the host waits for the device"
-            assert all(x.dtype != torch.float64 for x in tensors), f"{name} in float64"
-        return out
 
 
 def slow(*values: Any) -> Any:

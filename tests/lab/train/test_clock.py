@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import small_runs
 import torch
+from devices import NoWaiting
 
+from odeum.lab.study.measuring import steppers
+from odeum.lab.tasks import open_task
 from odeum.lab.train.batches import seed_generators
 from odeum.lab.train.clock import AHEAD, QueueClock, StepClock, clock_of, pinned
+from odeum.lab.train.distributed.world import World
+from odeum.lab.train.job import Job
+from odeum.lab.train.run import with_changes
+from odeum.registry.spelling import parse
 
 
 class Queue:
@@ -71,3 +81,21 @@ def test_seeding_a_step_is_seeding_torch_without_waiting_for_devices_that_are_no
     assert len(torch.cuda._queued_calls) == queue
     torch.manual_seed(12345)
     assert torch.equal(torch.rand(3), drawn)
+
+
+@pytest.mark.parametrize("kind", ["images", "language"])
+def test_a_step_of_training_never_waits_for_the_device(kind: str, tmp_path: Path) -> None:
+    """Batch, forward pass, loss, gradients, AdamW and averaged weights; torch does not clip on the meta device."""
+    settings = {"clip": 0.0, "ema": 0.9, "label_smoothing": 0.1, "accumulate": 2, "precision": "fp32"}
+    if kind == "images":
+        job = small_runs.job(tmp_path / "run", **settings)
+    else:
+        (tmp_path / "words.txt").write_text("the cat sat on the mat and saw the dog\n" * 200)
+        task = open_task(tmp_path / "words.txt")
+        model = replace(task.model(), depth=2, width=32, heads=4, hidden=64)
+        training = with_changes(task.training(), small_runs.TRAINING | settings)
+        job = Job.on(task, model, parse("parallel"), training, 0, tmp_path / "run")
+    ((step, _),) = steppers(job, World(torch.device("meta")))
+    with NoWaiting():
+        step()
+        step()
