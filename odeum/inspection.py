@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from odeum.errors import OdeumError
-from odeum.fields.attention import SelfAttention, merge_masks
+from odeum.fields.attention import CrossAttention, SelfAttention, merge_masks, split_heads
 from odeum.fields.base import Context, Field
 from odeum.flow import Flow, Stack, finished
 from odeum.hooks import in_this_thread
@@ -40,6 +40,9 @@ LENS_CHUNK = 1 << 22
 """logits that are computed at once for the lens"""
 MOST_LENS = 1 << 26
 """logits that the lens may compute per layer: about 1,300 positions of GPT-2's vocabulary"""
+MORE_TANGENTS, MOST_SWEEPS, SETTLED = 4, 20, 1e-3
+"""of Lyapunov exponents: further tangent vectors, passes through the depth at most, and the change (per unit of time)
+below which exponents have settled"""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Inspection:
     states: np.ndarray
     """states of the first sequences, [layers + 1, keep, positions, width], before the first layer and after each"""
     notes: tuple[str, ...] = field(default=())
+    agreement_before: float | None = None
+    """`agreement` of the states before the first layer"""
 
     def particles(self, sequence: int = 0) -> np.ndarray:
         """The tokens of one sequence in two dimensions, [layers + 1, positions, 2]: PCA, fixed over the whole path."""
@@ -126,6 +131,7 @@ class Inspection:
             "branches": [vars(branch) for branch in self.branches],
             "lens": None if self.lens is None else self.lens.tolist(),
             "answer": None if self.answer is None else self.answer.tolist(),
+            "agreement_before": self.agreement_before,
             "notes": list(self.notes),
         }
 
@@ -187,9 +193,14 @@ class _Calls:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Flow, float, Tensor, Context]] = []
+        self.joined = True
+        """whether each layer reads the output of the one before"""
+        self.last: Tensor | None = None
 
     def flow(self, flow: Flow, time: float, x: Tensor, out: Tensor, context: Context) -> None:
         """After a layer."""
+        self.joined &= self.last is None or torch.equal(self.last, x)
+        self.last = out
         self.calls.append((flow, time, x, context))
 
 
@@ -215,8 +226,14 @@ class _Watch:
         """positions that the last layer was measured at"""
         self.waiting: Tensor | None = None
         """input of the last term, whose displacement is not known yet"""
+        self.joined = True
+        """whether each layer reads the output of the one before"""
+        self.last: Tensor | None = None
+        """that output"""
+        self.streams: Tensor | None = None
+        """residual streams that the last layer joined"""
 
-    def attention(self, module: SelfAttention, x: Tensor, context: Context) -> None:
+    def attention(self, module: SelfAttention | CrossAttention, x: Tensor, context: Context) -> None:
         """After an attention, before its term ends."""
         self.entropy = attention_entropy(module, x, context, self._seen(x, context))
 
@@ -241,6 +258,8 @@ class _Watch:
     def flow(self, flow: Flow, time: float, x: Tensor, out: Tensor, context: Context) -> None:
         """After a layer."""
         seen = self.measured = self._seen(x, context)
+        self.joined &= self.last is None or torch.equal(self.last, x)
+        self.last = out
         if self.state is None:
             self._keep(x if x.dim() < 4 else x.mean(-2), flow, context)
         assert self.state is not None
@@ -252,11 +271,13 @@ class _Watch:
             self.branches = [
                 dataclasses.replace(b, displacement=None, cosine=None) if b.layer == here else b for b in self.branches
             ]
-        self.layers.append(self._measured(self.state[seen].float(), after[seen].float(), time, x, out, after, seen))
+        ends = out if out.dim() == 4 else self.streams
+        self.layers.append(self._measured(self.state[seen].float(), after[seen].float(), time, x, ends, after, seen))
+        self.streams = None
         self._keep(after, flow, context)
 
     def _measured(
-        self, x: Tensor, y: Tensor, time: float, before: Tensor, out: Tensor, after: Tensor, seen: Tensor
+        self, x: Tensor, y: Tensor, time: float, starts: Tensor, ends: Tensor | None, after: Tensor, seen: Tensor
     ) -> LayerMeasures:
         step, width = y - x, math.sqrt(x.shape[-1])
         length = _norm(step) / _norm(x)
@@ -268,12 +289,11 @@ class _Watch:
         self.step, self.length = step, length
         streams: tuple[float, ...] = ()
         stream_displacements: tuple[float, ...] = ()
-        if out.dim() == 4:
-            ends = out[seen].float()
+        if ends is not None:
+            starts = starts if starts.dim() == 4 else starts.unsqueeze(-2)  # streams begin as the state
+            starts, ends = starts[seen].float(), ends[seen].float()
             streams = tuple((_norm(ends).mean(0) / width).tolist())
-            if before.shape == out.shape:
-                starts = before[seen].float()
-                stream_displacements = tuple((_norm(ends - starts) / _norm(starts)).mean(0).tolist())
+            stream_displacements = tuple((_norm(ends - starts) / _norm(starts)).mean(0).tolist())
         return LayerMeasures(
             layer=len(self.layers),
             time=float(time),
@@ -315,8 +335,13 @@ class _Watch:
     def result(self, output: Any) -> Inspection:
         """After the pass; `output` is what the model returned."""
         logits, notes = getattr(output, "logits", None), []
-        lens = answer = None
+        lens = answer = agreement_before = None
         layers = self.layers
+        if not self.joined:
+            notes.append(
+                "states also change between layers, as by the injection of a loop; how far a layer moves them includes "
+                "that change"
+            )
         if logits is None or self.reader is None or logits.dim() < 2:
             notes.append("the model has no logits, so there is no logit lens")
         elif logits.shape[-1] == 1:
@@ -327,7 +352,7 @@ class _Watch:
             if rows < logits.shape[0]:
                 notes.append(f"the logit lens reads {rows} of the {logits.shape[0]} sequences")
             seen = self.measured[:rows] if lens.dim() == 3 else torch.ones_like(answer, dtype=torch.bool)
-            shares = [float((here == answer)[seen].float().mean()) for here in lens[1:]]
+            agreement_before, *shares = (float((here == answer)[seen].float().mean()) for here in lens)
             layers = [dataclasses.replace(layer, agreement=share) for layer, share in zip(layers, shares, strict=True)]
         return Inspection(
             tuple(layers),
@@ -336,6 +361,7 @@ class _Watch:
             None if answer is None else answer.cpu().numpy(),
             torch.stack(self.states).numpy(),
             tuple(notes),
+            agreement_before,
         )
 
 
@@ -373,13 +399,20 @@ def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
 
     flows = [module for module in stack.modules() if isinstance(module, Flow)]
     divided = {flow: parts for flow in flows if len(parts := _in_layers(flow)) > 1}
-    replaced: dict[Flow, Any] = {}
+    joining = {method for flow in flows if isinstance(watch, _Watch) and (method := flow.stateful_method) is not None}
+    replaced: list[tuple[nn.Module, str, Any]] = []
+
+    def replace(module: nn.Module, name: str, function: Callable[..., Any]) -> None:
+        replaced.append((module, name, vars(module).get(name)))
+        setattr(module, name, in_this_thread(function, getattr(module, name)))
+
     _ONE_AT_A_TIME.acquire()
     try:
+        for method in joining:
+            replace(method, "finish", partial(_finish, watch, method.finish))
         for flow in flows:
             if flow in divided:
-                replaced[flow] = flow.__dict__.get("forward")
-                flow.forward = in_this_thread(partial(_through, divided[flow], after_flow), flow.forward)
+                replace(flow, "forward", partial(_through, divided[flow], after_flow))
             else:
                 register(flow, after_flow)
             if isinstance(watch, _Calls):
@@ -387,18 +420,25 @@ def _hooks(stack: Stack, watch: _Watch | _Calls) -> Generator[None]:
             for name, term in named_terms(flow.field):
                 register(term, _after_term(watch, name))
             for module in flow.field.modules():
-                if isinstance(module, SelfAttention):
+                if isinstance(module, SelfAttention | CrossAttention):
                     register(module, _after_attention(watch))
         yield
     finally:
         for handle in handles:
             handle.remove()
-        for flow, forward in replaced.items():
-            if forward is None:
-                del flow.forward
+        for module, name, before in replaced:
+            if before is None:
+                delattr(module, name)
             else:
-                flow.forward = forward
+                setattr(module, name, before)
         _ONE_AT_A_TIME.release()
+
+
+def _finish(watch: Any, finish: Callable[[Tensor, Context], Tensor], x: Tensor, context: Context) -> Tensor:
+    """`Method.finish`; keeps streams, which the output of the last layer no longer shows."""
+    if x.dim() == 4:
+        watch.streams = x
+    return finish(x, context)
 
 
 def _in_layers(flow: Flow) -> list[Flow]:
@@ -441,7 +481,7 @@ def _after_term(watch: _Watch, name: str) -> Callable[..., None]:
 
 
 def _after_attention(watch: _Watch) -> Callable[..., None]:
-    def hook(module: SelfAttention, arguments: tuple[Any, ...], out: Tensor) -> None:
+    def hook(module: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
         watch.attention(module, arguments[1], arguments[2])
 
     return hook
@@ -456,12 +496,27 @@ def named_terms(field: Field) -> list[tuple[str, Field]]:
     return [(names.get(id(term), term.role or f"term {place}"), term) for place, term in enumerate(terms)]
 
 
-def _scores(module: SelfAttention, x: Tensor, context: Context) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Masked scores [batch, heads, queries, keys] before the softmax, some sequences or some queries at a time."""
-    source = context.own
-    q, k, _ = module.queries_keys_values(x, source.rotary)
-    if module.shared > 1:
-        k = k.repeat_interleave(module.shared, dim=1)
+def _scores(
+    module: SelfAttention | CrossAttention, x: Tensor, context: Context
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Masked scores [batch, heads, queries, keys] before the softmax, some sequences or some queries at a time.
+
+    Keys of earlier layers, which a query sees at its own position alone, follow those of the positions.
+    """
+    earlier: Tensor | None = None
+    if isinstance(module, CrossAttention):
+        source = context.other
+        assert source.memory is not None
+        q, (k, _) = split_heads(module.q(x), module.heads), module.keys_values(source.memory)
+    else:
+        source = context.own
+        q, k, _ = module.queries_keys_values(x, source.rotary)
+        if source.past is not None and source.past.keys:
+            earlier = torch.stack(source.past.keys, -2)  # [batch, heads, length, layers, head width]
+        if module.shared > 1:
+            k = k.repeat_interleave(module.shared, dim=1)
+            earlier = None if earlier is None else earlier.repeat_interleave(module.shared, dim=1)
+    q = q / math.sqrt(q.shape[-1])
     length, keys = q.shape[-2], k.shape[-2]
     mask = source.mask
     if source.causal:
@@ -472,15 +527,18 @@ def _scores(module: SelfAttention, x: Tensor, context: Context) -> Iterator[tupl
     some = max(1, min(length, MAX_ENTROPY_WEIGHTS // per_query))
     for begin, first in itertools.product(range(0, q.shape[0], step), range(0, length, some)):
         rows, queries = slice(begin, begin + step), slice(first, first + some)
-        scores = q[rows, :, queries] @ k[rows].transpose(-1, -2) / math.sqrt(q.shape[-1])
+        asked = q[rows, :, queries]
+        scores = asked @ k[rows].transpose(-1, -2)
         if mask is not None:
             part = mask if mask.dim() < 4 or mask.shape[0] == 1 else mask[rows]
             part = part if part.shape[-2] == 1 else part[..., queries, :]
             scores = scores.masked_fill(~part, -torch.inf) if part.dtype == torch.bool else scores + part
+        if earlier is not None:
+            scores = torch.cat((scores, (earlier[rows, :, queries] @ asked.unsqueeze(-1)).squeeze(-1)), -1)
         yield rows, queries, scores
 
 
-def attention_weights(module: SelfAttention, x: Tensor, context: Context) -> Tensor:
+def attention_weights(module: SelfAttention | CrossAttention, x: Tensor, context: Context) -> Tensor:
     """softmax(q kᵀ / √d), [batch, heads, queries, keys]; zeros for a query that sees nothing."""
     parts: dict[int, list[Tensor]] = {}
     for rows, _, scores in _scores(module, x, context):
@@ -489,7 +547,9 @@ def attention_weights(module: SelfAttention, x: Tensor, context: Context) -> Ten
     return torch.cat([torch.cat(each, dim=-2) for each in parts.values()])
 
 
-def attention_entropy(module: SelfAttention, x: Tensor, context: Context, queries: Tensor | None = None) -> float:
+def attention_entropy(
+    module: SelfAttention | CrossAttention, x: Tensor, context: Context, queries: Tensor | None = None
+) -> float:
     """Mean entropy of softmax(q k) over heads and queries, some of them at a time.
 
     `queries`, [batch, length], are the positions to average over (default: all).
@@ -514,7 +574,10 @@ def seen_positions(x: Tensor, context: Context) -> Tensor:
 
 
 def effective_rank(states: Tensor) -> float:
-    """exp(−Σ p log p) of p = σ² / Σ σ², the singular values of the centred states (Roy and Vetterli 2007)."""
+    """exp(−Σ p log p) of p = σ² / Σ σ², the singular values of the centred states: shares of variance.
+
+    Roy and Vetterli (2007), who name it, take p = σ / Σ σ, which is larger.
+    """
     centred = states - states.mean(0)
     square = centred.T @ centred if centred.shape[0] > centred.shape[1] else centred @ centred.T
     values = torch.linalg.eigvalsh(square.double()).clamp_min(0)
@@ -562,7 +625,7 @@ def _rows(context: Context, rows: slice, batch: int) -> Context:
     return context._replace(own=context.own._replace(mask=mask[rows]))
 
 
-def _layer_calls(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> list[tuple[Flow, float, Tensor, Context]]:
+def _layer_calls(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> _Calls:
     """Every layer as it acts on this input: flow, time, state before it, context; methods with memory are refused."""
     inputs = dict(batch) if isinstance(batch, Mapping) else {_first_argument(model): batch}
     watch = _Calls()
@@ -574,7 +637,7 @@ def _layer_calls(model: nn.Module, batch: Mapping[str, Any] | Tensor) -> list[tu
                 f"{flow.stateful_method.history} passes a state from layer to layer, so a layer is not a function of x "
                 "alone; use a method without history"
             )
-    return watch.calls
+    return watch
 
 
 def lyapunov(
@@ -587,40 +650,87 @@ def lyapunov(
 ) -> np.ndarray:
     """The leading Lyapunov exponents of the path of the first sequence, per unit of time, largest first.
 
-    Tangent vectors pass through each layer by Jacobian–vector products and are made orthonormal again (QR) after each
-    layer; the logarithms of their growth are summed. A positive exponent means that small differences grow. Positions
-    of padding, or that are False in `seen` [batch, length], stay as they are.
+    Over a finite depth these are log σ / time, σ the largest singular values of the derivative of the last state with
+    respect to the first. Tangent vectors pass through each layer by Jacobian–vector products and are made orthonormal
+    again (QR) after each layer; the logarithms of their growth are summed. A few layers do not turn random vectors into
+    the directions that grow most, so the vectors go back through the transposed Jacobians and forward again until the
+    exponents settle. A positive exponent means that small differences can grow. Positions of padding, or that are False
+    in `seen` [batch, length], stay as they are.
     """
-    calls = _layer_calls(model, batch)
+    watch = _layer_calls(model, batch)
+    if not watch.joined:
+        raise OdeumError(
+            "Lyapunov exponents follow one state from layer to layer, and this model changes it between layers, as a "
+            "loop with an injection does; use inject=none or another architecture"
+        )
+    calls = watch.calls
     _, _, x, context = calls[0]
     free = (seen_positions(x, context) if seen is None else seen.to(x.device))[:1]
     free = free.view(1, -1, *[1] * (x.dim() - 2)).expand_as(x[:1]).reshape(-1, 1)
     size = int(free.sum())
     if not 1 <= count <= size:
         raise OdeumError(f"--lyapunov {count} must be from 1 to the {size} numbers of one sequence's state")
+    vectors = min(size, count + MORE_TANGENTS)
+    layers = [
+        (partial(_one_layer, flow, _first_row(context, before.shape[0], vectors), start), _copies(before, vectors))
+        for flow, start, before, context in calls
+    ]
+    time = sum(abs(flow.duration) for flow, *_ in calls)
     random = torch.Generator().manual_seed(seed)
-    start = torch.randn(len(free), count, generator=random, dtype=torch.float64).to(x.device) * free
-    basis = torch.linalg.qr(start)[0].to(x.dtype)
-    growth, time = torch.zeros(count, dtype=torch.float64), 0.0
-    for flow, start, before, context in calls:
-        state, here = before[:1], _first_row(context, before.shape[0])
+    start = torch.randn(len(free), vectors, generator=random, dtype=torch.float64)
+    basis, growth = torch.linalg.qr(start.to(x.device) * free)[0], None
+    with sdpa_kernel(SDPBackend.MATH):  # the fused attention of CPUs has no forward derivative
+        for _ in range(MOST_SWEEPS):
+            before, (basis, growth) = growth, _carried(_pushed, layers, basis, free)
+            if before is not None and float((growth - before)[:count].abs().max()) < SETTLED * time:
+                break
+            basis, _ = _carried(_pulled, layers[::-1], basis, free)
+    assert growth is not None
+    return np.sort((growth[:count] / time).numpy())[::-1].copy()
 
-        def layer(value: Tensor, flow: Flow = flow, here: Context = here, start: float = start) -> Tensor:
-            return flow(value, here, start)
 
-        with sdpa_kernel(SDPBackend.MATH):  # the fused attention of CPUs has no forward derivative
-            columns = [
-                torch.func.jvp(layer, (state,), (basis[:, i].view_as(state),))[1].detach().flatten()
-                for i in range(count)
-            ]
-        q, r = torch.linalg.qr(torch.stack(columns, 1).double() * free)
+Tangents = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
+
+
+def _one_layer(flow: Flow, context: Context, start: float, x: Tensor) -> Tensor:
+    """A layer as a function of its state; a solver that wraps another to change its gradient is left out."""
+    solver: Any = flow.solver
+    while isinstance(solver, GradientSolver):
+        solver = solver.solver
+    return solver(flow.field, start, start + flow.duration, x, context)
+
+
+def _pushed(layer: Callable[[Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
+    """J v of each row v, J the derivative of a layer at each row of x."""
+    return torch.func.jvp(layer, (x,), (rows,))[1].detach()
+
+
+def _pulled(layer: Callable[[Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
+    """Jᵀ v of each row v."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(layer(x), x, rows)[0]
+
+
+def _carried(
+    act: Tangents, layers: Sequence[tuple[Callable[[Tensor], Tensor], Tensor]], basis: Tensor, free: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Orthonormal vectors behind all layers, and the logarithm of the growth of each."""
+    growth = torch.zeros(basis.shape[1], dtype=torch.float64)
+    for layer, x in layers:
+        rows = act(layer, x, basis.T.to(x.dtype).reshape(x.shape))
+        basis, r = torch.linalg.qr(rows.flatten(1).T.double() * free)
         growth += r.diagonal().abs().clamp_min(1e-300).log().cpu()
-        basis, time = q.to(x.dtype), time + abs(flow.duration)
-    return np.sort((growth / time).numpy())[::-1].copy()
+    return basis, growth
 
 
-def _first_row(context: Context, batch: int) -> Context:
-    """The context of the first sequence."""
+def _copies(x: Tensor, count: int) -> Tensor:
+    """The first sequence, several times."""
+    return x[:1].repeat(count, *[1] * (x.dim() - 1))
+
+
+def _first_row(context: Context, batch: int, copies: int) -> Context:
+    """The context of the first sequence, for several copies of it."""
 
     def first(source: Any) -> Any:
         mask, memory, rotary = source.mask, source.memory, source.rotary
@@ -630,7 +740,7 @@ def _first_row(context: Context, batch: int) -> Context:
             rotary = rotary._replace(positions=rotary.positions[:1], tables=None)
         elif rotary is not None:
             rotary = rotary._replace(tables=None)
-        return source._replace(mask=mask, memory=None if memory is None else memory[:1], rotary=rotary)
+        return source._replace(mask=mask, memory=None if memory is None else _copies(memory, copies), rotary=rotary)
 
     if context.own.anchor is not None:
         raise OdeumError("this measure does not know the anchor of TransEvolve's blocks; use another architecture")
@@ -646,7 +756,7 @@ def local_error(model: nn.Module, batch: Mapping[str, Any] | Tensor, *, seen: Te
     """
     out = []
     with torch.no_grad():
-        for flow, start, before, context in _layer_calls(model, batch):
+        for flow, start, before, context in _layer_calls(model, batch).calls:
             solver: Any = flow.solver
             while isinstance(solver, GradientSolver):
                 solver = solver.solver

@@ -151,7 +151,7 @@ def _cross_attention(field: CrossAttention, maps: Maps) -> Evaluate:
         if source.cache is None or source.memory is None:
             return field(t, x, context)
         memory, beams = source.memory, source.cache.beams
-        k, v = source.cache.constant(lambda: field._keys_values(memory))
+        k, v = source.cache.constant(lambda: field.keys_values(memory))
         if beams == 1:
             return out(_attend(query(x).view(x.shape[0], heads, 1, -1), k, v, source).reshape(x.shape))
         # Rows that read the same memory are so many queries of one.

@@ -244,7 +244,8 @@ class CrossAttention(Field):
         with drawing("out"):
             reset(self.out)
 
-    def _keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns k and v by heads."""
         k, v = self.kv(memory).chunk(2, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
@@ -254,9 +255,9 @@ class CrossAttention(Field):
         if memory is None:
             raise OdeumError("cross-attention needs a memory: give Context(other=Source(memory=...))")
         if source.cache is None:
-            k, v = self._keys_values(memory)
+            k, v = self.keys_values(memory)
         else:
-            k, v = source.cache.constant(lambda: self._keys_values(memory))
+            k, v = source.cache.constant(lambda: self.keys_values(memory))
         q = split_heads(self.q(x), self.heads)
         return self.dropout(self.out(merge_heads(attend(q, k, v, source))), context.noise)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,47 @@ def test_weights_over_time_get_no_advice_to_skip(tmp_path: Path, capsys: pytest.
 def test_streams_have_columns_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "digits", *SMALL, "--architecture", "hyper:streams=3", "--out", str(tmp_path / "run")]) == 0
     (model,) = inspected(capsys, tmp_path / "run", "--examples", 2, "--out", tmp_path / "out")["models"]
-    assert all(len(layer["streams"]) == 3 for layer in model["layers"][:-1])
+    assert all(len(layer["streams"]) == len(layer["stream_displacements"]) == 3 for layer in model["layers"])
     page = (tmp_path / "out" / "page.html").read_text()
     assert "norm of each stream" in page and "moves of each stream" in page
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [
+        ("sequential", "odeum surgery measures it"),
+        ("looped:prelude=1,core=1,coda=0,repeats=2", "--repeats N measures"),
+        ("hyper", "odeum surgery does not edit this architecture"),
+        ("transevolve:blocks=1", "odeum surgery does not edit this architecture"),
+    ],
+)
+def test_candidates_name_the_command_that_measures_them(
+    architecture: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(tmp_path / "run")
+    assert main(["train", "digits", *SMALL, "--architecture", architecture, "--out", run]) == 0
+    assert main(["inspect", run, "--examples", "2", "--out", str(tmp_path / "out")]) == 0
+    assert words in capsys.readouterr().out and words in (tmp_path / "out" / "page.html").read_text()
+    can = main(["surgery", run, "--edits", "skip", "--screen", "1"]) == 0
+    assert can == (architecture == "sequential")
+
+
+def test_an_early_exit_is_a_depth_after_which_answers_stay(runs: dict[str, Path]) -> None:
+    trained = load(runs["digits"])
+    here = inspecting.look("run", trained, trained._reopened(), trained._reopened().sample(2))
+    layer = here.inspection.layers[0]
+
+    def advice(before: float, *shares: float) -> str:
+        layers = tuple(replace(layer, layer=i, agreement=share) for i, share in enumerate(shares))
+        inspection = replace(here.inspection, layers=layers, agreement_before=before)
+        return "\n".join(
+            " | ".join(line) for line in inspecting.advice_grid(replace(here, inspection=inspection)).lines
+        )
+
+    assert "after layer 2 | lens agrees on 97.0 % | the later layer changes few" in advice(0.1, 0.96, 0.4, 0.97, 1.0)
+    assert "after layer 0 | lens agrees on 96.0 % | the 2 later layers change few" in advice(0.1, 0.96, 0.97, 1.0)
+    assert "layer 0 | lens agreement +50.0 points" in advice(0.1, 0.6, 0.9, 1.0)
+    assert "layer 2 | lens agreement +50.0 points" in advice(0.4, 0.6, 0.5, 1.0)
 
 
 def test_given_images(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,7 +149,7 @@ def _inputs(run: Run, given: dict[str, Any]) -> list[Any] | None:
 
 
 def _shown(looks: list[Look], sample: str, form: str) -> str:
-    from odeum.lab.study.inspecting import LYAPUNOV, advice_grid, as_json, branch_grid, layer_grid, records
+    from odeum.lab.study.inspecting import LYAPUNOV, advice_grid, as_json, branch_grid, follow_up, layer_grid, records
 
     if form == "json":
         return to_json({"sample": sample, "models": [as_json(look) for look in looks]}, indent=1)
@@ -165,5 +165,5 @@ def _shown(looks: list[Look], sample: str, form: str) -> str:
         if look.exponents is not None:
             lines += [f"Lyapunov exponents: {', '.join(f'{x:.3g}' for x in look.exponents)}", LYAPUNOV, ""]
         lines += [f"note: {note}" for note in look.inspection.notes]
-    lines.append("A row of 'to try' is a candidate from these examples: odeum surgery measures it.")
+        lines.append(f"A row of 'to try' is a candidate from these examples, not a verdict: {follow_up(look)}")
     return "\n".join(lines)

@@ -17,7 +17,8 @@ from odeum.errors import OdeumError
 from odeum.inspection import Inspection, LayerMeasures, inspect, inspected_stack, local_error, lyapunov, plane
 from odeum.lab.study.grid import Grid
 from odeum.lab.study.page import render
-from odeum.surgery import over_time
+from odeum.looping import Looped
+from odeum.surgery import over_time, stacks_of
 
 if TYPE_CHECKING:
     from odeum.lab.tasks import Task
@@ -86,9 +87,12 @@ STREAM_MEASURES = {
 ADVICE = {
     "where": "The layer or sublayer, numbered from 0.",
     "measured": "Means over this sample; the list below says what each measure is.",
-    "what it suggests": "A candidate that odeum surgery can measure on other examples; not a verdict.",
+    "what it suggests": "A candidate to measure on other examples; not a verdict.",
 }
-LYAPUNOV = "Growth rate of small differences along the path, per unit of time; above 0 they grow, below 0 they shrink."
+LYAPUNOV = (
+    "Largest growth rates of small differences over the whole depth, per unit of time: above 0 some grow, below 0 all "
+    "shrink."
+)
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,7 @@ def look(
             result.answer,
             result.states[first : last + 2],
             result.notes,
+            result.agreement_before if first == 0 else result.layers[first - 1].agreement,
         )
     return Look(label, task, model, sample, result, error, exponent, first)
 
@@ -204,6 +209,20 @@ def branch_grid(here: Look) -> Grid:
     return Grid.of(["layer", "sublayer", "time", *(m.head for m in shown)], lines, (0, 1))
 
 
+def follow_up(here: Look) -> str:
+    """The command that measures what an edit of this model costs, as a sentence."""
+    if isinstance(inspected_stack(here.model), Looped):
+        return "odeum evaluate RUN --repeats N measures other numbers of repeats; odeum surgery does not edit loops."
+    try:
+        stacks_of(here.model)
+    except OdeumError:
+        return (
+            "odeum surgery does not edit this architecture, whose layers are not functions of the state alone: train "
+            "another depth."
+        )
+    return "odeum surgery measures it on other examples."
+
+
 def advice_grid(here: Look) -> Grid:
     """Suggestions that follow from the measures; each row is a candidate, not a verdict."""
     layers, lines = here.inspection.layers, []
@@ -220,23 +239,26 @@ def advice_grid(here: Look) -> Grid:
                 f"turns the states least: {verdict}" if layer is ordered[0] else f"turns the states little: {verdict}",
             ]
         )
-    early = next((layer for layer in layers[:-1] if (layer.agreement or 0) >= AGREED), None)
-    if early is not None and early.agreement is not None:
+    shares = [layer.agreement or 0.0 for layer in layers]
+    early = next((i for i in range(len(layers) - 1) if min(shares[i:]) >= AGREED), None)
+    if early is not None:
+        later = len(layers) - 1 - early
+        what = "the later layer changes" if later == 1 else f"the {later} later layers change"
         lines.append(
             [
-                f"after layer {early.layer}",
-                f"lens agrees on {100 * early.agreement:.1f} %",
-                f"{layers[-1].layer - early.layer} later layers change few answers: candidate for an early exit",
+                f"after layer {layers[early].layer}",
+                f"lens agrees on {100 * shares[early]:.1f} %",
+                f"{what} few answers: candidate for an early exit",
             ]
         )
-    elif layers[-1].agreement is not None and len(layers) > 1:
-        change = [(b.agreement or 0) - (a.agreement or 0) for a, b in itertools.pairwise(layers)]
-        most = layers[int(np.argmax(change)) + 1]
+    elif here.inspection.agreement_before is not None and len(layers) > 1:
+        change = [b - a for a, b in itertools.pairwise([here.inspection.agreement_before, *shares])]
+        most = layers[int(np.argmax(change))]
         lines.append(
             [
                 f"layer {most.layer}",
                 f"lens agreement {100 * max(change):+.1f} points",
-                "changes most answers to the final ones; no earlier depth agrees on 95 %",
+                "changes most answers to the final ones; no earlier depth agrees on 95 % and stays there",
             ]
         )
     if here.errors is not None:
@@ -245,7 +267,7 @@ def advice_grid(here: Look) -> Grid:
             [
                 f"layer {worst.layer}",
                 f"local error {_number(here.value(worst, 'local_error'))}",
-                "largest error of a step: candidate for more steps (odeum surgery measures it)",
+                "largest error of a step: candidate for more steps",
             ]
         )
     named = [b for b in here.inspection.branches if b.term in ("attention", "feedforward")]
@@ -260,12 +282,12 @@ def advice_grid(here: Look) -> Grid:
             ]
         )
     if here.exponents is not None:
-        grows = float(here.exponents[0]) > 0
+        some = "some small differences grow" if float(here.exponents[0]) > 0 else "all small differences shrink"
         lines.append(
             [
                 "whole depth",
                 f"Lyapunov exponent {_number(float(here.exponents[0]))}",
-                "small differences grow: long loops diverge" if grows else "small differences shrink",
+                f"{some} over the depth",
             ]
         )
     return Grid.of(["where", "measured", "what it suggests"], lines, (0, 1, 2))
@@ -443,6 +465,7 @@ def _page(looks: Sequence[Look], sample: str, command: str, tokens: int, lens: i
                 "layers": layer_grid(here),
                 "branches": branch_grid(here),
                 "advice": advice_grid(here),
+                "follow_up": follow_up(here),
                 "lens": _lens_table(here, lens),
                 "exponents": None if here.exponents is None else [_number(float(x)) for x in here.exponents],
             }
