@@ -24,12 +24,15 @@ import numpy as np
 import scipy
 from scipy.special import stdtrit
 
-from odeum.lab.study.judge import FUTILE, Criterion, Seeds, chances, judge
+from odeum.lab.study.judge import FUTILE, USUALLY, Criterion, Seeds, chances, judge
 from odeum.lab.study.metric import Margin
+from odeum.lab.study.sentences import MOST_SUGGESTED
 from odeum.lab.study.statistics import ERROR, FROM, LEAST_VARIANCE, LENT, MOST_BORROWED, all_pairs, to_baseline
 
 RESULT = Path(__file__).parent / "results" / "intervals.json"
 TABLES = 40_000
+MOST, ROUNDS = 60, 3
+"""seeds in all, and times that seeds are added"""
 FEWER = 4
 """times fewer tables per cell of stopped rows"""
 SYMMETRIC = ("normal", "laplace", "t3")
@@ -230,7 +233,6 @@ def measure(count: int, seed: int) -> dict[str, Any]:
             for truth, margin in ((0.0, 1.0), (1.0, 1.0), (3.0, 3.0))
         ],
         "thrift": [thrift(size, count, random) for size in (0.35, 0.7)],
-        "estimate": estimate(count, random),
     }
 
 
@@ -340,10 +342,55 @@ def measure_futility(count: int, seed: int) -> dict[str, Any]:
     return {"futility": {"tables": count, "cells": cells, "saved": saved}}
 
 
+def measure_added(count: int, seed: int) -> dict[str, Any]:
+    """Seeds that are added as the headline suggests, with random numbers of its own."""
+    random = np.random.default_rng(seed + 3)
+    cells = [added(kind, rows, seeds, count, random) for kind in SYMMETRIC for rows in (2, 3, 5) for seeds in (3, 5)]
+    return {"added": {"tables": count, "cells": cells}, "estimate": estimate(FEWER * count, random)}
+
+
+def added(kind: str, rows: int, seeds: int, count: int, random: np.random.Generator) -> dict[str, Any]:
+    """Wrong words, in any report, of a comparison whose rows do not differ, where seeds are added up to `ROUNDS` times.
+
+    As long as a row is undecided, the smallest estimate is added; a margin of 0.4 leaves many undecided. `plain` is the
+    error if later reports were judged with the same error as the first one.
+    """
+    margin, pairs = 0.4, to_baseline(range(rows), 0)
+    values = tables(kind, "equal", rows, MOST, count, random)
+    errors = []
+    for spend in (0.5, 1.0):
+        until, going, ever = np.full(count, seeds), np.ones(count, bool), np.zeros(count, bool)
+        for round_ in range(1 + ROUNDS):
+            further, level = until.copy(), ERROR * spend**round_
+            for n in np.unique(until[going]):
+                here = np.flatnonzero(going & (until == n))
+                mean, spread, degrees, *_ = estimates(values[here, :, :n], pairs)
+                share = float(degrees[0, 0]) / (n - 1)
+
+                def quantile_of(error: float, k: int, share: float = share) -> float:
+                    return float(stdtrit(share * (k - 1), 1 - error / (2 * len(pairs))))
+
+                half = quantile_of(level, n) * spread / np.sqrt(n)
+                low, high = mean - half, mean + half
+                equal = (low > -margin) & (high < margin)
+                shown = (low > 0) | (high < 0)
+                ever[here] |= (shown & ~equal).any(-1)
+                room, more = np.maximum(abs(mean), margin - abs(mean)), np.full(mean.shape, MOST)
+                for k in range(MOST, n, -1):
+                    enough = (quantile_of(spend * level, k) + USUALLY) * spread / np.sqrt(k) <= room
+                    more = np.where(enough, k - n, more)
+                least = np.where(shown | equal, MOST, more).min(-1)
+                further[here] = np.where(least <= MOST_SUGGESTED, np.minimum(n + least, MOST), n)
+            going, until = further > until, further
+        errors.append(float(ever.mean()))
+    return _cell("added", kind, "equal", rows, seeds, *errors)
+
+
 def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
     """Of open rows after three seeds: how often the estimated number of seeds did decide (at most 60 more)."""
     names = list(range(5))
     pairs, question = to_baseline(names, 0), Criterion(True, Margin(1.0))
+    after = Criterion(True, Margin(1.0), looked=1)
     truth = np.array([0.0, 0.0, 0.5, 1.0, 2.0])
     asked = hit = 0
     for _ in range(max(count // 40, 1)):
@@ -354,7 +401,7 @@ def estimate(count: int, random: np.random.Generator) -> dict[str, float]:
             more = answer.verdict.more
             if answer.verdict.word == "undecided" and more is not None and more <= 60:
                 later = {name: {seed: row[seed] for seed in range(3 + more)} for name, row in rows.items()}
-                asked, hit = asked + 1, hit + (not judge(later, pairs, question)[pair].verdict.open)
+                asked, hit = asked + 1, hit + (not judge(later, pairs, after)[pair].verdict.open)
     return {"asked": asked, "decided": hit / max(asked, 1)}
 
 
@@ -401,6 +448,11 @@ def show(found: dict[str, Any]) -> str:
     for c in saved:
         runs, better = " → ".join(f"{x:.0f}" for x in c["runs"]), " → ".join(map(_percent, c["better"]))
         lines.append(_line([f"{c['spread']:g}", runs, better, *map(_percent, c["stopped"].values())]))
+    of = {(c["noise"], c["rows"], c["seeds"]): c for c in found["added"]["cells"]}
+    lines += ["", _line(["rows", "first seeds", "any wrong verdict", "without halving"]), _line(["--:"] * 4)]
+    for rows, seeds in dict.fromkeys((c["rows"], c["seeds"]) for c in found["added"]["cells"]):
+        worst = [_percent(max(of[kind, rows, seeds][key] for kind in SYMMETRIC)) for key in ("error", "plain")]
+        lines.append(_line([str(rows), str(seeds), *worst]))
     lines += ["", _line(["noise", "rows", "seeds", "error", "without pooling"]), _line([":--", *["--:"] * 4])]
     for c in found["others"] + found["without_middle"]:
         lines.append(_line([c["noise"], str(c["rows"]), str(c["seeds"]), _percent(c["error"]), _percent(c["plain"])]))
@@ -433,8 +485,12 @@ def main() -> None:
         "--more", action="store_true", help="make whole examples and noise without a middle again, alone"
     )
     parser.add_argument("--futility", action="store_true", help="make the cells of stopped rows again, alone")
+    parser.add_argument("--added", action="store_true", help="make the cells of added seeds again, alone")
     asked = parser.parse_args()
-    if asked.futility:
+    if asked.added:
+        kept = json.loads(RESULT.read_text(encoding="utf-8"))
+        write(kept | measure_added(kept["tables"] // FEWER, kept["seed"]))
+    elif asked.futility:
         kept = json.loads(RESULT.read_text(encoding="utf-8"))
         write(kept | measure_futility(kept["tables"] // FEWER, kept["seed"]))
     elif asked.more:  # their random numbers are their own, so the rest of the file stays what it was
@@ -444,6 +500,7 @@ def main() -> None:
         start = time.process_time()
         found = measure(asked.tables, asked.seed) | measure_more(asked.tables, asked.seed)
         found |= measure_futility(asked.tables // FEWER, asked.seed)
+        found |= measure_added(asked.tables // FEWER, asked.seed)
         facts = {
             "command": " ".join(["python", "benchmarks/intervals.py", *sys.argv[1:]]),
             "date": datetime.date.today().isoformat(),

@@ -177,7 +177,7 @@ def run(argv: list[str]) -> int:
     quiet = bool(given.get("quiet")) or not is_main()
     failures: list[str] = []
     if ladder and is_main():
-        write_ladder(directory, list(ladder), task.name, command_line())
+        write_ladder(directory, {size: _epochs(each) for size, each in ladder.items()}, task.name, command_line())
     try:
         for each in [*ladder.values()] or [job]:
             with Board(metric.name, metric.share, quiet=quiet) as board:
@@ -225,6 +225,12 @@ def _ladder(
     return out
 
 
+def _epochs(rung: Comparison) -> float:
+    """Passes of the baseline of one size over the training data."""
+    training = rung.base.training
+    return (training.steps or 0) / rung.base.task.steps_per_epoch(training.batch_size)
+
+
 def tell_ladder(ladder: Mapping[Size, Comparison]) -> None:
     """The cost of each size, and the trend that would be detectable."""
     import math
@@ -236,11 +242,10 @@ def tell_ladder(ladder: Mapping[Size, Comparison]) -> None:
     whole, costs = 0.0, []
     for size, job in ladder.items():
         cost = forecast_comparison(job)
-        per_epoch = job.base.task.steps_per_epoch(job.base.training.batch_size)
         steps = job.base.training.steps or 0
         whole += cost.seconds + (cost.tuning.seconds if cost.tuning else 0.0)
         costs.append(cost.baseline)
-        about = f"size {size}: {steps} steps of the baseline, {steps / per_epoch:.3g} epochs"
+        about = f"size {size}: {steps} steps of the baseline, {_epochs(job):.3g} epochs"
         print(about, *(f"  {line}" for line in cost.lines()), sep="\n", file=sys.stderr)
     print(f"all sizes: about {clock_time(whole)}", file=sys.stderr)
     seeds, rows = next((job.seeds.limit, len(job.study.rows) - 1) for job in ladder.values())

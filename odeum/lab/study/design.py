@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odeum.errors import OdeumError, choose
-from odeum.lab.study.judge import Claim, CostClaim, Criterion, Seeds
+from odeum.lab.study.judge import Claim, CostClaim, Criterion, Seeds, error_after
 from odeum.lab.study.metric import AUTO, METRICS, Margin, Metric, judge_named, metric_named, read_margin
 from odeum.lab.study.pace import Pace, read_paces
 from odeum.lab.study.statistics import all_pairs, to_baseline
@@ -181,8 +181,19 @@ class Study:
     def criterion(self) -> Criterion:
         futility = self.futility and self.baseline is not None
         return Criterion(
-            self.metric.higher_is_better, self.margin, self.seeds, self.overlap, self.is_table, futility=futility
+            self.metric.higher_is_better,
+            self.margin,
+            self.seeds,
+            self.overlap,
+            self.is_table,
+            len(self.looked),
+            futility,
         )
+
+    @property
+    def error(self) -> float:
+        """The error of all intervals together, over all planned looks."""
+        return error_after(len(self.looked))
 
     @property
     def tuned_by(self) -> Metric:

@@ -203,7 +203,7 @@ def judged(results: Results) -> Findings:
         groups = _groups(labels, scores, decisions)
     others = {}
     if study.other:
-        others = differences(results.scores(study.other), study.pairs, overlap=study.overlap)
+        others = differences(results.scores(study.other), study.pairs, study.error, study.overlap)
     against = study.baseline or _fastest(results)
     rows = [_row(results, label, against, decisions, groups.get(label, ""), others) for label in labels]
     claims = tuple(claim_result(claim, decisions.get(claim.pair), study.criterion) for claim in study.claims)

@@ -10,11 +10,13 @@ Every word follows from one interval, so as long as the interval holds the truth
 
 `--seeds auto` looks at 3, 6 and 12 seeds, `auto:N` goes on doubling up to N. By a look at n of N seeds n / N of the
 family's error has been spent, so the parts of all looks add up to it whatever the results are, and rows that are
-decided may stop early. `judge` is a function of the results alone: a comparison that continues, and a report written
-years later, look at what was there at each look and reach the same verdicts. A row that can hardly be shown better or
-practically equal by the last look is stopped at an earlier one (`futile`): no word follows from that, so it costs power
-and no error. A paper's claims are judged by the same
-function; agrees, disagrees and not resolved are read off its decisions.
+decided may stop early. Seeds that are added to a fixed number were not planned: each time, the error is halved, so the
+reports before and after are all right with 1 − 2 `ERROR` however often this happens.
+
+`judge` is a function of the results alone: a comparison that continues, and a report written years later, look at what
+was there at each look and reach the same verdicts. A row that can hardly be shown better or practically equal by the
+last look is stopped at an earlier one (`futile`): no word follows from that, so it costs power and no error. A paper's
+claims are judged by the same function; agrees, disagrees and not resolved are read off its decisions.
 """
 
 from __future__ import annotations
@@ -133,8 +135,10 @@ class Verdict:
         return self.word in ("undecided", "one seed: no verdict", "same in every seed: no verdict")
 
 
-def verdict_of(difference: Difference, margin: float, higher_is_better: bool, look: int | None = None) -> Verdict:
-    """The verdict on a difference; `margin` is in its unit."""
+def verdict_of(
+    difference: Difference, margin: float, higher_is_better: bool, look: int | None = None, next_error: float = 1.0
+) -> Verdict:
+    """The verdict on a difference; `margin` is in its unit, and `next_error` is as in `more_seeds`."""
     if difference.low is None or difference.high is None:
         by_problem: dict[str | None, Word] = {
             "one seed": "one seed: no verdict",
@@ -144,7 +148,9 @@ def verdict_of(difference: Difference, margin: float, higher_is_better: bool, lo
         return Verdict(by_problem[difference.problem], look=look if difference.problem == "diverged" else None)
     low, high = (difference.low, difference.high) if higher_is_better else (-difference.high, -difference.low)
     word = _word(low, high, margin)
-    return Verdict("undecided", more_seeds(difference, margin)) if word is None else Verdict(word, look=look)
+    if word is None:
+        return Verdict("undecided", more_seeds(difference, margin, next_error))
+    return Verdict(word, look=look)
 
 
 def _word(low: float, high: float, margin: float) -> Word | None:
@@ -158,8 +164,10 @@ def _word(low: float, high: float, margin: float) -> Word | None:
     return "better" if low > 0 else "worse" if high < 0 else None
 
 
-def more_seeds(difference: Difference, margin: float) -> int | None:
+def more_seeds(difference: Difference, margin: float, next_error: float = 1.0) -> int | None:
     """The number of seeds that would decide if difference and spread stay about the same.
+
+    `next_error` is the error of the next look over that of this one.
 
     An interval decides as soon as it leaves out zero or lies within the margin, so it need never be narrower than the
     margin itself. The mean of more seeds will be another one; it is given room for that. Where splits of the data
@@ -167,12 +175,17 @@ def more_seeds(difference: Difference, margin: float) -> int | None:
     """
     assert difference.spread is not None
     room = max(abs(difference.mean), margin - abs(difference.mean))
-    share = difference.degrees / (difference.n - 1)
+    share, error = difference.degrees / (difference.n - 1), next_error * (1 - difference.level)
     for n in range(difference.n + 1, difference.n + 1 + MANY):
-        quantile = t_quantile((1 + difference.level) / 2, share * (n - 1))
+        quantile = t_quantile(1 - error / 2, share * (n - 1))
         if (quantile + USUALLY) * difference.spread * math.sqrt(1 / n + difference.overlap) <= room:
             return n - difference.n
     return None
+
+
+def error_after(looked: int) -> float:
+    """The error of a family after seeds were added this many times without a plan."""
+    return ERROR / 2**looked
 
 
 @dataclass(frozen=True)
@@ -188,6 +201,8 @@ class Criterion:
     pair_by_pair: bool = False
     """judge each pair at the last look that both of its rows have completed, and reserve the error of pairs without
     runs: the rows of a paper's table are trained at different times"""
+    looked: int = 0
+    """times that seeds were added without a plan; each halves the error"""
     futility: bool = False
     """stop the first of a pair where it can no longer be shown better or practically equal"""
 
@@ -213,7 +228,7 @@ def judge(scores: Scores[Name], pairs: Sequence[Pair], criterion: Criterion) -> 
     """
     seeds = criterion.seeds
     if seeds is None or not seeds.auto:
-        return _decisions(scores, pairs, criterion, Look(0, ERROR))
+        return _decisions(scores, pairs, criterion, Look(0, error_after(criterion.looked)))
     if not criterion.pair_by_pair:
         return _over_looks(scores, pairs, criterion, seeds.looks)
     share = sum(_counts(scores, pair) for pair in pairs) / max(len(pairs), 1)
@@ -315,14 +330,16 @@ def undecided(pairs: Sequence[Pair], decisions: Mapping[Pair, Decision]) -> set[
 
 
 def _decisions(scores: Scores[Name], pairs: Sequence[Pair], criterion: Criterion, look: Look) -> dict[Pair, Decision]:
-    at = look.seeds if criterion.seeds and criterion.seeds.auto else None
+    planned = criterion.seeds is not None and criterion.seeds.auto
+    at, next_error = (look.seeds, 1.0) if planned else (None, 0.5)
     measured = differences(scores, pairs, look.error, criterion.overlap)
     means = {name: summarise(filter(is_measurement, row.values())) for name, row in scores.items()}
     out = {}
     for pair, difference in measured.items():
         mean = means[pair[1]]
         margin = criterion.margin.size(mean.mean if mean else 0.0)
-        out[pair] = Decision(difference, verdict_of(difference, margin, criterion.higher_is_better, at), margin)
+        word = verdict_of(difference, margin, criterion.higher_is_better, at, next_error)
+        out[pair] = Decision(difference, word, margin)
     return out
 
 

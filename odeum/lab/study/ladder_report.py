@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,10 @@ from odeum.lab.study.grid import Column, Grid, markdown, rendered
 from odeum.lab.study.judge import WORSE
 from odeum.lab.study.ladder import FIT_FROM, TREND_MARGIN, Gain, Rung, Trend, fit, gains, trends
 from odeum.lab.study.page import picture_lane, render
-from odeum.lab.study.prose import NONE, Scale, count, duration, listing, verdict
-from odeum.lab.study.runs import KEPT_RUNS, without_local_paths
-from odeum.lab.study.sentences import warnings
-from odeum.lab.study.sizes import LADDER, folder_of, ladder_sizes
+from odeum.lab.study.prose import NONE, Scale, count, duration, listing, percent, verdict
+from odeum.lab.study.runs import KEPT_RUNS, without_local_paths, without_option
+from odeum.lab.study.sentences import at_lower_rates, warnings
+from odeum.lab.study.sizes import LADDER, folder_of, ladder_epochs, ladder_sizes
 from odeum.lab.study.tuning import FEWEST
 from odeum.storage import read_json, write_bytes
 
@@ -41,6 +40,8 @@ class Ladder:
     gains: Mapping[tuple[str, int], Gain]
     """gains by architecture and index of the size"""
     trends: Mapping[str, Trend]
+    epochs: Mapping[str, float]
+    """passes of the baseline over the training data, by size"""
     problem: str | None = None
     """why there are no gains"""
 
@@ -79,10 +80,11 @@ def read_ladder(directory: str | Path) -> Ladder:
     try:
         rungs = [_rung(name, each) for name, each in zip(here, compared, strict=True)]
         baseline, higher = compared[-1].study.reference, compared[-1].study.metric.higher_is_better
-        known, words = gains(rungs, baseline, higher), trends(rungs, baseline, higher)
+        error = min(each.study.error for each in compared)
+        known, words = gains(rungs, baseline, higher, error), trends(rungs, baseline, higher, error)
     except OdeumError as error:
         problem = str(error)
-    return Ladder(root, data, tuple(here), missing, compared, known, words, problem)
+    return Ladder(root, data, tuple(here), missing, compared, known, words, ladder_epochs(root), problem)
 
 
 def _has_runs(folder: Path) -> bool:
@@ -133,18 +135,56 @@ def _next(ladder: Ladder) -> str:
         return ""
     rows = [row for each in ladder.findings for row in each.rows]
     seconds = math.fsum((row.seconds or 0.0) for row in rows)
-    plain = re.sub(r" --seeds(=| )\S+", "", command)
+    plain = without_option(command, "seeds")
+    anew = f"{without_local_paths(plain)} --seeds {study.seeds} --out NEW"
     words = {trend.word for trend in ladder.trends.values()}
     if ladder.missing or any(row.unfinished or not row.seeds for row in rows):
-        return f"Next: `{command}` (continues)."
+        return f"Next: `{command}` (continues; about {duration(_left(ladder))} of training)."
+    seeds = study.seeds.limit
     if study.tuning is None:
-        cost = (FEWEST + study.seeds.limit) * seconds
-        anew = f"{without_local_paths(plain)} --seeds {study.seeds} --tune {FEWEST} --out NEW"
-        return f"Next: `{anew}` (about {duration(cost)} of training)."
-    if not study.seeds.auto and ("undecided" in words or not words):
-        seeds = study.seeds.limit
-        return f"Next: `{plain} --seeds {2 * seeds}` (about {duration(seeds * seconds)} of training)."
-    return ""
+        next_command, cost = f"{anew} --tune {FEWEST}", (FEWEST + seeds) * seconds
+    elif any(row.diverged for row in rows):
+        worst = next(each for each in ladder.findings if any(row.diverged for row in each.rows))
+        next_command = at_lower_rates(worst, f"{without_local_paths(plain)} --out NEW", seeds)
+        cost = (study.tuning.tuning.runs + seeds) * seconds
+    elif "undecided" in words or not words:
+        more = f"auto:{2 * seeds} --out NEW" if study.seeds.auto else str(2 * seeds)
+        next_command = f"{without_local_paths(plain) if study.seeds.auto else plain} --seeds {more}"
+        cost = (2 * seeds + study.tuning.tuning.runs if study.seeds.auto else seeds) * seconds
+    else:  # one size more, above these
+        rungs = [_runs_of_a_seed(each) for each in ladder.findings]
+        sizes = ",".join([*ladder.sizes, _beyond(ladder.sizes)])
+        next_command = f"{without_option(anew, 'sizes')} --sizes {sizes}"
+        cost = (study.tuning.tuning.runs + seeds) * (sum(rungs) + rungs[-1] ** 2 / (rungs[-2] or 1.0))
+    return f"Next: `{next_command}` (about {duration(cost)} of training)."
+
+
+def _runs_of_a_seed(findings: Findings) -> float:
+    return math.fsum(row.seconds or 0.0 for row in findings.rows)
+
+
+def _beyond(sizes: Sequence[str]) -> str:
+    """The size that is larger than the largest as that is than the one before, at the same width per head."""
+    (width, depth), (last_width, last_depth) = (map(int, size.split("x")) for size in sizes[-2:])
+    return f"{2 * last_width - width}x{max(2 * last_depth - depth, last_depth + (last_width == width))}"
+
+
+def _left(ladder: Ladder) -> float:
+    """Seconds of the runs that are missing, from those that are there; a missing size takes as much as its
+    neighbours suggest."""
+    known = [_runs_of_a_seed(each) for each in ladder.findings]
+    growth = known[-1] / known[-2] if len(known) > 1 and known[-2] > 0 else 1.0
+    left = 0.0
+    for each, seconds in zip(ladder.findings, known, strict=True):
+        seeds = each.study.seeds.limit if each.study.seeds else 1
+        have = max((len(row.seeds) for row in each.rows), default=0)
+        if not have:
+            continue
+        missing = sum(max(seeds - len(row.seeds), 0) for row in each.rows if not row.diverged)
+        left += missing * seconds / max(sum(bool(row.seeds) for row in each.rows), 1)
+    study = ladder.findings[-1].study
+    runs = (study.seeds.limit if study.seeds else 1) + (study.tuning.tuning.runs if study.tuning else 0)
+    return left + runs * math.fsum(known[-1] * growth ** (i + 1) for i in range(len(ladder.missing)))
 
 
 def _decision(ladder: Ladder) -> str:
@@ -164,7 +204,7 @@ def _decision(ladder: Ladder) -> str:
             faster.append((gain.log or 0.0, label))
         else:
             slower.append(label)
-    behind = f" {listing(slower)} {'needs' if len(slower) == 1 else 'need'} more time than it." if slower else ""
+    behind = f" {listing(slower)} {'needs' if len(slower) == 1 else 'need'} more time than `{base}`." if slower else ""
     still = f" Undecided: {listing(unsure)}." if unsure else ""
     if faster:
         _, best = max(faster)
@@ -181,7 +221,7 @@ def _decision(ladder: Ladder) -> str:
         )
     if slower and not unsure:
         return f"Keep `{base}` on {ladder.data}: at {largest}{behind or ' nothing else is worth its cost.'}"
-    return f"Undecided on {ladder.data} between `{base}` and {listing(unsure)} at {largest}.{behind}"
+    return f"Undecided on {ladder.data} between {listing([base, *unsure])} at {largest}.{behind}"
 
 
 def ladder_grid(ladder: Ladder) -> Grid:
@@ -222,22 +262,15 @@ def sizes_grid(ladder: Ladder) -> Grid:
             Column("size", ladder.sizes, words=True),
             Column("parameters", [count(row.parameters) for row in bases]),
             Column("steps", [NONE if row.steps is None else f"{row.steps:.0f}" for row in bases]),
-            Column("epochs", [_epochs(each) for each in ladder.findings]),
+            Column(
+                "epochs", [f"{ladder.epochs[size]:.3g}" if size in ladder.epochs else NONE for size in ladder.sizes]
+            ),
             Column("time of a run", [duration(row.seconds) for row in bases]),
             Column("training MACs", [count(row.training_macs) for row in bases]),
             Column(f"{ladder.baseline}: {bases[-1].metric}", scores),
             Column("seeds", [str(len(row.seeds)) for row in bases]),
         ]
     )
-
-
-def _epochs(findings: Findings) -> str:
-    """Passes over the training data of a run of the baseline, from the last line of its curve."""
-    runs = findings.results.finished(findings.study.reference)
-    epochs = [
-        float(e) for run in runs for record in run.curve[-1:] if isinstance(e := record.get("epoch"), int | float)
-    ]
-    return f"{max(epochs):.3g}" if epochs else NONE
 
 
 def records(ladder: Ladder) -> list[dict[str, Any]]:
@@ -276,11 +309,13 @@ def ladder_table(ladder: Ladder, form: str = "text") -> str:
 
 def notes(ladder: Ladder) -> list[str]:
     """Notes on the meaning and the limits of gains and trends."""
-    margin = f"×{math.exp(TREND_MARGIN):.2f}"
+    margin, error = f"×{math.exp(TREND_MARGIN):.2f}", min(each.study.error for each in ladder.findings)
     out = [
+        f"A size such as {ladder.sizes[-1]} is width x depth.",
         f"The gain in time is the factor of time that the baseline `{ladder.baseline}` would need more to reach the "
         "architecture's value, from the local slope of its own curve over the logarithm of cost; the gain in compute "
-        "counts MACs instead of seconds. Intervals are Fieller's, at 95 % for all architectures of one size together.",
+        f"counts MACs instead of seconds. Intervals are Fieller's, at {percent(1 - error)} for all architectures of "
+        "one size together.",
         "The trend is the factor by which the gain changes from the smallest to the largest size: it grows or shrinks "
         f"if its interval leaves out 1, holds if the interval lies between 1/{margin[1:]} and {margin[1:]}, and is "
         "undecided otherwise or where a gain is undecided.",
@@ -301,27 +336,31 @@ def notes(ladder: Ladder) -> list[str]:
 
 def gain_picture(ladder: Ladder) -> dict[str, Any] | None:
     """Each architecture's gain in time at each size with its interval; right is better. None without gains."""
-    known = [gain for gain in ladder.gains.values() if gain.log is not None]
-    if not known:
+    if not ladder.gains:
         return None
+    known = [gain for gain in ladder.gains.values() if gain.log is not None]
     styles = plots.styles(ladder.findings[-1])
     ends = [x for gain in known for x in (gain.low, gain.high) if x is not None]
     far = reach([gain.log or 0.0 for gain in known if gain.decided], ends)
     lanes = []
     for label in ladder.labels:
         word = ladder.trends[label].word if label in ladder.trends else "undecided"
-        lanes.append({**picture_lane(label, styles[label], "", f"gain {word}", ""), "group": True})
+        change = "trend undecided" if word == "undecided" else f"gain {word}"
+        lanes.append({**picture_lane(label, styles[label], "", change, ""), "group": True})
         for place, size in enumerate(ladder.sizes):
             gain = ladder.gains.get((label, place))
             span = (gain.low, gain.high) if gain and gain.low is not None and gain.high is not None else None
             middle = gain.log if gain and span else None
             drawing = lane(middle, span, far, css_colour(styles[label]))
-            lanes.append({**picture_lane(size, styles[label], drawing, "", gain_text(gain)), "key": ""})
+            row = ladder.row(label, place)
+            word, text = (verdict(row) if row else "no run yet"), f"gain {gain_text(gain)}"
+            lanes.append({**picture_lane(size, styles[label], drawing, word, text), "key": ""})
     axis = [f"{math.exp(-far):.2g}× ← slower", "1×", f"faster → {math.exp(far):.2g}×"]
     title = f"Equivalent gain in training time over {ladder.baseline}, at each size"
     note = (
-        f"2× means that {ladder.baseline} needs twice the time for the same {ladder_metric(ladder.findings[-1])}. A "
-        "bar is the interval, an arrow one that continues; without a bar the gain is undecided."
+        f"Words: at equal time. A gain of 2× means that {ladder.baseline} needs twice the time for the same "
+        f"{ladder_metric(ladder.findings[-1])}. A bar is its interval, an arrow one that continues; without a bar the "
+        "gain is undecided. A size is width x depth."
     )
     return {"title": title, "lanes": lanes, "axis": axis, "note": note}
 

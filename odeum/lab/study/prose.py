@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from odeum.lab.study.findings import Row
 from odeum.lab.study.judge import MANY
 from odeum.lab.study.metric import metric_named
-from odeum.lab.study.statistics import ERROR, Summary
+from odeum.lab.study.statistics import Summary
 
 NONE = "–"
 MARGIN_STEPS = 5
@@ -135,17 +135,17 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else "".join(quoted)
 
 
-def interval_note(rows: Sequence[Row]) -> str:
-    """The footnote on how intervals are computed."""
+def interval_note(rows: Sequence[Row], error: float) -> str:
+    """The footnote on how intervals are computed; `error` is that of all of them together."""
     known = [row.difference for row in rows if row.difference and row.judged]
     note = "Differences to the baseline are paired by seed; in brackets a Student t interval"
     if any(row.ends and row.difference and row.ends != (row.difference.low, row.difference.high) for row in rows):
         note += ", clipped to possible values,"
     if len(known) < 2:
-        return f"{note} at {percent(known[0].level if known else 1 - ERROR)}."
+        return f"{note} at {percent(known[0].level if known else 1 - error)}."
     levels = sorted({each.level for each in known})
     level = percent(levels[0]) if len(levels) == 1 else f"{percent(levels[0])} to {percent(levels[-1])}"
     lent = any(each.degrees > each.n - 1 for each in known)
-    return f"{note} at {level} each, so that all {len(known)} hold together at {percent(1 - ERROR)} (Bonferroni)" + (
+    return f"{note} at {level} each, so that all {len(known)} hold together at {percent(1 - error)} (Bonferroni)" + (
         "; variance is partly pooled across rows." if lent else "."
     )

@@ -564,7 +564,12 @@ def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any
 
 def without_local_paths(command: str) -> str:
     """A command without the directories of this machine."""
-    return re.sub(r" --(out|results)(=| )\S+", "", command)
+    return without_option(without_option(command, "out"), "results")
+
+
+def without_option(command: str, name: str) -> str:
+    """The command without this option and its value."""
+    return re.sub(rf" --{re.escape(name)}(=| )(\"[^\"]*\"|'[^']*'|\S+)", "", command)
 
 
 def _validation_curve(folder: RunDir, metric: str) -> list[list[float]]:

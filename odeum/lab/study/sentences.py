@@ -12,15 +12,19 @@ from odeum.lab.study.findings import Findings, Row
 from odeum.lab.study.judge import BETTER, STOPPED, VERDICTS, WORSE, Seeds
 from odeum.lab.study.metric import METRICS
 from odeum.lab.study.prose import Scale, count, duration, interval_note, listing, more, percent, ratio, verdict
-from odeum.lab.study.runs import without_local_paths
+from odeum.lab.study.runs import without_local_paths, without_option
+from odeum.lab.study.sizes import default_sizes
 from odeum.lab.study.statistics import ERROR, median, outliers
 from odeum.lab.study.tuning import FEWEST, SEED
+from odeum.lab.train.rundir import integer
 from odeum.lab.train.settings import MAY_CHANGE
 
 NOTICEABLE = 0.03
 """numbers of parameters within 3 % are called about the same"""
 MOST_SUGGESTED = 30
 """more additional seeds than this are not suggested"""
+LOWER = 4.0
+"""factor by which a tuned default is lowered where runs diverged"""
 CLEARLY = 1.25
 """factor from which one metric separates rows better than another"""
 SLOWER = 0.1
@@ -95,23 +99,27 @@ def _next(findings: Findings) -> str:
     study, rows = findings.study, findings.rows
     if not study.command:
         return ""
-    same = re.sub(r" --seeds(=| )\S+", "", study.command)
+    if re.search(r" --sizes\b", study.command):
+        return "The report of all sizes has the next command."
+    same = without_option(study.command, "seeds")
     anew = f"{without_local_paths(same)} --out NEW"
-    seeds = max((len(row.seeds) + len(row.diverged) for row in rows), default=0)
+    seeds = max((len(row.seeds) for row in rows), default=0)
     each = math.fsum(row.seconds or 0.0 for row in rows)
-    tune = f"{anew} --seeds {seeds} --tune {FEWEST}", (FEWEST + seeds) * each
+    if study.tuning is None:
+        further = f"{anew} --seeds {seeds} --tune {FEWEST}", (FEWEST + seeds) * each
+    else:
+        larger, factor = _larger(findings, anew)
+        further = f"{larger} --seeds {seeds}", factor * (study.tuning.tuning.runs + seeds) * each
     more_of = [row.answer.more for row in rows if row.answer and row.answer.word == "undecided" and row.answer.more]
     planned = study.seeds is not None and study.seeds.auto
     better = _better([row for row in rows if row.judged])
     command, cost = "", 0.0
     if any(row.unfinished or not row.seeds for row in rows):
         known = [row.seconds for row in rows if row.seconds]
-        lacking = sum(len(row.unfinished) or (0 if row.seeds or row.diverged else seeds) for row in rows)
+        lacking = sum(len(row.unfinished) or (0 if row.seeds else seeds) for row in rows)
         command, cost = study.command, lacking * math.fsum(known) / max(len(known), 1)
-        if not lacking:
-            command, cost = tune if study.tuning is None else ("", 0.0)
     elif any(row.diverged for row in rows):
-        command, cost = tune if study.tuning is None else ("", 0.0)
+        command, cost = at_lower_rates(findings, anew, seeds), (FEWEST + seeds) * each
     elif len(rows) == 1:
         other = "parallel" if rows[0].architecture != "parallel" else "sequential"
         names = f"{rows[0].architecture},{other}"
@@ -123,21 +131,50 @@ def _next(findings: Findings) -> str:
         cost = seeds * math.fsum(row.seconds or 0.0 for row in better)
         command = f"{_with_architectures(anew, names)} --seeds {seeds}"
     elif study.baseline is None:
-        command, cost = (f"{same} --seeds {2 * seeds}", seeds * each) if not planned else ("", 0.0)
+        command, cost = (f"{same} --seeds {2 * seeds}", seeds * each) if not planned else further
     elif more_of and not planned and min(more_of) <= MOST_SUGGESTED:
         command, cost = f"{same} --seeds {seeds + min(more_of)}", min(more_of) * each
-    elif study.tuning is None:
-        command, cost = tune
-    elif not study.factors:
-        command, cost = f"{anew} --seeds {seeds} --sizes 3", 3 * (study.tuning.tuning.runs + seeds) * each
-    if not command:
-        return ""
+    else:
+        command, cost = further
     return f"Next: `{command}` ({f'about {duration(cost)} of training' if cost else 'its time is not known yet'})."
+
+
+def _larger(findings: Findings, anew: str) -> tuple[str, float]:
+    """The command at three sizes, or at twice the size of a model too small for that, and its cost over this one's."""
+    study, whole = findings.study, anew
+    for name in ("budget", "train.budget", "train.macs"):
+        anew = without_option(anew, name)
+    limited = anew != whole
+    for name in ("match", "step_times", "step-times"):
+        anew = without_option(anew, name)
+    if study.ranked and (best := [row.architecture for row in findings.rows if row.group][:1]):
+        anew = f"{without_option(anew, 'baseline')} --baseline {shlex.quote(*best)}"
+    if limited:  # a ladder trains each size in proportion to its parameters, so its length is in steps
+        steps = next((row.steps for row in findings.rows if row.architecture == study.reference and row.steps), None)
+        anew += "" if steps is None else f" --train.steps {steps:.0f}"
+    model = next((run.info["model"] for run in findings.results.runs if isinstance(run.info.get("model"), dict)), {})
+    width, depth, heads = (integer(model.get(name)) or 0 for name in ("width", "depth", "heads"))
+    if not width or not depth or (heads and default_sizes(3, width, depth, heads)):
+        return f"{anew} --sizes 3", 3
+    anew = without_option(without_option(anew, "model.width"), "model.depth")
+    return f"{anew} --model.width {2 * width} --model.depth {2 * depth}", 8
+
+
+def at_lower_rates(findings: Findings, anew: str, seeds: int) -> str:
+    """The command with tuned rates; where they were tuned, around a lower default."""
+    tuning = findings.study.tuning
+    if tuning is None:
+        return f"{anew} --seeds {seeds} --tune {FEWEST}"
+    rate = dict(zip(tuning.tuning.settings, tuning.tuning.defaults, strict=True)).get("learning_rate")
+    rates = [(run.info.get("training") or {}).get("learning_rate") for run in findings.results.runs]
+    rate = rate or min((x for x in rates if isinstance(x, int | float)), default=None)
+    lower = "" if rate is None else f" --train.learning_rate {rate / LOWER:.3g}"
+    return f"{without_option(anew, 'train.learning_rate')} --seeds {seeds}{lower}"
 
 
 def _with_architectures(command: str, names: str) -> str:
     """The command with other architectures; the first is the baseline."""
-    rest = re.sub(r" --(architectures|baseline)(=| )(\"[^\"]*\"|'[^']*'|\S+)", "", command)
+    rest = without_option(without_option(command, "architectures"), "baseline")
     return f"{rest} --architectures {shlex.quote(names)}"
 
 
@@ -248,15 +285,14 @@ def _equal(equal: Sequence[Row], judged: Sequence[Row], base: Row, data: str, ma
 
 def _open(still: Sequence[Row], base: Row, data: str, scale: Scale, match: str | None) -> str:
     """The headline if no row is shown to be better."""
-    names = listing([row.architecture for row in still])
-    start = f"Undecided on {data} between `{base.architecture}` and {names}"
+    start = f"Undecided on {data} between {listing([base.architecture, *(row.architecture for row in still)])}"
     costs = (("parameters", _size),) if match == "time" else (("step time", _time), ("parameters", _size))
     for name, cost in costs:
         if saving := [(value, row) for row in still if (value := cost(row, base)) is not None and value < 1]:
             value, row = min(saving, key=lambda pair: pair[0])
             return (
-                f"{start}. `{row.architecture}` needs {ratio(value)} its {name}, but whether it is as good is "
-                f"undecided{_bound(row, scale)}: {more(row)} would decide."
+                f"{start}. `{row.architecture}` needs {ratio(value)} the {name} of `{base.architecture}`, but whether "
+                f"it is as good is undecided{_bound(row, scale)}: {more(row)} would decide."
             )
     nearest = min(still, key=lambda row: (row.answer.more if row.answer else None) or math.inf)
     who = f" of `{nearest.architecture}`" if len(still) > 1 else ""
@@ -428,8 +464,9 @@ def warnings(findings: Findings) -> list[str]:
     if study.looked:
         seen = " and ".join(map(str, study.looked))
         out.append(
-            f"Seeds were added after the results of {seen} had been seen, so verdicts are less reliable than stated "
-            "(--seeds auto plans its looks in advance)."
+            f"Seeds were added after the results of {seen} had been seen, so the intervals are wider (together at "
+            f"{percent(1 - study.error)}): this report and the earlier ones are all right with at least "
+            f"{percent(1 - 2 * ERROR + study.error)}. --seeds auto plans its looks in advance and needs no such step."
         )
     out += _unequal(study.match, rows)
     most = max((len(row.seeds) for row in rows if row.is_baseline), default=0)
@@ -496,11 +533,11 @@ def _verdicts(findings: Findings) -> list[str]:
     if study.baseline is None:
         out = [
             "Architectures that share a letter could not be told apart: the intervals of all pairs, paired by seed, "
-            f"hold together at {percent(1 - ERROR)}."
+            f"hold together at {percent(1 - study.error)}."
         ]
     else:
         out = [
-            interval_note(rows),
+            interval_note(rows, study.error),
             f"Verdicts follow from the intervals and a margin of {margin}, declared before the runs: “practically "
             "equal” if the whole interval lies within the margin, “better” or “worse” if it excludes zero, “undecided” "
             "otherwise. The estimated number of further seeds assumes that difference and spread stay the same.",

@@ -8,6 +8,7 @@ line; that model is the largest size unless sizes are given by hand.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -78,19 +79,26 @@ def _check_number(number: int) -> None:
         )
 
 
-def _default(number: int, model: Model) -> list[Size]:
-    """Below the model: compute grows with parameters squared, and those with width² × depth."""
-    _check_number(number)
-    head = model.width // model.heads
+def default_sizes(number: int, width: int, depth: int, heads: int) -> list[Size]:
+    """Sizes up to that of the model; compute grows with parameters squared, and those with width² × depth.
+
+    Empty if fewer than that many differ.
+    """
     sizes = []
     for place in range(number):
         scale = COMPUTE ** ((place / (number - 1) - 1) / 6)
-        sizes.append(Size(max(1, round(scale * model.heads)) * head, max(1, round(scale * model.depth))))
-    if len({*sizes}) < number:
-        listed = ", ".join(map(str, sizes))
+        sizes.append(Size(max(1, round(scale * heads)) * (width // heads), max(1, round(scale * depth))))
+    return sizes if len({*sizes}) == number else []
+
+
+def _default(number: int, model: Model) -> list[Size]:
+    _check_number(number)
+    sizes = default_sizes(number, model.width, model.depth, model.heads)
+    if not sizes:
         raise OdeumError(
             f"--sizes {number}: there are fewer sizes below {model.width}x{model.depth} with heads of width "
-            f"{head} ({listed}); give a larger --model.width and --model.depth, or name sizes: --sizes 64x4,96x6,128x8"
+            f"{model.width // model.heads}; give a larger --model.width and --model.depth, or name sizes: "
+            "--sizes 64x4,96x6,128x8"
         )
     return sizes
 
@@ -118,18 +126,30 @@ def folder_of(directory: Path, size: Size | str) -> Path:
     return directory / f"size-{size}"
 
 
-def write_ladder(directory: Path, sizes: list[Size], data: str, command: str) -> None:
-    """Write ladder.json; raises `OdeumError` if the directory holds other sizes."""
+def write_ladder(directory: Path, epochs: Mapping[Size, float], data: str, command: str) -> None:
+    """Write ladder.json; raises `OdeumError` if the directory holds other sizes.
+
+    `epochs` has the passes of the baseline over the training data, by size.
+    """
+    sizes = list(epochs)
     if (directory / LADDER).exists() and (held := ladder_sizes(directory)) != [str(size) for size in sizes]:
         raise OdeumError(
             f"'{directory}' holds a ladder of the sizes {', '.join(held)}, not {', '.join(map(str, sizes))}; "
             "give another --out"
         )
     make_directory(directory)
-    write_json(directory / LADDER, {"sizes": [str(size) for size in sizes], "data": data, "command": command})
+    named = {str(size): round(value, 4) for size, value in epochs.items()}
+    write_json(directory / LADDER, {"sizes": list(named), "epochs": named, "data": data, "command": command})
 
 
 def ladder_sizes(directory: Path) -> list[str]:
     """The sizes of a directory's ladder, from small to large."""
     sizes = read_json(directory / LADDER).get("sizes")
     return [str(size) for size in sizes] if isinstance(sizes, list) else []
+
+
+def ladder_epochs(directory: Path) -> Mapping[str, float]:
+    """Passes of the baseline over the training data, by size."""
+    epochs = read_json(directory / LADDER).get("epochs")
+    known = epochs.items() if isinstance(epochs, dict) else ()
+    return {size: float(x) for size, x in known if isinstance(x, int | float)}

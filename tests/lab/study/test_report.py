@@ -6,6 +6,7 @@ import csv
 import html.parser
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from odeum.lab.study import report
 from odeum.lab.study.findings import Row
 from odeum.lab.study.pace import Pace
 from odeum.lab.study.prose import Scale, count, duration
-from odeum.lab.study.sentences import headline, notes, warnings
+from odeum.lab.study.sentences import conclusion, headline, notes, warnings
 from odeum.lab.study.statistics import mean_ranks
 from odeum.lab.study.tables import other_figures, table
 
@@ -94,7 +95,9 @@ def test_better_is_said_with_its_price(tmp_path: Path) -> None:
 def test_open_is_not_called_equal_and_a_saving_is_named(tmp_path: Path) -> None:
     told, rows = compared(tmp_path, ("parallel", (0.905, 0.914, 0.913), 0.016))
     assert told.startswith("Undecided on digits between `sequential` and `parallel`.")
-    assert "`parallel` needs 0.80× its step time, but whether it is as good is undecided (at worst" in told
+    assert (
+        "`parallel` needs 0.80× the step time of `sequential`, but whether it is as good is undecided (at worst" in told
+    )
     assert "more seeds would decide" in told and rows[1].verdict == "undecided"
 
 
@@ -723,3 +726,69 @@ def test_the_headline_ends_with_the_next_command_and_its_time(tmp_path: Path) ->
     assert "Settings were not tuned per architecture." in told
     cost = row.answer.more * 2 * 10  # seeds × rows × seconds of a run
     assert f"Next: odeum compare digits --out there --seeds {3 + row.answer.more} (about {duration(cost)}" in told
+
+
+TUNED = {
+    "settings": ["learning_rate"], "defaults": [0.004], "runs": 3,
+    "rows": {name: {"values": [[[0.004], 0.9]], "seconds": 30.0} for name in ("sequential", "parallel")},
+}  # fmt: skip
+ENDS: dict[str, tuple[dict[str, Any], tuple[float, float, float] | None, str]] = {
+    "undecided": ({}, (0.004, -0.009, 0.012), "--out there --seeds "),
+    "added once": ({"looked": [2]}, (0.004, -0.009, 0.012), "--out there --seeds "),
+    "better": ({}, (0.05, 0.051, 0.049), "--out NEW --seeds 3 --tune 3"),
+    "worse, tuned": ({"tuning": TUNED}, (-0.05, -0.051, -0.049), "--out NEW --sizes 3 --seeds 3"),
+    "undecided at the last look": ({"seeds": "auto:3"}, (0.004, -0.009, 0.012), "--seeds 3 --tune 3"),
+    "the same, tuned": ({"seeds": "auto:3", "tuning": TUNED}, (0.004, -0.009, 0.012), "--sizes 3 --seeds 3"),
+    "by budget": ({"tuning": TUNED, "command": "odeum compare digits --budget 10m --match steps"},
+                  (-0.05, -0.051, -0.049), "odeum compare digits --out NEW --train.steps 500 --sizes 3 --seeds 3"),
+    "ranking, tuned": ({"baseline": "none", "seeds": "auto:3", "tuning": TUNED,
+                        "command": "odeum compare digits --baseline none --out 'my runs'"},
+                       (0.004, -0.009, 0.012), "digits --out NEW --baseline parallel --sizes 3"),
+    "diverged": ({}, (math.nan, 0.0, 0.0), "--out NEW --seeds 3 --tune 3"),
+    "diverged, tuned": ({"tuning": TUNED}, (math.nan, 0.0, 0.0), "--out NEW --seeds 3 --train.learning_rate 0.001"),
+    "unfinished": ({}, None, "odeum compare digits --seeds 3 --out there"),
+    "one size of a ladder": ({"command": "odeum compare digits --sizes 3"}, (0.05, 0.051, 0.049), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_the_end_there_is_a_next_command_with_its_time(tmp_path: Path, end: str) -> None:
+    plan, gaps, wanted = ENDS[end]
+    for seed, score in enumerate(BASE):
+        write_run(tmp_path, "sequential", seed, score)
+        write_run(tmp_path, "parallel", seed, score + (gaps or (0.0, 0.0, 0.0))[seed], finished=gaps is not None)
+    command = {"command": "odeum compare digits --seeds 3 --out there"}
+    write_plan(tmp_path, ["sequential", "parallel"], **{**command, **plan})
+    told = conclusion(findings(tmp_path)).replace("`", "")
+    if not wanted:
+        assert told.endswith("The report of all sizes has the next command.")
+        return
+    assert re.search(r"Next: odeum compare .* \(about [\d.]+ (ms|s|min|h) of training\)\.$", told), told
+    assert wanted in told, told
+    options = re.findall(r" (--[\w.-]+)", told[told.index("Next:") :])
+    assert len({*options}) == len(options), told
+
+
+def test_the_next_size_of_a_small_model_is_twice_as_large(tmp_path: Path) -> None:
+    for seed, score in enumerate(BASE):
+        small = {"model": {"width": 16, "heads": 1, "depth": 1}}
+        write_run(tmp_path, "sequential", seed, score, info=small)
+        write_run(tmp_path, "parallel", seed, score - 0.05 - 0.001 * seed, info=small)
+    write_plan(tmp_path, ["sequential", "parallel"], tuning=TUNED, command="odeum compare digits --model.width 16")
+    told = conclusion(findings(tmp_path))
+    assert "Next: `odeum compare digits --out NEW --model.width 32 --model.depth 2 --seeds 3`" in told, told
+
+
+def test_seeds_that_were_added_widen_the_intervals(tmp_path: Path) -> None:
+    for seed, score in enumerate(BASE):
+        write_run(tmp_path, "sequential", seed, score)
+        write_run(tmp_path, "parallel", seed, score + (0.004, -0.009, 0.012)[seed])
+    write_plan(tmp_path, ["sequential", "parallel"])
+    planned = findings(tmp_path).row("parallel")
+    write_plan(tmp_path, ["sequential", "parallel"], looked=[2])
+    added = findings(tmp_path).row("parallel")
+    assert planned.difference is not None and added.difference is not None
+    assert (planned.difference.level, added.difference.level) == (0.95, 0.975)
+    assert added.difference.high is not None and planned.difference.high is not None
+    assert added.difference.high > planned.difference.high
+    assert "the earlier ones are all right with at least 92.5 %" in " ".join(warnings(findings(tmp_path)))

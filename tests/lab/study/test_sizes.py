@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from synthetic_runs import write_plan, write_run
 
 from odeum.errors import OdeumError
 from odeum.lab.cli import main
-from odeum.lab.study.ladder_report import headline, read_ladder, write
+from odeum.lab.study.ladder_report import headline, ladder_table, read_ladder, write
 from odeum.lab.study.runs import keep_comparison
 from odeum.lab.study.sizes import Size, folder_of, parse_sizes, write_ladder
 from odeum.models.settings import Language
@@ -63,7 +65,8 @@ def ladder(root: Path, advantage: tuple[float, ...], noise: float = 0.001, seeds
     import math
 
     sizes = [Size(32 * (i + 1), 2 * (i + 1)) for i in range(len(advantage))]
-    write_ladder(root, sizes, "digits", "odeum compare digits --sizes 3")
+    epochs = {size: 0.5 * 4**place for place, size in enumerate(sizes)}
+    write_ladder(root, epochs, "digits", "odeum compare digits --sizes 3")
     for place, size in enumerate(sizes):
         steps = 100 * 4**place
         loss = 3.0 - 0.2 * math.log(steps)
@@ -115,7 +118,52 @@ def test_a_kept_ladder_has_the_same_gains(tmp_path: Path) -> None:
     keep_comparison(root, tmp_path / "kept")
     files = {str(path.relative_to(tmp_path / "kept")) for path in (tmp_path / "kept").rglob("*") if path.is_file()}
     assert "ladder.json" in files and not any("seed-" in name for name in files)
-    assert read_ladder(tmp_path / "kept").gains == read_ladder(root).gains
+    kept, made = read_ladder(tmp_path / "kept"), read_ladder(root)
+    assert kept.gains == made.gains and ladder_table(kept, "md") == ladder_table(made, "md")
+    assert "0.5" in ladder_table(kept, "md") and kept.epochs == {"32x2": 0.5, "64x4": 2.0, "96x6": 8.0}
+
+
+TUNED = {
+    "settings": ["learning_rate"], "defaults": [0.004], "runs": 3,
+    "rows": {name: {"values": [[[0.004], 0.9]], "seconds": 30.0} for name in ("sequential", "parallel")},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("without_plots")
+@pytest.mark.parametrize(
+    ("noise", "plan", "wanted"),
+    [
+        (0.001, {}, "--seeds 4 --out NEW --tune 3 "),
+        (0.001, {"tuning": TUNED}, "--seeds 4 --out NEW --sizes 32x2,64x4,96x6,128x8 "),
+        (0.5, {"tuning": TUNED}, "odeum compare digits --sizes 3 --seeds 8 "),
+        (0.5, {"tuning": TUNED, "seeds": "auto:4"}, "odeum compare digits --sizes 3 --seeds auto:8 --out NEW "),
+    ],
+)
+def test_the_headline_of_a_ladder_ends_with_the_next_command_and_its_time(
+    noise: float, plan: dict[str, object], wanted: str, tmp_path: Path
+) -> None:
+    ladder(tmp_path, (0.1, 0.1, 0.1), noise)
+    for path in tmp_path.glob("size-*/comparison.json"):
+        command = {"command": "odeum compare digits --sizes 3"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | command | plan))
+    told = headline(read_ladder(tmp_path)).replace("`", "")
+    assert re.search(r"Next: odeum compare .* \(about [\d.]+ (s|min|h) of training\)\.$", told), told
+    assert wanted in told, told
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_an_interrupted_ladder_continues_and_says_how_long(tmp_path: Path) -> None:
+    ladder(tmp_path, (0.1, 0.1, 0.1))
+    shutil.rmtree(folder_of(tmp_path, "96x6"))
+    told = headline(read_ladder(tmp_path))
+    assert "sizes are missing (96x6)" in told and re.search(r"\(continues; about [\d.]+ (min|h) of training\)", told)
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_the_picture_of_a_ladder_has_the_verdict_of_each_size_and_the_trend(tmp_path: Path) -> None:
+    _, page = write(ladder(tmp_path, (0.1, 0.1, 0.1), noise=0.5))
+    text = page.read_text()
+    assert "trend undecided" in text and "gain undecided" in text and text.count("undecided: about") >= 3
 
 
 def test_a_baseline_that_diverged_leaves_the_gains_undecided(tmp_path: Path) -> None:

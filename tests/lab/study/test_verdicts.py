@@ -57,6 +57,8 @@ def test_an_open_row_says_what_it_would_take() -> None:
     assert few is not None and many is not None and 0 < few < many
     assert verdict_of(wide, 1.0, higher_is_better=True).more == few
     assert more_seeds(interval(-900.0, 900.0), 0.1) is None
+    later = more_seeds(wide, 1.0, 0.5)
+    assert few is not None and later is not None and later >= few
     clear = more_seeds(interval(-0.5, 6.5), 1.0)
     assert clear is not None and clear < few
 
