@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import decode
 import torch
-from turns import compiled, installed, record, rows, show, step, take_turns, with_both_settings
+from turns import DEVICE, compiled, installed, record, rows, show, step, take_turns, with_both_settings
 
 from odeum.models import build
 
@@ -30,25 +30,30 @@ def contestants(
 ) -> dict[str, Callable[..., None]]:
     """Training steps by name, each with a model of its own."""
     size = decode.SHAPE | {"vocabulary": words, "width": width, "heads": width // 64, "hidden": 4 * width}
-    ids = torch.randint(0, words, (batch, decode.SIZE["length"] + 1))
+    ids = torch.randint(0, words, (batch, decode.SIZE["length"] + 1), device=DEVICE)
     inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     found = {}
     for name in names:
         if name == "gpt-neox":  # which shifts its labels itself
-            theirs = decode.neox(words, width).train()
+            theirs = decode.neox(words, width).train().to(DEVICE)
             found[name] = step(theirs, lambda m=theirs, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             if len(names) > 1 and (fast := compiled(theirs)) is not None:
                 found["gpt-neox, compiled"] = step(theirs, lambda m=fast, x=ids[:, :-1]: m(input_ids=x, labels=x).loss)
             continue
-        model = build(name, "language_small", **size).train()
+        model = build(name, "language_small", **size).train().to(DEVICE)
         found[name] = step(model, lambda m=model, x=inputs, y=labels: m(input_ids=x, labels=y, **m.in_training).loss)
     return found
 
 
 def peak(name: str) -> dict[str, float]:
-    """Megabytes, in this process."""
+    """Megabytes, in this process or on its GPU."""
     torch.set_num_threads(1)
     run = contestants(MANY, (name,))[name]
+    if DEVICE.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        run()
+        after = torch.cuda.max_memory_allocated()
+        return {"MB of the process": after / (1 << 20), "MB of the step": (after - before) / (1 << 20)}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     run()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

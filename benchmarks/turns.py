@@ -23,6 +23,8 @@ import torch
 from odeum.kernels import matmul
 
 RESULTS = Path(__file__).parent / "results"
+DEVICE = torch.device(os.environ.get("ODEUM_BENCH_DEVICE", "cpu"))
+"""where the models of `language`, `vision` and `precision` are: `script/bench --device cuda`, which we have not run"""
 PACKAGES = (
     *("torch", "transformers", "timm", "x-transformers", "torchdiffeq", "ctranslate2", "gguf", "llama-cpp-python"),
     "numpy",
@@ -86,15 +88,25 @@ def keep_freed_memory() -> bool:
 def take_turns(
     contestants: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """CPU seconds of this process for each call, in turns, so that whatever slows the machine slows all of them."""
+    """Seconds of each call, in turns, so that whatever slows the machine slows all of them.
+
+    On a CPU the CPU time of this process; on a GPU elapsed time until its queue is empty.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(warm_up + rounds):
         for name, run in contestants.items():
-            start = time.process_time()
+            start = _now()
             run()
             if turn >= warm_up:
-                seconds[name].append(time.process_time() - start)
+                seconds[name].append(_now() - start)
     return seconds
+
+
+def _now() -> float:
+    if DEVICE.type != "cuda":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 MKL = ", products by MKL"
@@ -109,7 +121,7 @@ def with_both_settings(
 
     A plain name stands for the `usual` setting of the task: oneDNN in training, MKL in decoding.
     """
-    if not matmul.onednn_is_faster():
+    if DEVICE.type != "cpu" or not matmul.onednn_is_faster():
         return dict(contestants)
 
     def under(run: Callable[[], object], onednn: bool) -> Callable[[], object]:
@@ -134,7 +146,7 @@ def step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[.
     """Forward and backward; with `low`, the forward pass alone is under bfloat16 autocast, as torch advises."""
 
     def run(low: bool = False) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=low):
             value = loss()
         value.backward()
         model.zero_grad(set_to_none=True)
@@ -144,10 +156,11 @@ def step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[.
 
 def with_both_precisions(contestants: Mapping[str, Callable[..., object]]) -> dict[str, Callable[[], object]]:
     """Every `step` in fp32 by the faster matmul setting of this processor, and under bfloat16 autocast."""
+    onednn = DEVICE.type == "cpu" and matmul.onednn_is_faster()
 
     def under(run: Callable[..., object], low: bool) -> Callable[[], object]:
         def turn() -> None:
-            torch.set_float32_matmul_precision("medium" if matmul.onednn_is_faster() else "highest")
+            torch.set_float32_matmul_precision("medium" if onednn else "highest")
             run(low)
 
         return turn
@@ -202,7 +215,9 @@ def show(title: str, table: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def processor() -> str:
-    """Name of the processor, with family and model where Linux tells them: a virtual machine may hide the name."""
+    """Name of the GPU, or of the processor with its family and model, since a virtual machine may hide the name."""
+    if DEVICE.type == "cuda":
+        return torch.cuda.get_device_name()
     name = str(torch.cpu.get_capabilities().get("cpu_name", platform.machine()))
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
@@ -215,7 +230,8 @@ def processor() -> str:
 
 
 def record(name: str, body: Mapping[str, Any]) -> None:
-    """Write results/NAME.json with versions, date, command, and how busy others kept the machine."""
+    """Write results/NAME.json (of a GPU: NAME-cuda.json) with versions, date, command, and how busy others kept it."""
+    device = ["--device", DEVICE.type] if DEVICE.type != "cpu" else []
     versions = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:
@@ -228,13 +244,13 @@ def record(name: str, body: Mapping[str, Any]) -> None:
         "machine": {
             "processor": processor(),
             "vectors": torch.backends.cpu.get_cpu_capability(),
-            "settings": "both" if matmul.onednn_is_faster() else "one",
+            "settings": "both" if DEVICE.type == "cpu" and matmul.onednn_is_faster() else "one",
             "cores": os.cpu_count(),
             "others": others(),
         },
         "versions": versions,
         "date": datetime.date.today().isoformat(),
-        "command": " ".join(["script/bench", name, *sys.argv[1:]]),
+        "command": " ".join(["script/bench", *device, name, *sys.argv[1:]]),
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
+    (RESULTS / f"{'-'.join([name, *device[1:]])}.json").write_text(json.dumps(found, indent=2) + "\n")

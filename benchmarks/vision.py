@@ -12,7 +12,18 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from turns import compiled, installed, keep_freed_memory, record, rows, show, step, take_turns, with_both_settings
+from turns import (
+    DEVICE,
+    compiled,
+    installed,
+    keep_freed_memory,
+    record,
+    rows,
+    show,
+    step,
+    take_turns,
+    with_both_settings,
+)
 
 from odeum.models import build
 
@@ -23,15 +34,17 @@ PEER = "timm deit_tiny"
 
 def contestants(size: int, patch: int, batch: int) -> dict[str, Callable[..., None]]:
     """Training steps by name, each with a model of its own."""
-    images, labels = torch.randn(batch, 3, size, size), torch.randint(0, 100, (batch,))
+    images = torch.randn(batch, 3, size, size, device=DEVICE)
+    labels = torch.randint(0, 100, (batch,), device=DEVICE)
     found = {}
     for architecture in ("sequential", "parallel"):
-        model = build(architecture, "deit_tiny", image_size=size, patch_size=patch, classes=100).train()
+        model = build(architecture, "deit_tiny", image_size=size, patch_size=patch, classes=100).train().to(DEVICE)
         found[architecture] = step(model, lambda m=model: m(images=images, labels=labels).loss)
     if installed("timm"):
         import timm
 
-        theirs = timm.create_model("deit_tiny_patch16_224", img_size=size, patch_size=patch, num_classes=100).train()
+        theirs = timm.create_model("deit_tiny_patch16_224", img_size=size, patch_size=patch, num_classes=100)
+        theirs = theirs.train().to(DEVICE)
         found[PEER] = step(theirs, lambda: nn.functional.cross_entropy(theirs(images), labels))
         if (fast := compiled(theirs)) is not None:
             found[f"{PEER}, compiled"] = step(theirs, lambda: nn.functional.cross_entropy(fast(images), labels))
