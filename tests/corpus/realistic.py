@@ -837,4 +837,233 @@ def otherwise_laid_out() -> Iterator[RealisticSet]:
     )
 
 
-SETS = [*classified(), *numbers(), *running(), *paired(), *seen(), *otherwise_laid_out()]
+SUBTITLES = "".join(
+    f"{i}\n00:{i // 60:02d}:{i % 60:02d},000 --> 00:{i // 60:02d}:{i % 60:02d},900\n{ENGLISH[i]}\n\n"
+    for i in range(1, 199)
+)
+MARKUP = "<?xml version='1.0'?><texts>\n" + "".join(f"<t>{line}</t>\n" for line in ENGLISH) + "</texts>\n"
+
+
+def damaged(folder: Path) -> None:
+    """Two classes of images, some as an iPhone stores them."""
+    pictures("p/cat", "p/dog", count=60)(folder)
+    for i in range(10):
+        (folder / "p" / "cat" / f"IMG_{i}.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(200))
+
+
+def of_twelve_bits(folder: Path) -> None:
+    """Two classes of microscope images: 12 bits in files of 16."""
+    for place, name in enumerate(("cell", "empty")):
+        (folder / "scans" / name).mkdir(parents=True)
+        for i in range(60):
+            values = np.random.default_rng(100 * place + i).integers(0, 4095, (16, 16), dtype=np.uint16)
+            Image.fromarray(values).save(folder / "scans" / name / f"{i}.png")
+
+
+def with_sidecars(folder: Path) -> None:
+    """Photos as Google Takeout exports them: a JSON file beside each."""
+    pictures("takeout/cat", "takeout/dog", count=60, suffix=".jpg")(folder)
+    for path in list((folder / "takeout").rglob("*.jpg")):
+        path.with_name(f"{path.name}.json").write_text('{"title": "x", "photoTakenTime": {}}')
+
+
+def from_a_mac(folder: Path) -> None:
+    """An archive with the resource files that macOS adds."""
+    pictures("p/cat", "p/dog", count=60)(folder)
+    with zipfile.ZipFile(folder / "p.zip", "w") as archive:
+        for path in sorted((folder / "p").rglob("*.png")):
+            archive.write(path, path.relative_to(folder))
+            archive.writestr(f"__MACOSX/p/{path.parent.name}/._{path.name}", b"\0\5\x16\7")
+
+
+def mnist_files(folder: Path) -> None:
+    for part in ("train", "t10k"):
+        with gzip.open(text_folder(folder / "mnist") / f"{part}-images-idx3-ubyte.gz", "wb") as file:
+            file.write(b"\0\0\x08\3" + bytes(1000))
+
+
+def text_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def exported() -> Iterator[RealisticSet]:
+    """What programs, phones and web sites write beside or instead of plain data."""
+    subtitles = "looks like subtitles"
+    yield RealisticSet("subtitles: .srt", text("film.srt", SUBTITLES), ("film.srt",), "refused", subtitles)
+    yield RealisticSet(
+        "subtitles in two languages",
+        together(text("film.en.srt", SUBTITLES), text("film.de.srt", SUBTITLES.replace("number", "Nummer"))),
+        ("film.en.srt", "film.de.srt"),
+        "refused",
+        subtitles,
+    )
+    yield RealisticSet("text in XML", text("texts.xml", MARKUP), ("texts.xml",), "refused", "looks like XML or HTML")
+    yield RealisticSet(
+        "a Jupyter notebook",
+        text("work.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": ["x = 1\n"]}] * 99, "nbformat": 4})),
+        ("work.ipynb",),
+        "refused",
+        "looks like a Jupyter notebook",
+    )
+    arff = "@relation iris\n@attribute a numeric\n@attribute class {p,n}\n@data\n" + "1,p\n2,n\n" * 200
+    yield RealisticSet("Weka's .arff", text("iris.arff", arff), ("iris.arff",), "refused", "looks like ARFF")
+    yield RealisticSet(
+        "a WhatsApp chat",
+        text("chat.txt", "".join(f"12/03/2021, 10:{i % 60:02d} - Anna: {ENGLISH[i % 200]}\n" for i in range(300))),
+        ("chat.txt",),
+        "language",
+        "windows of 256",
+    )
+    messages = [{"id": i, "type": "message", "from": "Anna", "text": ENGLISH[i % 200]} for i in range(300)]
+    yield RealisticSet(
+        "Telegram's result.json",
+        text("result.json", json.dumps({"name": "Anna", "type": "personal_chat", "messages": messages})),
+        ("result.json",),
+        "language",
+        "contains chats",
+    )
+    yield RealisticSet(
+        "manythings.org: two languages and the attribution",
+        text(
+            "deu.txt",
+            "".join(
+                f"{a}\t{b}\tCC-BY 2.0 (France) Attribution: tatoeba.org #{i}\n"
+                for i, (a, b) in enumerate(zip(ENGLISH, GERMAN, strict=True))
+            ),
+        ),
+        ("deu.txt",),
+        "translation",
+        "the third column of 'deu.txt' holds attributions and is not read",
+    )
+    yield RealisticSet(
+        "parallel corpus with blank lines on one side",
+        together(
+            text("train.en", "".join(f"{line if i % 7 else ''}\n" for i, line in enumerate(ENGLISH))),
+            text("train.de", "".join(f"{line}\n" for line in GERMAN)),
+        ),
+        ("train.en", "train.de"),
+        "translation",
+        "29 pairs of 'train.en' and 'train.de' with an empty side were left out",
+    )
+    yield RealisticSet(
+        "OPUS archive: Europarl.de-en.de, .en, README",
+        together(
+            text("opus/Europarl.de-en.de", "".join(f"{line}\n" for line in GERMAN)),
+            text("opus/Europarl.de-en.en", "".join(f"{line}\n" for line in ENGLISH)),
+            text("opus/README", "Corpus Name: Europarl\n"),
+        ),
+        ("opus",),
+        "refused",
+        "given as files: 'opus/Europarl.de-en.de' 'opus/Europarl.de-en.en'",
+    )
+    yield RealisticSet(
+        "translations as CSV `id,en,de`",
+        text(
+            "d.csv",
+            table([(i, a, b) for i, (a, b) in enumerate(zip(ENGLISH, GERMAN, strict=True))], ("id", "en", "de")),
+        ),
+        ("d.csv",),
+        "refused",
+        "two columns of texts alone, as a .tsv without a header, are read as a translation",
+    )
+    yield RealisticSet(
+        "Excel with a first line `sep=;`",
+        text("d.csv", "sep=;\n" + table(ROWS, ("text", "label"), ";")),
+        ("d.csv",),
+        "classification",
+        "2 classes",
+    )
+    joined = [
+        f"caf\xe9 {words}".replace(",", "").encode("utf-8" if i % 2 else "cp1252") for i, (words, _) in enumerate(ROWS)
+    ]
+    yield RealisticSet(
+        "CSV joined from UTF-8 and cp1252",
+        text(
+            "d.csv",
+            b"text,label\n" + b"".join(b"%s,%s\n" % (w, b.encode()) for w, (_, b) in zip(joined, ROWS, strict=True)),
+        ),
+        ("d.csv",),
+        "classification",
+        "mixes UTF-8 and cp1252",
+    )
+    times = [
+        (f"2021/03/0{i % 9 + 1} 10:00:00 AM", words, "Yes" if b == "pos" else "No") for i, (words, b) in enumerate(ROWS)
+    ]
+    yield RealisticSet(
+        "Google Forms",
+        text("responses.csv", table(times, ("Timestamp", "What did you like?", "Would you recommend us?"))),
+        ("responses.csv",),
+        "refused",
+        "name them with --data.text_column and --data.label_column",
+    )
+    yield RealisticSet(
+        "Yelp: `stars` as 1.0 to 5.0",
+        text(
+            "yelp.json",
+            lines([{"review_id": f"r{i}", "stars": i % 5 + 1.0, "text": w} for i, (w, _) in enumerate(ROWS)]),
+        ),
+        ("yelp.json",),
+        "refused",
+        "--data.label_column stars reads 'stars' as classes, and --kind regression as numbers",
+    )
+    squad = {"context": PROSE[:300], "qas": [{"id": "1", "question": "who?", "answers": [{"text": "a"}]}]}
+    yield RealisticSet(
+        "SQuAD",
+        text("train-v1.1.json", json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [squad] * 50}]})),
+        ("train-v1.1.json",),
+        "refused",
+        "question answering, which Odeum does not train on",
+    )
+    yield RealisticSet(
+        "MNIST as CSV: 784 columns of pixels",
+        text(
+            "mnist.csv",
+            table([(i % 10, *range(784)) for i in range(50)], ("label", *(f"pixel{j}" for j in range(784)))),
+        ),
+        ("mnist.csv",),
+        "refused",
+        "may be pixels",
+    )
+    yield RealisticSet("MNIST's own files", mnist_files, ("mnist",), "refused", "an .npz with x_train, y_train")
+    yield RealisticSet(
+        "CIFAR-10 for Python",
+        text("cifar-10-batches-py/data_batch_1", b"\x80\4\x95"),
+        ("cifar-10-batches-py",),
+        "refused",
+        "one of CIFAR's pickles",
+    )
+    yield RealisticSet("iPhone photos among others", damaged, ("p",), "images", "10 images such as 'p/cat/IMG_0.HEIC'")
+    yield RealisticSet(
+        "DICOM", text("scans/a/1.dcm", bytes(128) + b"DICM"), ("scans",), "refused", "convert them to .jpg or .png"
+    )
+    yield RealisticSet("microscope images: 12 bits in 16", of_twelve_bits, ("scans",), "images", "almost black")
+    yield RealisticSet("Google Takeout: a JSON beside each photo", with_sidecars, ("takeout",), "refused", "120 images")
+    yield RealisticSet("a ZIP archive made on a Mac", from_a_mac, ("p.zip",), "images", "2 classes")
+    yield RealisticSet(
+        "breeds inside classes: dog/poodle, cat/siamese",
+        pictures("pets/dog/poodle", "pets/dog/terrier", "pets/cat/siamese", count=40),
+        ("pets",),
+        "images",
+        "are read as of the class above them",
+    )
+    yield RealisticSet(
+        "labels.csv of names without suffix",
+        together(
+            pictures("k", count=60),
+            text("k/labels.csv", table([(f"{i:04d}", "cat" if i % 2 else "dog") for i in range(60)], ("id", "label"))),
+        ),
+        ("k",),
+        "images",
+        "2 classes",
+    )
+    yield RealisticSet(
+        "Kaggle: a table of `image_id,label` alone",
+        text("train.csv", table([(f"{i}.jpg", i % 3) for i in range(90)], ("image_id", "label"))),
+        ("train.csv",),
+        "refused",
+        "'image_id' names images: put the table beside them as labels.csv",
+    )
+
+
+SETS = [*classified(), *numbers(), *running(), *paired(), *seen(), *otherwise_laid_out(), *exported()]

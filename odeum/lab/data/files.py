@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,9 @@ def read_text(path: Path) -> str:
         text = _with_line_ends(raw.decode())
     except UnicodeDecodeError as error:
         cut = error.reason == "unexpected end of data" and error.end == len(raw)  # within a character
+        if not cut and (text := _mixed_lines(raw)) is not None:
+            notice(f"'{path}' mixes UTF-8 and cp1252 (Windows); each of its lines is read as what it is")
+            return text
         if not cut and _may_be_windows(raw):
             notice(f"'{path}' is not UTF-8 and is read as cp1252 (Windows); --data.encoding names another encoding")
             return _as_text(path, raw, "cp1252")
@@ -193,6 +197,21 @@ def _may_be_windows(raw: bytes) -> bool:
     return not controls and len(beyond) < 0.3 * max(letters, 1) and odd <= 0.2 * len(beyond)
 
 
+def _mixed_lines(raw: bytes) -> str | None:
+    """The text of files of two encodings joined: some lines are UTF-8 beyond ASCII, others cp1252; None otherwise."""
+    lines, both = [], [0, 0]
+    for line in raw.split(b"\n"):
+        try:
+            lines.append(line.decode())
+            both[0] += not line.isascii()
+        except UnicodeDecodeError:
+            if not _may_be_windows(line):
+                return None
+            lines.append(line.decode("cp1252"))
+            both[1] += 1
+    return _with_line_ends("\n".join(lines)) if min(both) > 0 else None
+
+
 def _with_line_ends(text: str) -> str:
     """The text without a byte-order mark and with \\n as line end; \\r alone ends a line if it does so everywhere."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -224,6 +243,8 @@ def table_rows(file: Iterator[str], suffix: str) -> Iterator[list[str]]:
     if suffix == ".tsv":
         return (line.rstrip("\r\n").split("\t") for line in file)
     first = next(file, "")
+    if stated := re.fullmatch(r'"?sep=(.)"?\s*', first):  # Excel's line about the delimiter
+        return csv.reader(file, delimiter=stated[1])
     delimiter = max(DELIMITERS, key=first.count)
     return csv.reader(itertools.chain([first], file), delimiter=delimiter)
 

@@ -26,6 +26,7 @@ ORIENTATION = 0x0112
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """decoders that Pillow may use; unrestricted, it would run Ghostscript on a PostScript file named .png"""
 LARGEST_SIDE = 64  # largest default side of images
+DARK = 32  # smallest largest value of images, of 255, that needs no note
 SAMPLE = 400  # number of images from which size and channels are chosen
 
 Groups = dict[str, list[Path]]  # class -> files
@@ -92,6 +93,9 @@ def class_folders(folder: Path) -> Groups:
         elif not any(p.is_file() for p in files_below(sub)):
             notice(f"'{sub}' is empty, so it is no class")
     _refuse_equal_sub_folders(folder, groups)
+    inner = [file.parent for name, files in groups.items() for file in files if file.parent != folder / name]
+    if inner:
+        notice(f"images in sub-folders of classes, such as '{inner[0]}', are read as of the class above them")
     return groups
 
 
@@ -152,7 +156,7 @@ def folder(path: Path, size: int | None = None, fit: Fit = "crop", fold: int = 0
             raise unreadable[-1]
     refuse_repeated_part(path, {split: images for split, (images, _) in parts.items()})
     parts = hold_out(parts, lambda train, count: cut_images(train, count, str(path), fold), fold)
-    notes = fit_note(shapes, fit) + unreadable_note(unreadable, total)
+    notes = fit_note(shapes, fit) + unreadable_note(unreadable, total) + _dark_note(parts["train"][0])
     return ImageDataset(parts, classes, notes=notes, origins=origins, examples=labelled_examples(examples))
 
 
@@ -194,6 +198,14 @@ def unreadable_note(unreadable: list[OdeumError] | None, total: int) -> tuple[st
     if not unreadable:
         return ()
     return (f"{len(unreadable)} of {total} images were left out: {unreadable[0]} (--data.strict true refuses them)",)
+
+
+def _dark_note(images: Tensor) -> tuple[str, ...]:
+    """A note on images that are almost black, such as numbers of 12 bits in files of 16."""
+    most = int(images.max()) if images.numel() else DARK
+    if most >= DARK:
+        return ()
+    return (f"the images are almost black: their largest value is {most} of 255; stretch their values before",)
 
 
 def _check(path: Path, given: dict[str, Groups], classes: list[str]) -> None:

@@ -35,15 +35,23 @@ def read_labels(table: Table, file: int, label: int) -> dict[Path, tuple[str, st
     labels: dict[Path, tuple[str, str]] = {}
     for number, row in table.checked([file, label]):
         where, name = f"row {number} of '{table.path}'", PurePath(row[file].strip())
-        image = folder / name
+        image = _with_suffix(folder / name)
         if name.is_absolute() or ".." in name.parts or not image.is_file():
-            raise OdeumError(f"{where} names '{name}', which is not an image in '{folder}'")
+            raise OdeumError(f"{where} names '{name}', which is not an image in '{folder}'; write its path from there")
         if image in labels:
             raise OdeumError(f"{where} names '{name}' a second time; name each image once")
         labels[image] = where, row[label].strip()
     if others := [p for p in files_below(folder) if p.suffix.lower() in IMAGE_SUFFIXES and p not in labels]:
         notice(f"{len(others)} images that '{table.path}' does not name were left out, such as '{others[0].name}'")
     return labels
+
+
+def _with_suffix(image: Path) -> Path:
+    """The path, or that of the only image of this name if its suffix is missing, as in tables of identifiers."""
+    if image.suffix.lower() in IMAGE_SUFFIXES or image.is_file():
+        return image
+    images = [p for suffix in IMAGE_SUFFIXES if (p := image.with_name(image.name + suffix)).is_file()]
+    return images[0] if len(images) == 1 else image
 
 
 def labelled_groups(folder: Path) -> dict[str, dict[str, list[Path]]]:

@@ -20,6 +20,7 @@ from odeum.lab.data.table_files import (
     Table,
     Understood,
     choose_columns,
+    find_label,
     find_text,
     look_at_table,
     open_table,
@@ -122,9 +123,11 @@ def holds_numbered_texts(sniffed: Sniffed) -> bool:
         notice(f"column '{column}' of '{path}' holds {len(set(cells))} different numbers: read as numbers to predict")
         return True
     if len(set(cells)) > 2:
+        found = not table.headed or find_label(table.head, None) == column
+        how = "read as classes" if found else f"read as classes with --data.label_column {column}"
         some = ", ".join(sorted(set(cells), key=lambda cell: (float(cell), cell))[:5])
         notice(
-            f"column '{column}' of '{path}' holds {len(set(cells))} different numbers ({some} …): read as classes; "
+            f"column '{column}' of '{path}' holds {len(set(cells))} different numbers ({some} …): {how}; "
             "use --kind regression to predict them as numbers"
         )
     return False

@@ -83,12 +83,22 @@ def recognise(data: str | Path, *more: str | Path) -> str:
         seen = ", ".join(sorted(s or "without suffix" for s in sniffed.suffixes)) or "it is empty"
         raise OdeumError(
             f"'{sniffed.paths[0]}' has no recognised images, tables or texts ({seen}); expected one "
-            "sub-folder of images per class, train.csv, or .txt files"
+            f"sub-folder of images per class, train.csv, or .txt files{_sides_hint(sniffed)}"
         )
+    if kind == "translation":
+        refuse_structured_text([p for p in sniffed.files if p.suffix.lower() not in TABLE_SUFFIXES], kind)
     if kind == "language":
         refuse_structured_text([p for p in sniffed.files if _is_running_text(sniffed, p)])
         _note_sub_folders(sniffed)
     return kind
+
+
+def _sides_hint(sniffed: Sniffed) -> str:
+    """The two files of a folder that differ in a language at the end of their names, as the end of a message."""
+    sides = [p for p in sniffed.top if _SIDES.search(p.suffix.lower())]
+    if len(sides) != 2 or sides[0].stem != sides[1].stem:
+        return ""
+    return f"; the sides of a translation are given as files: '{sides[0]}' '{sides[1]}'"
 
 
 def _is_running_text(sniffed: Sniffed, path: Path) -> bool:
@@ -249,6 +259,9 @@ def _looks_parallel(path: Path) -> bool:
     refuse_foreign(path)
     lines = itertools.islice((line for line in read_lines(path) if line.strip()), 500)
     rows = [line[:LONGEST_LINE].split("\t") for line in lines]
+    if rows and all(len(row) == 3 and row[2].startswith("CC-BY") for row in rows):
+        notice(f"the third column of '{path}' holds attributions and is not read")
+        rows = [row[:2] for row in rows]
     if not rows or any(len(row) != 2 for row in rows):
         return False
     distinct = min(len({row[side] for row in rows}) for side in (0, 1))

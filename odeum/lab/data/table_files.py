@@ -166,10 +166,19 @@ def choose_columns(table: Table, text: str | None, label: str | None) -> tuple[T
         what = f"no recognised label column beside the text '{'+'.join(texts)}'"
     else:
         what = f"no recognised text{' and label' if labels is None else ''} column"
+    rows = [row for _, row in table.rows]
     raise OdeumError(
         f"'{table.path}' has {what}: its columns are {table.columns()}; name them with --data.text_column and "
-        f"--data.label_column{'' if asked else table_hint(table.head, [row for _, row in table.rows])}"
+        f"--data.label_column{'' if asked else _number_hint(table) or table_hint(table.head, rows)}"
     )
+
+
+def _number_hint(table: Table) -> str:
+    """What a column such as `stars` can be read as, as the end of a message."""
+    column = usual_column(table.head, NUMBER_NAMES)
+    if column is None or find_text(table.head, None) is None:
+        return ""
+    return f"; --data.label_column {column} reads '{column}' as classes, and --kind regression as numbers"
 
 
 def find_text(head: list[str], wanted: str | None) -> list[str] | None:

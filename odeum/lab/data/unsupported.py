@@ -23,6 +23,11 @@ MASK_FOLDERS = {
 }
 BESIDE_IMAGES = re.compile(r"readme|licen[cs]e|classes|labels|metadata|annotations|changelog|info|attribution", re.I)
 """usual files beside images that contain no examples"""
+UNREAD_IMAGES = {
+    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dcm", ".nii"),
+    *(".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2"),
+}
+"""images in formats that are not read"""
 TIME_NAMES = {"date", "time", "datetime", "timestamp", "day", "month", "year", "hour", "ds"}
 SEPARATORS = "|;,"
 """separators of several labels of one example"""
@@ -39,10 +44,25 @@ def refuse_unsupported(sniffed: Sniffed) -> None:
     ):
         if files:
             raise OdeumError(f"'{files[0]}' is {what}, which Odeum does not train on; {remedy}")
+    _refuse_unread_images(sniffed)
     if sniffed.folder is not None and sniffed.suffixes & IMAGE_SUFFIXES:
         _refuse_mixed_folder(sniffed, sniffed.folder)
     elif sniffed.folder is None or not (sniffed.folder / "train" / "pos").is_dir():  # the folders of IMDB are read
         _refuse_class_files([p for p in sniffed.files if p.suffix.lower() not in TABLE_SUFFIXES])
+
+
+def _refuse_unread_images(sniffed: Sniffed) -> None:
+    """Raise `OdeumError` for images in formats that are not read; print a notice if there are readable ones too."""
+    unread = [p for p in sniffed.files if p.suffix.lower() in UNREAD_IMAGES]
+    if unread:
+        formats = ", ".join(sorted({p.suffix.lower() for p in unread}))
+        remedy = f"a format that is not read ({formats}); convert them to .jpg or .png"
+        if not sniffed.suffixes & IMAGE_SUFFIXES:
+            raise OdeumError(f"'{unread[0]}' is an image in {remedy}")
+        notice(f"{len(unread)} images such as '{unread[0]}' were left out: they have {remedy}")
+    for pattern, what, remedy in BINARY_SETS:
+        if files := [p for p in sniffed.files if pattern.search(p.name)]:
+            raise OdeumError(f"'{files[0]}' is {what}; {remedy}")
 
 
 def _refuse_class_files(files: Sequence[Path]) -> None:
@@ -87,14 +107,31 @@ def _refuse_mixed_folder(sniffed: Sniffed, folder: Path) -> None:
         )
 
 
-def refuse_structured_text(files: Sequence[Path]) -> None:
-    """Raise `OdeumError` for files that a language model would read raw although they are tables or annotations."""
+def refuse_structured_text(files: Sequence[Path], kind: str = "language") -> None:
+    """Raise `OdeumError` for files that a model of text would read raw although they are tables or annotations."""
+    instead = "; --kind language reads it as running text" if kind == "language" else ""
     for path in files[:FEW_FILES]:
         with open(path, "rb") as file:
-            lines = file.read(LOOK).decode(errors="replace").splitlines()[:-1][:LINES]
-        lines = [line.strip() for line in lines if line.strip()]
-        if len(lines) >= FEWEST_LINES and (what := _structure(lines)):
-            raise OdeumError(f"'{path}' looks like {what}; --kind language reads it as running text")
+            head = file.read(LOOK).decode(errors="replace").lstrip("\ufeff").strip()
+        lines = [line.strip() for line in head.splitlines()[:-1][:LINES] if line.strip()]
+        what = _markup(path, head, lines)
+        if what is None and kind == "language" and len(lines) >= FEWEST_LINES:
+            what = _structure(lines)
+        if what is not None:
+            raise OdeumError(f"'{path}' looks like {what}{instead}")
+
+
+def _markup(path: Path, head: str, lines: Sequence[str]) -> str | None:
+    """The format of a text with tags or times between its words, and the remedy; None for other texts."""
+    if head[:20].lower().startswith(_MARKUP):
+        return "XML or HTML; a .txt of the text between its tags would work"
+    if head.startswith("{") and (path.suffix.lower() == ".ipynb" or '"nbformat"' in head):
+        return "a Jupyter notebook; `jupyter nbconvert --to script` makes a text of it"
+    if head[:9].lower() == "@relation":
+        return "ARFF: tabular data, which Odeum does not train on"
+    if sum(" --> " in line for line in lines) > max(2, len(lines) / 8):
+        return "subtitles; a .txt of their texts without numbers and times would work"
+    return None
 
 
 def _structure(lines: Sequence[str]) -> str | None:
@@ -126,6 +163,20 @@ FEW_FILES, LINES, FEWEST_LINES = 5, 300, 20
 """files and lines that are examined, and the fewest lines whose structure is judged"""
 CLASS_WORDS = {"pos", "neg", "positive", "negative", "neutral", "spam", "ham"}
 """names of files or folders that are usually classes of the texts inside"""
+_MARKUP = ("<?xml", "<!doctype", "<html", "<tmx", "<xliff")
+BINARY_SETS = (
+    (
+        re.compile(r"idx[13][-.]ubyte(\.gz)?$"),
+        "one of MNIST's IDX files, which are read for fashion-mnist alone",
+        "an .npz with x_train, y_train, x_test and y_test would work",
+    ),
+    (
+        re.compile(r"^data_batch_\d$"),
+        "one of CIFAR's pickles, which are not read",
+        "put the binary version into $ODEUM_DATA and give the name cifar10",
+    ),
+)
+"""files of well-known data sets in forms that are not read: name, what they are and the remedy"""
 _WORD = re.compile(r"[a-z]+")
 _TAG = re.compile(r"O|[BIESLU]-\w+")
 _SEPARATOR = re.compile(r"[\s,;|]+")
@@ -170,7 +221,21 @@ def table_hint(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     columns = [[row[i].strip() for row in rows[:200] if len(row) > i and row[i].strip()] for i in range(len(head))]
     numeric = [bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells) for cells in columns]
     flags = [bool(cells) and set(cells) <= {"0", "1", "True", "False", "true", "false"} for cells in columns]
-    wordy = any(cells and sum(len(cell.split()) for cell in cells) > 3 * len(cells) for cells in columns)
+    texts = [bool(cells) and sum(len(cell.split()) for cell in cells) > 3 * len(cells) for cells in columns]
+    wordy = any(texts)
+    names = {name.strip().lower().rpartition(".")[2] for name in head}
+    for name, cells in zip(head, columns, strict=True):
+        if cells and all(Path(cell).suffix.lower() in IMAGE_SUFFIXES for cell in cells):
+            return (
+                f"; '{name}' names images: put the table beside them as labels.csv, with their column and that of the "
+                "labels, and give the folder"
+            )
+    if sum(numeric) > 60 and not wordy:
+        return "; so many columns of numbers may be pixels: an .npz of images and labels would work"
+    if {"question", "context"} <= names or {"version", "data"} == names:
+        return "; questions and contexts look like question answering, which Odeum does not train on"
+    if sum(texts) == 2 and not any(flags) and not any(map(_is_of_digits, columns)):
+        return "; two columns of texts alone, as a .tsv without a header, are read as a translation"
     if sum(flags) > 2 and wordy:
         return f"; {sum(flags)} columns of 0 and 1 look like multi-label data: choose one of them as the label"
     if not wordy and any(name.strip().lower() in TIME_NAMES for name in head) and sum(numeric) >= len(head) / 2:
@@ -184,6 +249,12 @@ def table_hint(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
             "boosting would work, or texts made of the columns (--data.text_column a+b+c)"
         )
     return ""
+
+
+def _is_of_digits(cells: Sequence[str]) -> bool:
+    """Whether cells are long but not words: times, addresses, codes."""
+    text = "".join(cells)
+    return bool(text) and sum(letter.isdigit() for letter in text) > 0.3 * len(text) and len(text) > 8 * len(cells)
 
 
 _NUMBER = re.compile(r"[+-]?\d*[.,]?\d+([eE][+-]?\d+)?")

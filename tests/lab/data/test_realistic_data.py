@@ -1,6 +1,6 @@
 """Data sets as people have them: each is read as meant or refused by name, and docs/data.md says which.
 
-`python -m tests.test_realistic_data` writes the table of docs/data.md again.
+`python tests/lab/data/test_realistic_data.py` writes the table of docs/data.md again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_the_page_has_the_table(outcomes: dict[str, tuple[str, list[str]]]) -> N
     assert len(SETS) >= 60
     rows = [row(item, *outcomes[item.title]) for item in SETS]
     table = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    assert table.splitlines()[2:] == rows, "python -m tests.test_realistic_data writes it"
+    assert table.splitlines()[2:] == rows, "python tests/lab/data/test_realistic_data.py writes it"
 
 
 def _write_page() -> None:

@@ -61,7 +61,9 @@ def test_many_different_numbers_are_recognised_and_said(tmp_path: Path) -> None:
 
 def test_few_different_numbers_stay_classes_and_that_is_said(tmp_path: Path) -> None:
     stars = rows(tmp_path / "stars.csv", *(f"a film,{1 + i % 5}" for i in range(200)))
-    with pytest.warns(Notice, match=r"5 different numbers \(1, 2, 3, 4, 5 …\): read as classes; .* --kind regression"):
+    with pytest.warns(
+        Notice, match=r"5 different numbers \(1, 2, 3, 4, 5 …\): read as classes.*; .* --kind regression"
+    ):
         assert recognise(stars) == "classification"
     assert open_task(stars, kind="regression").kind == "regression"
 
