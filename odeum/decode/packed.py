@@ -14,9 +14,6 @@ from odeum.decode.flat import Map, flat_map
 from odeum.kernels.packed_linear import PackedLinear, worth_packing
 from odeum.models.embedding import OutputMatrix, TiedEmbedding
 
-MIN_OUTPUT_WEIGHTS = 1 << 19
-"""weights of an output matrix below which it stays in a core's cache"""
-
 
 class PackedMaps:
     """Flat maps for so many passes: linear layers with packed weights where that pays, each packed once."""
@@ -38,6 +35,6 @@ def output_map(part: object, plain: Callable[[Tensor], Tensor], passes: int) -> 
     if type(part) not in (TiedEmbedding, OutputMatrix):
         return plain
     weight, bias = part.weight, getattr(part, "bias", None)  # ty: ignore[missing-attribute]
-    if weight.numel() < MIN_OUTPUT_WEIGHTS or not worth_packing(weight, passes):
+    if not worth_packing(weight, passes):
         return plain
     return PackedLinear(weight, bias, plain)

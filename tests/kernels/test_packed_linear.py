@@ -23,8 +23,8 @@ SIZES = {"vocabulary": 40, "width": 16, "heads": 2, "depth": 2, "hidden": 32, "l
 
 @pytest.fixture
 def small_products(onednn: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No product is too small; products that are not packed are torch's own."""
-    monkeypatch.setattr(packed_linear, "MIN_WORK", 1)
+    """No matrix is too small; products that are not packed are torch's own."""
+    monkeypatch.setattr(packed_linear, "MIN_WEIGHTS", 1)
     torch.set_float32_matmul_precision("highest")
 
 
@@ -60,6 +60,9 @@ def test_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = nn.Parameter(torch.randn(10, 6))
     assert worth_packing(weight, 16) and not worth_packing(weight, 15)
     assert not worth_packing(weight.detach(), 16) and not worth_packing(nn.Parameter(weight.double()), 16)
+    with monkeypatch.context() as patched:
+        patched.setattr(packed_linear, "MIN_WEIGHTS", 61)
+        assert not worth_packing(weight, 16)
     with FlopCounterMode(display=False):
         assert not worth_packing(weight, 16)
     monkeypatch.setattr(matmul, "onednn_is_faster", lambda: False)
