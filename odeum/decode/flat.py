@@ -123,7 +123,10 @@ def _self_attention(field: SelfAttention, maps: Maps) -> Evaluate:
             return field(t, x, context)
         if shared == 1:
             projected = qkv(x).view(rows, 3, heads, 1, -1)
-            if norms is None and source.rotary is None and source.cache is not None:
+            if norms is None and source.cache is not None:
+                if source.rotary is not None:  # queries and keys in one call
+                    both = projected.narrow(1, 0, 2)
+                    both.copy_(rotate(both.flatten(1, 2), source.rotary).view_as(both))
                 k, v = source.cache.extend_together(projected.narrow(1, 1, 2))
                 return out(_attend(projected.select(1, 0), k, v, source).reshape(rows, 1, sizes[0]))
             q, k, v = projected.unbind(1)
