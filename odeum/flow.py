@@ -289,7 +289,7 @@ def set_solver(model: nn.Module, solver: Solver, *, keep_gradient: bool = True) 
     evaluated. A splitting orders attention and feed-forward as the layer of its name does.
     """
     if not isinstance(solver, Solver):
-        raise OdeumError(f"a solver is an object such as FixedSteps(RungeKutta(RK4)), not {solver!r}")
+        raise OdeumError(f"a solver must be an object such as FixedSteps(RungeKutta(RK4)), not {solver!r}")
     flows = [module for module in model.modules() if isinstance(module, Flow)]
     if not flows:
         raise OdeumError(f"{type(model).__name__} has no flows whose solver could be set")
@@ -340,7 +340,7 @@ def set_steps(model: nn.Module, steps: float) -> None:
             raise OdeumError(wrong if layers == 1.0 else f"{total}; their number must be a positive integer")
     solvers = [(flow, part) for flow in flows for part in flow.solver.modules() if isinstance(part, FixedSteps)]
     if not solvers:
-        raise OdeumError("this model chooses its steps itself; give it a solver of fixed steps first (solver=rk4)")
+        raise OdeumError("this model uses adaptive steps; set a fixed-step solver first (solver=rk4)")
     for flow, solver in solvers:
         if steps / flow.layer != solver.steps:
             capabilities.check("another number of steps", solver, detail=f"{solver.steps * flow.layer:g} per layer")

@@ -118,7 +118,7 @@ class Inspection:
     def particles(self, sequence: int = 0) -> np.ndarray:
         """The tokens of one sequence in two dimensions, [layers + 1, positions, 2]: PCA, fixed over the whole path."""
         if not 0 <= sequence < self.states.shape[1]:
-            raise OdeumError(f"sequence {sequence} was not kept; there are 0 to {self.states.shape[1] - 1}")
+            raise OdeumError(f"there is no sequence {sequence}; the sequences are 0 to {self.states.shape[1] - 1}")
         return plane(self.states[:, sequence])[0]
 
     def as_dict(self) -> dict[str, Any]:
@@ -743,7 +743,7 @@ def _first_row(context: Context, batch: int, copies: int) -> Context:
         return source._replace(mask=mask, memory=None if memory is None else _copies(memory, copies), rotary=rotary)
 
     if context.own.anchor is not None:
-        raise OdeumError("this measure does not know the anchor of TransEvolve's blocks; use another architecture")
+        raise OdeumError("this measure is not available for TransEvolve; use another architecture")
     return context._replace(own=first(context.own), other=first(context.other))
 
 
@@ -761,7 +761,7 @@ def local_error(model: nn.Module, batch: Mapping[str, Any] | Tensor, *, seen: Te
             while isinstance(solver, GradientSolver):
                 solver = solver.solver
             if not isinstance(solver, FixedSteps) or solver.method.order is None:
-                raise OdeumError("a local error needs fixed steps of a method with an order; this model has none")
+                raise OdeumError("local errors need a fixed-step method with a known order; this model has none")
             order = solver.method.order
             fine = FixedSteps(solver.method, 2 * solver.steps)
             end = start + flow.duration

@@ -290,7 +290,7 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
     if repeats is not None and (not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1):
         raise OdeumError(f"repeats must be a positive integer, got {repeats!r}")
     if exit is not None and not 0.0 <= exit < math.inf:
-        raise OdeumError(f"exit must be a share of the state, zero or more, not {exit!r}")
+        raise OdeumError(f"exit must be a relative state change of at least 0, not {exit!r}")
     before = [loop.exit for loop in loops]
     try:
         for loop in loops:

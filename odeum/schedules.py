@@ -25,7 +25,7 @@ def explicit(text: str, depth: int) -> tuple[int, ...]:
         raise OdeumError(f"schedule={text} has {length} places, but the depth is {depth} layers; they must be equal")
     order = tuple(index for first, last in spans for index in range(first, last + 1))
     if left := sorted(set(range(max(order))) - set(order)):
-        raise OdeumError(f"schedule={text} leaves out layer {left[0]}; it should use each from 0 to {max(order)}")
+        raise OdeumError(f"schedule={text} omits layer {left[0]}; it must use each from 0 to {max(order)}")
     return order
 
 
@@ -35,7 +35,7 @@ def _span(item: str, text: str) -> tuple[int, int]:
         raise OdeumError(f"'{item}' in schedule={text} must be a layer or a row of them, as in 0-5/4-5/6-10")
     low, high = int(first), int(last or first)
     if high < low:
-        raise OdeumError(f"'{item}' in schedule={text} should rise, as in {high}-{low}")
+        raise OdeumError(f"'{item}' in schedule={text} must be ascending, as in {high}-{low}")
     return low, high
 
 

@@ -52,7 +52,7 @@ def out_directory(given: str | None, default: Path) -> Path:
     if given is None:
         return default
     if not given.strip() or "\0" in given:
-        raise OdeumError(f"--out {given!r} names no directory; give a path, or leave it out for '{default}'")
+        raise OdeumError(f"--out {given!r} is not a valid directory; give a path, or leave it out for '{default}'")
     return Path(given)
 
 
@@ -69,7 +69,7 @@ def make_directory(path: Path) -> None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         short = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}… ({len(str(path))} characters)"
-        raise OdeumError(f"cannot make the directory '{short}': {reason}; give another --out") from None
+        raise OdeumError(f"cannot create the directory '{short}': {reason}; give another --out") from None
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def new_directory(given: str | Path) -> Generator[Path]:
     The target is created and locked first, so that an impossible name or a second process is refused before any work.
     """
     if not str(given).strip() or "\0" in str(given):
-        raise OdeumError(f"{str(given)!r} names no directory; give a path")
+        raise OdeumError(f"{str(given)!r} is not a valid directory; give a path")
     target = expanded(given).absolute()
     if os.path.exists(target) and not (os.path.isdir(target) and not any(target.iterdir())):
         raise OdeumError(f"'{given}' already exists and is not empty; give a new or an empty directory")

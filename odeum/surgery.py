@@ -153,7 +153,7 @@ def stacks_of(model: nn.Module) -> dict[str, Stack]:
             if not isinstance(flow, Flow):
                 raise OdeumError(
                     f"{what} consists of blocks ({type(flow).__name__}) that compute attention once for several "
-                    "steps, so a layer cannot be removed or repeated alone; surgery is for rows of single layers"
+                    "steps, so a layer cannot be removed or repeated alone; surgery needs a sequence of single layers"
                 )
             if flow.stateful_method is not None:
                 raise OdeumError(
@@ -442,7 +442,7 @@ def settings_of(model: OdeumModel, edit: Edit) -> tuple[Architecture, Model]:
     if not isinstance(architecture, Stepped):
         raise OdeumError(f"'{edit.label}' cannot be saved: {spell(architecture)} has no schedule of layers")
     if edit.kind == "parallel":
-        raise OdeumError(f"'{edit.label}' cannot be saved: no architecture has layers beside each other")
+        raise OdeumError(f"'{edit.label}' cannot be saved: no architecture can run two layers in parallel")
     architecture, depth = _edited(architecture, edit, over_time(getattr(model, edit.stack)))
     if not isinstance(settings, Translation):
         return architecture, replace(settings, depth=depth)

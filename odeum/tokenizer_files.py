@@ -101,7 +101,7 @@ def read_tokenizer(text: str, path: Path) -> TokenizerFile:
         reason: object = "it is nested too deeply"
     except Exception as error:  # whatever the library makes of it: it raises nothing more exact
         reason = error
-    raise OdeumError(f"'{path}' is not used as a tokenizer: {' '.join(str(reason).split())}")
+    raise OdeumError(f"'{path}' cannot be used as a tokenizer: {' '.join(str(reason).split())}")
 
 
 @contextlib.contextmanager

@@ -68,6 +68,15 @@ API = {
     "odeum.errors": "Errors that users see.",
 }
 VERBS_TITLE = "Commands"
+STYLE = """\
+.md-grid { max-width: 68rem; }
+.md-typeset pre > code { font-size: .72rem; }
+.md-typeset :not(pre, h1, h2, h3, h4) > code {
+  display: inline-block; max-width: 100%; overflow-x: auto; white-space: nowrap; vertical-align: bottom;
+}
+.md-typeset table:not([class]) :is(td, th) { min-width: 0; padding: .5em .7em; }
+"""
+"""names, options and commands in running text and in tables are not broken; code fits beside the navigation"""
 
 
 def collect() -> None:
@@ -77,6 +86,7 @@ def collect() -> None:
     for path in (ROOT / "docs").iterdir():
         if path.suffix in (".md", ".svg", ".png"):
             shutil.copyfile(path, SOURCE / path.name)
+    (SOURCE / "extra.css").write_text(STYLE, encoding="utf-8")
     (SOURCE / "index.md").write_text(_front_page(), encoding="utf-8")
     (SOURCE / "changes.md").write_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "]("))
     for page in SOURCE.glob("*.md"):
@@ -126,7 +136,7 @@ def _commands() -> str:
 def _environment() -> dict[str, str]:
     import os
 
-    return {**os.environ, "COLUMNS": "100", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    return {**os.environ, "COLUMNS": "84", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
 
 
 def configure() -> Path:
@@ -137,8 +147,10 @@ def configure() -> Path:
         f"docs_dir: {SOURCE.relative_to(ROOT / 'build')}",
         f"site_dir: {SITE.relative_to(ROOT / 'build')}",
         "use_directory_urls: false",
+        "extra_css: [extra.css]",
         "theme:",
         "  name: material",
+        "  font: false",
         "  features: [navigation.sections, navigation.top, content.code.copy, search.suggest]",
         "  palette:",
         "    - media: '(prefers-color-scheme: light)'",
@@ -155,8 +167,9 @@ def configure() -> Path:
         "        python:",
         f"          paths: [{ROOT}]",
         "          options:",
-        "            {show_root_heading: false, members_order: source, show_source: false, docstring_style: google,",
-        "             merge_init_into_class: true, separate_signature: true, show_signature_annotations: true}",
+        "            {show_root_heading: false, show_root_toc_entry: false, members_order: source, show_source: false,",
+        "             docstring_style: google, merge_init_into_class: true, separate_signature: true, line_length: 80,",
+        "             show_signature_annotations: true, show_labels: false}",
         "nav:",
     ]
     for section, pages in {
@@ -186,13 +199,15 @@ def write_llms() -> None:
 
 
 class _Page(HTMLParser):
-    """Links, anchors and the amount of text of one page."""
+    """Links, anchors, quotations and the number of documented objects of one page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors: set[str] = set()
+        self.loaded: list[str] = []
         self.documented = 0
+        self.quotes = self.deepest_quote = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
@@ -201,7 +216,14 @@ class _Page(HTMLParser):
         for name in ("href", "src"):
             if link := values.get(name):
                 self.links.append(link)
+                if name == "src" or values.get("rel") == "stylesheet":
+                    self.loaded.append(link)
+        self.quotes += tag == "blockquote"
+        self.deepest_quote = max(self.quotes, self.deepest_quote)
         self.documented += "doc-object" in (values.get("class") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.quotes -= tag == "blockquote"
 
 
 def check() -> list[str]:
@@ -228,6 +250,11 @@ def check() -> list[str]:
                 wrong.append(f"{name}: {link} names no heading")
         if name.parts[:2] == ("reference", "api") and page.documented < 2:
             wrong.append(f"{name}: no member is documented")
+        if page.deepest_quote > 1:
+            wrong.append(f"{name}: an example of a docstring is shown as a quotation; put it under 'Examples:'")
+        for link in page.loaded:
+            if urlsplit(link).netloc:
+                wrong.append(f"{name}: {link} is loaded from another host")
     known = {page for pages in NAVIGATION.values() for page in pages.values()} | {"changes.md"}
     wrong += [f"docs/{p.name} is missing from the navigation" for p in SOURCE.glob("*.md") if p.name not in known]
     return wrong

@@ -24,7 +24,7 @@ class AttentionResiduals(Layered):
     """Each sublayer attends to those before."""
 
     block: Annotated[int, COUNT] = 4
-    """steps whose sum is one value; larger blocks need less memory (1: the full form)"""
+    """sublayers summed into one value; larger blocks need less memory (1: the full form)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import per_term

@@ -34,9 +34,9 @@ class Continuous(OverTime):
     gradient: Gradient = "backprop"
     """how the gradient passes through the solver"""
     adapt: Literal["batch", "sample"] = "batch"
-    """one step size for the whole batch, or one per sample, as if it were alone"""
+    """one step size for the whole batch, or one per sample"""
     evaluations: Annotated[int, COUNT] = 10_000
-    """most evaluations of the field in one pass; a field that needs more is reported as stiff"""
+    """largest number of field evaluations per pass; a field that needs more is reported as stiff"""
 
     def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
         """Builds one flow on [0, depth]."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @dataclass(frozen=True)
 class Hyper(Layered):
-    """Residual streams that layers read, write and mix."""
+    """Several residual streams that layers read, write and mix."""
 
     streams: Annotated[int, Range(1, 64)] = 4
     """number of streams; one is the plain stream with learned gains"""

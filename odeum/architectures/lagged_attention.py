@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 )
 @dataclass(frozen=True)
 class LaggedAttention(Layered):
-    """The last attentions read one earlier state."""
+    """Attention of the last layers reads one earlier state."""
 
     last: Annotated[int | None, COUNT] = None
     """number of last layers whose attentions read the same state (default: 3, or the depth if smaller)"""

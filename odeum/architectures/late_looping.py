@@ -18,16 +18,16 @@ from odeum.registry.options import COUNT, Range
 @register.architecture("late-looping", reference="parameter-golf #1726, #835", group="looped depth")
 @dataclass(frozen=True)
 class LateLooping(Looped):
-    """Middle layers that repeat from a share of training on."""
+    """Middle layers repeat after a given fraction of training."""
 
     core: Annotated[int | None, COUNT] = 2
-    """layers in the loop (default: the depth without prelude and coda); the others lie evenly around it"""
+    """layers in the loop (default: the depth without prelude and coda); the others are split evenly around it"""
     repeats: Annotated[int, COUNT] = 2
     """repeats of the core; can be changed after training"""
     inject: Literal["add", "concat", "stable", "none"] = "none"
     """how each repeat reads the prelude's output e: s + e, W [s, e], a contraction of s plus e, or not at all"""
     late: Annotated[float, Range(least=0, below=1)] = 0.35
-    """share of training after which the core repeats; before, it acts once"""
+    """fraction of training after which the core repeats; before, it acts once"""
 
     def _parts(self, depth: int) -> tuple[int, int, int]:
         if self.core is None or (self.prelude is not None and self.coda is not None):

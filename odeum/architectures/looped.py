@@ -39,13 +39,13 @@ class Looped(Layered):
     inject: Literal["add", "concat", "stable", "none"] = "add"
     """how each repeat reads the prelude's output e: s + e, W [s, e], a contraction of s plus e, or not at all"""
     random: bool = False
-    """whether each training batch draws its number of repeats, with this mean"""
+    """draw the number of repeats per training batch, with `repeats` as mean"""
     through: Annotated[int | None, COUNT] = None
     """number of last repeats that gradients pass through (default: all)"""
     exit: Annotated[float, NOT_NEGATIVE] = 0.0
-    """a position stops when it moves by less than this share of its state; not in training (0: never)"""
+    """relative state change below which a position stops repeating, outside of training (0: never)"""
     late: Annotated[float, Range(least=0, below=1)] = 0.0
-    """share of training after which the core repeats; before, it acts once"""
+    """fraction of training after which the core repeats; before, it acts once"""
 
     def stack(self, shape: Shape, cross: bool = False) -> nn.Module:
         """Builds the layers of a plain stack, some of which act again."""

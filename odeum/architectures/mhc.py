@@ -31,9 +31,10 @@ class Mhc(Layered):
     streams: Annotated[int, Range(2, 64)] = 4
     """number of residual streams"""
     mixing: Literal["sinkhorn", "permutations"] = "sinkhorn"
-    """doubly stochastic nearly, by normalising rows and columns in turn, or exactly, as a mean of permutations"""
+    """sinkhorn: approximately doubly stochastic, by normalising rows and columns in turn; permutations: exactly, as
+    a mean of permutations"""
     iterations: Annotated[int | None, Range(1, 1000)] = None
-    """for mixing=sinkhorn: how often rows and columns are normalised (default: 20)"""
+    """for mixing=sinkhorn: number of normalisations of rows and columns (default: 20)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import per_term
@@ -46,7 +47,9 @@ class Mhc(Layered):
                 f"{math.factorial(self.streams):,}; give streams={MAX_PERMUTED_STREAMS} at most, or mixing=sinkhorn"
             )
         if permuted and self.iterations is not None:
-            raise OdeumError(f"iterations={self.iterations} are for mixing=sinkhorn, and the mixing is permutations")
+            raise OdeumError(
+                f"iterations={self.iterations} apply to mixing=sinkhorn only, but mixing=permutations is set"
+            )
         ManifoldHyperConnections.check_length(self.interval / self.steps)
         iterations = None if permuted else self.iterations or 20
 

@@ -34,7 +34,7 @@ def mixed_stack(settings: Mixed, shape: Shape, cross: bool) -> Stack:
     for part, count in settings.parts:
         inner = make_stack(part, _segment(shape, layers, count), cross)
         if type(inner) is not Stack:
-            raise OdeumError(f"{label(part)} cannot be a part of a mixed stack: its layers are more than a row")
+            raise OdeumError(f"{label(part)} cannot be a part of a mixed stack: its layers are not a plain sequence")
         for module in inner.modules():
             if isinstance(module, Basis | AdaptiveNorm):  # time runs on, and weights over time begin with their part
                 module.t0, module.t1 = module.t0 + layers, module.t1 + layers

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 )
 @dataclass(frozen=True)
 class Moda(Layered):
-    """Attention over positions and earlier layers."""
+    """One attention over positions and earlier layers."""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import make_method

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 )
 @dataclass(frozen=True)
 class Momentum(Layered):
-    """A velocity passes from layer to layer."""
+    """Layers update a velocity, which moves the state."""
 
     gamma: Annotated[float, FRACTION] = 0.9
-    """share of the velocity that a step keeps; 0 is the plain stack"""
+    """decay of the velocity per step; 0 is the plain stack"""
 
     def method_for(self, place: Place) -> Method:
         return momentum_method(self.method, self.gamma)

@@ -20,41 +20,43 @@ GROUP = "multistep and multi-stream methods"
 register.method(
     "adams-bashforth",
     Deferred("odeum.integrators", "AdamsBashforth"),
-    about="uses the field of the step before: order 2 for one evaluation, across layers too",
+    about="order 2 with one evaluation per step, from the field values of the current and the previous step",
     reference="Bashforth & Adams 1883",
 )
 for _order in (3, 4):
     register.method(
         f"adams-bashforth-{_order}",
         Deferred("odeum.integrators", f"adams_bashforth_{_order}"),
-        about=f"uses the field of {_order - 1} steps before: order {_order} for one evaluation",
+        about=f"order {_order} with one evaluation per step, from {_order} field values",
         reference="Bashforth & Adams 1883",
     )
 for _order, _name, _make in ((3, "adams-moulton", "AdamsMoulton"), (4, "adams-moulton-4", "adams_moulton_4")):
     register.method(
         _name,
         Deferred("odeum.integrators", _make),
-        about=f"predicted from {_order - 1} values of the field, then corrected: order {_order} for two evaluations",
+        about=f"predictor–corrector with {_order - 1} field values: order {_order} with two evaluations per step",
         reference="Moulton 1926",
     )
 register.method(
-    "leapfrog", Deferred("odeum.integrators", "Leapfrog"), about="two-step midpoint, order 2 for one evaluation"
+    "leapfrog",
+    Deferred("odeum.integrators", "Leapfrog"),
+    about="two-step midpoint: order 2 with one evaluation per step",
 )
 
 
 @register.architecture(
     "adams-bashforth",
-    about="parallel field, a step that uses the field at layers before: order 2 to 4",
+    about="parallel field, Adams–Bashforth steps across layers: order 2 to 4",
     reference="Bashforth & Adams 1883",
     group=GROUP,
 )
 @dataclass(frozen=True)
 class AdamsBashforth(Layered):
-    """Steps by the field now and at the layers before: one evaluation per step."""
+    """Steps from the field values of this layer and earlier ones: one evaluation per step."""
 
     method: MethodName = "adams-bashforth"
     order: Annotated[int, Range(2, 4)] = 2
-    """number of values of the field per step, all but one from layers before"""
+    """number of field values per step, all but one from earlier layers"""
 
     def method_for(self, place: Place) -> Method:
         from odeum import integrators
@@ -65,7 +67,7 @@ class AdamsBashforth(Layered):
 
 @register.architecture(
     "adams-moulton",
-    about="parallel field, a step predicted from layers before and corrected: order 3 or 4",
+    about="parallel field, Adams–Moulton predictor–corrector steps across layers: order 3 or 4",
     reference="Moulton 1926",
     group=GROUP,
 )
@@ -75,7 +77,7 @@ class AdamsMoulton(Layered):
 
     method: MethodName = "adams-moulton"
     order: Annotated[int, Range(3, 4)] = 3
-    """number of values of the field per step, all but two from layers before"""
+    """number of field values per step, all but two from earlier layers"""
 
     def method_for(self, place: Place) -> Method:
         from odeum import integrators
@@ -94,6 +96,6 @@ def _check_method(settings: Layered, name: str, option: str) -> None:
 register.architecture(
     "leapfrog",
     Layered(method="leapfrog"),
-    about="parallel field, from the layer before over this one: order 2",
+    about="parallel field, leapfrog steps across layers: order 2",
     group=GROUP,
 )

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 register.method(
     "reversible-heun",
     Deferred("odeum.integrators", "ReversibleHeun"),
-    about="a state and its twin: order 2, can be run backwards",
+    about="reversible Heun with an auxiliary state: order 2",
     reference="Kidger et al. 2021",
 )
 
 
 @register.architecture(
     "reversible",
-    about="layers that are run back for the gradient: activation memory of one layer",
+    about="reversible layers: activation memory does not grow with depth",
     reference="Gomez et al. 2017, arXiv 1707.04585",
     group="reversible layers",
 )
@@ -48,12 +48,12 @@ class Reversible(Layered):
     """how a state and its twin move: revnet (Gomez 2017), momentum (Sander 2021), heun (Kidger 2021), leapfrog, or
     coupling, which makes the step that `method` names reversible (McCallum & Foster 2024)"""
     gamma: Annotated[float | None, Range(above=0, below=1)] = None
-    """for scheme=momentum: share of the velocity that a step keeps (default: 0.9)"""
+    """for scheme=momentum: decay of the velocity per step (default: 0.9)"""
     keep: Annotated[float | None, Range(above=0, most=1)] = None
-    """for scheme=coupling: λ, share of the state that a step keeps, the rest is its twin's (default: 0.99)"""
+    """for scheme=coupling: λ, weight of the state in its average with the twin (default: 0.99)"""
     grid: Annotated[int | None, Range(0, 40)] = None
-    """for scheme=revnet: binary digits after the point that states are rounded to, so that the way back is exact to the
-    bit (default: no rounding)"""
+    """for scheme=revnet: fractional bits that states are rounded to, so that the inversion is exact to the bit
+    (default: no rounding)"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import make_method
@@ -61,7 +61,7 @@ class Reversible(Layered):
 
         for option, scheme in (("gamma", "momentum"), ("keep", "coupling"), ("grid", "revnet")):
             if (value := getattr(self, option)) is not None and self.scheme != scheme:
-                raise OdeumError(f"{option}={value} is for scheme={scheme}, and the scheme is {self.scheme}")
+                raise OdeumError(f"{option}={value} applies to scheme={scheme} only, but scheme={self.scheme} is set")
         if self.scheme == "coupling":
             return Coupled(make_method(self.method), 0.99 if self.keep is None else self.keep)
         if self.scheme == "momentum":

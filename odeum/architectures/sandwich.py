@@ -26,7 +26,7 @@ class Sandwich(Architecture):
     """Attentions first, feed-forwards last."""
 
     coefficient: Annotated[int, NOT_NEGATIVE] = 2
-    """k, the number of layers pulled apart"""
+    """k, the number of layers whose attention and feed-forward are separated"""
     gradient: Gradient = "backprop"
     """how the gradient passes through the steps"""
 

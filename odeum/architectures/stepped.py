@@ -48,7 +48,7 @@ class Stepped(Architecture):
     steps: Annotated[int, COUNT] = 1
     """steps per layer; can be changed after training"""
     independent: Annotated[int | None, COUNT] = None
-    """number of layers with weights of their own (default: all)"""
+    """number of layers with their own weights (default: all)"""
     sharing: Literal["sequence", "cycle"] = "sequence"
     """neighbours share (0 0 1 1) or the whole stack repeats (0 1 0 1)"""
     schedule: str | None = None

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @register.architecture("transevolve", reference="Dutta et al. 2021, arXiv 2109.15142", group="continuous depth")
 @dataclass(frozen=True)
 class Evolved(Stepped):
-    """Attention measured once per block and evolved."""
+    """Attention scores computed once per block and evolved over its layers."""
 
     blocks: Annotated[int, COUNT] = 1
-    """how often attention is measured"""
+    """number of blocks; attention scores are computed once per block"""
     depth: Annotated[int | None, COUNT] = None
     """layers per block (default: the model's depth divided by blocks)"""
     feedforward: Literal["full", "random"] = "full"
@@ -61,7 +61,7 @@ class Evolved(Stepped):
             )
         independent = self.independent or layers * self.blocks
         if independent % self.blocks:
-            raise OdeumError(f"independent={independent} layers cannot be dealt out evenly to {self.blocks} blocks")
+            raise OdeumError(f"independent={independent} layers cannot be divided evenly among {self.blocks} blocks")
         order = self._layer_order(layers, independent // self.blocks)
         rates = iter(depth_rates(shape, len(set(order)) * self.blocks))
         seeds = itertools.count(10_000 * self.seed + 5_000 * cross)  # each random matrix its own

@@ -27,7 +27,7 @@ class Yurii(Layered):
     """Nesterov's steps with a velocity: YuriiFormer."""
 
     normed: bool = True
-    """whether the velocity is normed at each step"""
+    """normalise the velocity at each step"""
 
     def method_for(self, place: Place) -> Method:
         from odeum.architectures.parts import make_norm, per_term

@@ -38,7 +38,7 @@ def beam_search(
     if beam < 1:
         raise OdeumError(f"beam must be at least 1, not {beam}")
     if beam > MAX_BEAMS:
-        raise OdeumError(f"beam must be at most {MAX_BEAMS}, not {beam}: as many translations are open at once")
+        raise OdeumError(f"beam must be at most {MAX_BEAMS}, not {beam}: so many translations are kept at once")
     if not length_penalty >= 0:
         raise OdeumError(f"length_penalty must be 0 or positive, not {length_penalty}")
     model = evaluating(model)

@@ -29,7 +29,7 @@ class Choice(NamedTuple):
         if self.top_k is not None and self.top_k < 0:
             raise OdeumError(f"top_k must be a number of tokens, or 0 for all, not {self.top_k}")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
-            raise OdeumError(f"top_p must be a probability above 0 and up to 1, not {self.top_p}")
+            raise OdeumError(f"top_p must be a probability above 0 and at most 1, got {self.top_p}")
         return self
 
     def pick(self, logits: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def _evaluating(module: nn.Module, copies: dict[nn.Module, nn.Module], folds: Fo
         return _evaluating(compiled, copies, folds)
     if "forward" in module.__dict__:
         raise OdeumError(
-            f"the forward of a {type(module).__name__} has been replaced, so it cannot be evaluated beside the model "
+            f"the forward of a {type(module).__name__} has been replaced, so it cannot be evaluated while the model is "
             "in training mode; call model.eval() before decoding"
         )
     copy: Any = type(module).__new__(type(module))

@@ -135,7 +135,7 @@ class Window:
     def __init__(self, ids: Tensor, mask: Tensor | None, length: int) -> None:
         if mask is not None and not bool(mask[:, -1].all()):
             raise OdeumError(
-                "attention_mask ends in 0: pad the prompts on the left, so that each ends in its last word"
+                "attention_mask ends in 0: pad the prompts on the left, so that each ends in its last token"
             )
         self._ids, self.mask, self.length = ids, mask, length
         self._new: list[Tensor] = []

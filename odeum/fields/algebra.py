@@ -19,7 +19,8 @@ class Sum(Field):
 
     Each summand has a name that is part of the names of its weights: the given name, or its role.
 
-    >>> Sum(SelfAttention(64, 4), FeedForward(64), pull=ToMean())  # attention, feedforward, pull
+    Examples:
+        >>> Sum(SelfAttention(64, 4), FeedForward(64), pull=ToMean())  # attention, feedforward, pull
     """
 
     def __init__(self, *fields: Field, **named: Field) -> None:
@@ -178,7 +179,7 @@ class StochasticDepth(Wrapper):
     def __init__(self, field: Field, rate: float) -> None:
         super().__init__(field)
         if not 0.0 <= rate < 1.0:
-            raise OdeumError(f"stochastic depth drops with a probability from 0 to below 1, not {rate}")
+            raise OdeumError(f"stochastic_depth must be a probability of at least 0 and below 1, got {rate}")
         self.rate = rate
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:

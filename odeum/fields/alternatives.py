@@ -111,7 +111,9 @@ class SynthesizedAttention(Field):
         source = context.own
         _refuse_depth(source, "a Synthesizer")
         if source.rotary is not None:
-            raise OdeumError("a Synthesizer has no keys that rotary positions could turn; use positions=learned")
+            raise OdeumError(
+                "a Synthesizer has no keys to rotate, so rotary positions do not apply; use positions=learned"
+            )
         v = split_heads(self.v(x), self.heads)
         if source.cache is not None:
             v, _ = source.cache.extend(v, v)

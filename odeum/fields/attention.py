@@ -70,7 +70,7 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     """Raises `OdeumError` for a mask of the wrong dtype or not broadcastable to [batch, heads, queries, keys]."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise OdeumError(
-            f"an attention mask is boolean (True where a query may look) or floating (added to the scores), "
+            f"an attention mask is boolean (True where a query may attend) or floating (added to the scores), "
             f"not {mask.dtype}"
         )
     pairs = list(zip(reversed(mask.shape), reversed(shape), strict=False))

@@ -46,7 +46,7 @@ class Past:
 class Source(NamedTuple):
     """The inputs of one attention; constant during a solve."""
 
-    mask: Tensor | None = None  # True where a query may look, or added to the scores; [batch, heads, queries, keys]
+    mask: Tensor | None = None  # True where a query may attend, or added to the scores; [batch, heads, queries, keys]
     causal: bool = False  # so that the fused causal kernel is used and no n×n mask is built
     memory: Tensor | None = None  # None: the evolving state itself
     anchor: Any = None  # what a block around the layers measured at its start: a tree of tensors, for its own fields

@@ -39,7 +39,7 @@ class Cache:
     def begin(self) -> None:
         """Call before each forward pass."""
         if self._open and self.cursor:
-            raise OdeumError(f"the last pass with this decoding cache did not come to its end; {REMEDY}")
+            raise OdeumError(f"the last pass with this decoding cache did not complete; {REMEDY}")
         self._filled, self._open = bool(self.slots), True
         self.cursor = self._layer = 0
 
@@ -59,7 +59,9 @@ class Cache:
         if not self._filled:
             self._solvers.append(solver)
         elif self._layer == len(self._solvers) or self._solvers[self._layer] is not solver:
-            raise OdeumError(f"layer {self._layer + 1} has another solver than when its cache was filled; {REMEDY}")
+            raise OdeumError(
+                f"layer {self._layer + 1} has a different solver from the one that filled its cache; {REMEDY}"
+            )
         self._layer += 1
 
     def extend(self, *new: Tensor) -> tuple[Tensor, ...]:

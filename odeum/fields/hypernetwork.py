@@ -32,7 +32,7 @@ class TimedField(Field):
         if len(versions) != basis.count or (not basis.stepwise and any(row != names[0] for row in names)):
             raise OdeumError(f"the weights over time need {basis.count} fields of one kind")
         if any(projects_anywhere(field) for field in versions):
-            raise OdeumError("weights over time do not support a norm after the step, which has no time; use norm=pre")
+            raise OdeumError("weights over time do not support a norm after the step; use norm=pre")
         self.knots = nn.ModuleList(versions)
         self.names = tuple(names[0])
         self.basis = basis
@@ -45,9 +45,7 @@ class TimedField(Field):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if isinstance(t, Tensor) and t.dim():
-            raise OdeumError(
-                "weights over time are those of one time, not of one for each sample; use one step for all"
-            )
+            raise OdeumError("weights over time need the same time for all samples; use one step size for all")
         basis = self.basis
         if isinstance(basis, Knots) and (basis.stepwise or basis.count == 1):
             step = context.step
@@ -104,7 +102,7 @@ class AdaptiveNorm(Wrapper):
     def __init__(self, norm: nn.Module, field: Field, width: int, t0: float, t1: float) -> None:
         super().__init__(field)
         if projects_anywhere(field):
-            raise OdeumError("adaLN applies before a field, not after the step; use norm=pre or shared")
+            raise OdeumError("adaLN modulates a norm before a field, not one after the step; use norm=pre or shared")
         self.norm = norm
         self.t0 = t0
         self.t1 = t1
@@ -116,7 +114,7 @@ class AdaptiveNorm(Wrapper):
 
     def forward(self, t: float, x: Tensor, context: Context) -> Tensor:
         if isinstance(t, Tensor) and t.dim():
-            raise OdeumError("adaLN needs one time for all samples, not one per sample; use adapt=batch")
+            raise OdeumError("adaLN needs the same time for all samples; use adapt=batch")
         span = self.t1 - self.t0
         length = 0.0 if context.step is None else abs(context.step.length)
         embedded = self.time(self._features((t - self.t0) / span, x)) + self.length(self._features(length / span, x))

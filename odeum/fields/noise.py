@@ -140,7 +140,7 @@ class Dropout(nn.Module):
     def __init__(self, rate: float) -> None:
         super().__init__()
         if not 0.0 <= rate < 1.0:
-            raise OdeumError(f"dropout is a probability from 0 to below 1, not {rate}")
+            raise OdeumError(f"dropout must be a probability of at least 0 and below 1, got {rate}")
         self.rate = rate
 
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:

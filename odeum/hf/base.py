@@ -84,7 +84,9 @@ class OdeumPreTrainedModel(PreTrainedModel):
         """As for every model of transformers, and the card and a loader for `trust_remote_code=True`."""
         for name in ("run.json", "task.json"):
             if (Path(save_directory) / name).exists():
-                raise OdeumError(f"'{save_directory}' holds a run of Odeum, whose files would be lost; save elsewhere")
+                raise OdeumError(
+                    f"'{save_directory}' holds an Odeum run, whose files would be overwritten; save elsewhere"
+                )
         wrapper = class_of(self.config.kind)
         names = {"AutoConfig": OdeumConfig, "AutoModel": OdeumBaseModel, wrapper.auto_model: wrapper}
         if wrapper.__module__.startswith("odeum."):  # a plugin's class is not imported by the loader
@@ -131,7 +133,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         embedding = getattr(self.odeum, "embedding", None)
         if not isinstance(embedding, nn.Embedding):
-            raise OdeumError(f"{type(self).__name__} has no table of tokens that could be taken out or resized")
+            raise OdeumError(f"{type(self).__name__} has no token embedding that can be returned or resized")
         return embedding
 
     def set_input_embeddings(self, value: Any) -> None:
@@ -145,7 +147,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
         """An output matrix of its own gets the weights of another; a tied one is the embedding."""
         output: Any = self.get_output_embeddings()
         if output is None:
-            raise OdeumError(f"{type(self).__name__} has no output matrix of its own: it is the embedding's")
+            raise OdeumError(f"{type(self).__name__} has no separate output matrix: it is tied to the embedding")
         output.weight, output.bias = new_embeddings.weight, new_embeddings.bias
         output.out_features = output.weight.shape[0]
 
@@ -204,13 +206,13 @@ def _recorded_attentions(stack: Stack, context: Context | None) -> Generator[lis
     if not attentions or any(type(part) is not SelfAttention for part in attentions):
         raise OdeumError("output_attentions is not available: this architecture has attention other than softmax(q k)")
     if context is not None and context.own.cache is not None:
-        raise OdeumError("output_attentions does not go with a decoding cache; pass use_cache=False")
+        raise OdeumError("output_attentions cannot be combined with a decoding cache; pass use_cache=False")
     weights: list[Tensor] = []
 
     def record(module: Any, arguments: tuple[Any, ...], out: Tensor) -> None:
         _, x, given = arguments
         if given.own.past is not None and given.own.past.keys:
-            raise OdeumError("output_attentions is not available: attention reads keys of earlier layers, too")
+            raise OdeumError("output_attentions is not available: attention also reads keys of earlier layers")
         weights.append(attention_weights(module, x, given))
 
     handles = [part.register_forward_hook(in_this_thread(record)) for part in attentions]

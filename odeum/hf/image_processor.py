@@ -61,8 +61,8 @@ class OdeumImageProcessor(BaseImageProcessor):
             image = image.cpu().numpy()
         if isinstance(image, np.ndarray):
             if image.dtype != np.uint8:
-                raise OdeumError(f"an array of an image must have bytes from 0 to 255, not {image.dtype}")
+                raise OdeumError(f"an image array must hold bytes from 0 to 255, not {image.dtype}")
             image = Image.fromarray(image)
         if not isinstance(image, Image.Image):
-            raise OdeumError(f"an image must be one of PIL, or an array of bytes, not {type(image).__name__}")
+            raise OdeumError(f"an image must be a PIL image or an array of bytes, not {type(image).__name__}")
         return squared(image, len(self.image_mean), self.side, self.fit)  # ty: ignore[invalid-argument-type]

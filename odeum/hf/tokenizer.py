@@ -85,7 +85,9 @@ def _core(tokens: Tokens) -> Tokenizer:
         return _bytes()
     if isinstance(tokens, Listed):
         return _listed(tokens)
-    raise OdeumError(f"{type(tokens).__name__} cannot be a tokenizer of transformers; it is none of Odeum's own tokens")
+    raise OdeumError(
+        f"{type(tokens).__name__} cannot be converted to a tokenizer of transformers; only Odeum's own tokenizers can"
+    )
 
 
 def _bytes() -> Tokenizer:

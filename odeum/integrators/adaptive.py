@@ -53,7 +53,8 @@ class Adaptive(Solver):
             )
         if any(getattr(part, "stepwise", False) for _, part in field.named_modules()):
             raise OdeumError(
-                "an adaptive solver needs weights that do not jump in time; use between=linear or cubic, or fixed steps"
+                "an adaptive solver needs weights that are continuous in time; use between=linear or "
+                "cubic, or fixed steps"
             )
         if projects_anywhere(field):
             raise OdeumError("an adaptive solver cannot put a norm after its steps; use norm=pre")

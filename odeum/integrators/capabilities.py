@@ -120,7 +120,8 @@ def check(use: str, thing: nn.Module, name: str = "", detail: str = "") -> None:
     for trait, reason, remedy in REFUSED[use]:
         if TRAITS[trait](thing):
             more = f" ({detail})" if detail else ""
-            raise OdeumError(f"{use} does not go with {name or name_of(method_of(thing))}: {reason}; {remedy}{more}")
+            named = name or name_of(method_of(thing))
+            raise OdeumError(f"{use} cannot be combined with {named}: {reason}; {remedy}{more}")
 
 
 def name_of(method: Any) -> str:

@@ -47,7 +47,7 @@ class Dense(Method):
         if layer not in self.layers:
             raise OdeumError(
                 f"dense has weights for one step in each layer of its stack, but none for step {layer + 1} here; "
-                "its steps and layers stay as they were built"
+                "its steps and layers cannot be changed"
             )
         states = (*carry.state, self.inner.step(field, t, dt, x, context))
         carry.state = states

@@ -46,7 +46,7 @@ class FrozenParameters:
         for name, version in self.versions.items():
             if version != _version(self.tensors[name]):
                 raise OdeumError(
-                    f"{name} has been changed in place since the forward pass, which is to be evaluated again for its "
+                    f"{name} has been changed in place since the forward pass, which is recomputed for its "
                     "gradient; call backward before the optimizer's step"
                 )
 
@@ -94,7 +94,7 @@ def refuse_other_tensors(who: str, out: Tensor, inputs: Sequence[Tensor]) -> Non
     for leaf in leaves_of(out):
         if id(leaf) not in known:
             raise OdeumError(
-                f"{who} has no gradient for a tensor of shape {list(leaf.shape)} that the field reads beside "
+                f"{who} does not reach a tensor of shape {list(leaf.shape)} that the field reads beside "
                 "its weights and its context; give it in Context(extra=...), detach it, or use gradient=checkpointed"
             )
 

@@ -94,7 +94,7 @@ class Gated(Mix):
         super().__init__(tableau)
         stages = len(tableau.b)
         if stages < 2:
-            raise OdeumError(f"gates choose between stages, but {tableau.name} has one; use heun or rk4")
+            raise OdeumError(f"gates need a method of several stages, but {tableau.name} has one; use heun or rk4")
         self.gate = nn.Linear(stages * width, stages - 1)
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)

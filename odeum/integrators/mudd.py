@@ -89,7 +89,7 @@ class Mudd(Method):
         if layer not in self.layers:
             raise OdeumError(
                 f"mudd has coefficients for one step in each layer of its stack, but none for step {layer + 1} here; "
-                "its steps and layers stay as they were built"
+                "its steps and layers cannot be changed"
             )
         reads = {}
         if layer:

@@ -42,9 +42,7 @@ class Nesterov(Method):
 
     def step(self, field: Field, t: float, dt: float, x: Tensor, context: Context) -> Tensor:
         if dt != 1.0:
-            raise OdeumError(
-                f"yurii makes one step per layer, of length 1, not {dt:g}; its steps stay as they were built"
-            )
+            raise OdeumError(f"yurii makes one step per layer, of length 1, not {dt:g}; its steps cannot be changed")
         carry = get_carry(context, "yurii")
         context = within_step(field, context, repeats=False)
         mu, beta, gamma = self.coefficients()

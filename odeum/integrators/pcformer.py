@@ -55,7 +55,9 @@ class PCformer(Method):
         past: tuple[Tensor, ...] = carry.state
         layer = len(past) - 1
         if layer not in self.layers or dt != 1.0:
-            raise OdeumError("pcformer has averages for one step in each of its layers; they stay as they were built")
+            raise OdeumError(
+                "pcformer has averages for one step in each of its layers; its steps and layers cannot be changed"
+            )
         place = self.layers.index(layer)
         context = within_step(field, context, repeats=True)
         stages = evaluate_stages(self.tableau, self.used, field, t, dt, x, context)

@@ -27,7 +27,7 @@ class AdaptivePerSample(Adaptive):
         super().check(field)
         if any(getattr(part, "timed", False) for _, part in field.named_modules()):
             raise OdeumError(
-                "steps of each sample need weights that do not depend on time; use adapt=batch, or weights=constant"
+                "per-sample steps need weights that do not depend on time; use adapt=batch, or weights=constant"
             )
 
     def forward(self, field: Field, t0: float, t1: float, x: Tensor, context: Context) -> Tensor:

@@ -121,7 +121,7 @@ class Coupled(TwoStates):
         self.part = part or RungeKutta(EULER)
         capabilities.check("coupling", self.part)
         if not 0.0 < keep <= 1.0:
-            raise OdeumError(f"the coupling keeps a share of the state, above 0 and at most 1, not {keep}")
+            raise OdeumError(f"keep of the coupling must be above 0 and at most 1, got {keep}")
         self.keep = keep
         self.order = self.part.order
 
@@ -180,9 +180,7 @@ class RevNet(TwoStates):
     def check(self, field: Field) -> None:
         super().check(field)
         if len(field.terms) < 2:
-            raise OdeumError(
-                f"revnet moves two halves by different terms, but {field.formula('x')} is one; use norm=pre, not shared"
-            )
+            raise OdeumError(f"revnet needs two terms, but {field.formula('x')} is one; use norm=pre, not shared")
 
     def begin(self, x: Tensor, context: Context) -> Tensor:
         x = self._rounded(x)

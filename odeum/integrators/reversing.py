@@ -91,7 +91,8 @@ def solve_reversibly(layers: Sequence[tuple[Any, float]], x: Tensor, context: Co
     check_extra(context.extra, WHO)
     if any(hasattr(type(flow), "set_reshard_after_backward") for flow, _ in layers):
         raise OdeumError(
-            f"{WHO} runs layers back outside of their forward calls, where FSDP gathers no weights of single layers; "
+            f"{WHO} recomputes layers outside of their forward calls, where FSDP does not gather the "
+            "weights of single layers; "
             "apply fully_shard to the whole model alone, or use gradient=checkpointed"
         )
     context = context._replace(carry=None, noise=None, step=None)

@@ -22,7 +22,7 @@ class TermByTerm(Method):
     def check(self, field: Field) -> None:
         if len(field.terms) < 2:
             raise OdeumError(
-                f"{self.history} moves one term after the other, but {field.formula('x')} is one; "
+                f"{self.history} needs several terms to apply one after the other, but {field.formula('x')} is one; "
                 "a norm shared by all terms needs method=euler"
             )
         if len(field.terms) != len(self.parts):

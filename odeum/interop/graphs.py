@@ -104,7 +104,7 @@ def trace(model: OdeumModel) -> tuple[Graph, ExportedProgram]:
     """The graph of a model; one whose steps depend on numbers has none."""
     if any(isinstance(part, Adaptive) for part in model.modules()):
         raise OdeumError(
-            "the steps of an adaptive solver depend on the numbers that it sees, so it has no one graph; export it "
+            "the steps of an adaptive solver depend on its input, so there is no fixed graph; export it "
             "with fixed steps, such as --solver rk4 --steps 4, and see by `odeum evaluate` what they cost"
         )
     with Evaluation(model), torch.no_grad(), _quiet():
@@ -113,7 +113,9 @@ def trace(model: OdeumModel) -> tuple[Graph, ExportedProgram]:
             inputs, shapes = graph.example(*TRIED_SIZES[0]), (graph.dynamic(),)
             program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
         except RuntimeError as error:  # what torch has for branches that depend on numbers
-            raise OdeumError(f"torch finds no one graph for this model: {str(error).strip().splitlines()[0]}") from None
+            raise OdeumError(
+                f"torch cannot trace this model as one graph: {str(error).strip().splitlines()[0]}"
+            ) from None
     return graph, program
 
 

@@ -35,7 +35,7 @@ def _converted(
     size = config.get("image_size", default=side * height)
     sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
     if not all(isinstance(value, int) for value in sides) or len(sides) != 2:
-        raise OdeumError(f"image_size={size!r} in the configuration of this {config.family} must be a number, or two")
+        raise OdeumError(f"image_size={size!r} in the configuration of this {config.family} must be one number or two")
     if side**2 + tokens != out["position"].shape[1] or height != wide or sides != (side * height, side * height):
         raise OdeumError(
             f"image_size={size} of this {config.family} cannot be imported, with patches of {height} × {wide}: images "

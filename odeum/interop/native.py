@@ -491,7 +491,7 @@ def _classification(model: ClassificationModel) -> Native:
         "attention_probs_dropout_prob": 0.0,
         "num_labels": s.classes,
     }
-    notes = (f"token {s.vocabulary} is the class token; the tokenizer puts it before each text",)
+    notes = (f"token {s.vocabulary} is the class token; the tokenizer prepends it to each text",)
     return Native("MegatronBertForSequenceClassification", config, out, _copies(model.stack), notes)
 
 

@@ -264,7 +264,9 @@ class NamedWeights:
         if kind == "rms":
             return {f"{ours}.weight": weight}
         if f"{theirs}.bias" not in self:
-            raise OdeumError(f"the norm '{theirs}' has no bias, so it is no LayerNorm; this model cannot be imported")
+            raise OdeumError(
+                f"the norm '{theirs}' has no bias, so it is not a LayerNorm; this model cannot be imported"
+            )
         return {f"{ours}.weight": weight, f"{ours}.bias": self.take(f"{theirs}.bias")}
 
     def layer(self, theirs: str, names: Names, kind: str = "layer") -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ except ImportError:
     raise OdeumError("odeum.interop.timm needs timm; `pip install odeum[timm]`") from None
 except RuntimeError as error:  # torchvision, which timm needs, is of another build than torch
     raise OdeumError(
-        f"timm is here, but its torchvision does not load beside torch {torch.__version__} ({error}); install the "
+        f"timm is installed, but its torchvision does not load with torch {torch.__version__} ({error}); install the "
         "torchvision that was built for this torch"
     ) from None
 
@@ -119,7 +119,9 @@ class TimmVision(VisionModel):
     def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | None = None) -> None:
         """Images of another size: positions are interpolated; patches keep their size."""
         if patch_size is not None and _side(patch_size) != self.settings.patch_size:
-            raise OdeumError(f"patch_size is {self.settings.patch_size} and stays so: make a model with another one")
+            raise OdeumError(
+                f"patch_size is {self.settings.patch_size} and cannot be changed: create a new model with another one"
+            )
         size, patch = self.settings.image_size if img_size is None else _side(img_size), self.settings.patch_size
         if size % patch:
             raise OdeumError(f"patch_size ({patch}) must divide img_size ({size})")
@@ -182,7 +184,7 @@ def _side(size: int | Sequence[int]) -> int:
     """Images and patches are square."""
     sides = [size, size] if isinstance(size, int) else list(size)
     if len(sides) != 2 or sides[0] != sides[1]:
-        raise OdeumError(f"images and patches are square here, not {tuple(sides)}")
+        raise OdeumError(f"images and patches must be square, not {tuple(sides)}")
     return int(sides[0])
 
 

@@ -65,7 +65,8 @@ class PublishedTranslation(nn.Module):
         if (side := _layers(arrays, "decoder")) != (architecture.blocks, architecture.depth):
             raise OdeumError(
                 f"the published weights hold {side[0]} × {side[1]} decoder layers, but "
-                f"{architecture.blocks} × {architecture.depth} encoder layers; the published model has as many of both"
+                f"{architecture.blocks} × {architecture.depth} encoder layers; the published model has "
+                "equally many of both"
             )
         vocabulary = _ending(arrays, "tiedEmbedding.shared_weights").shape[0]
         sizes = {name: getattr(shape, name) for name in ("width", "heads", "depth", "hidden", "activation", "norm_eps")}
@@ -159,7 +160,7 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, np.ndarray]
         if name != "config"
     }
     if not any(path.endswith(".WQ") for path in arrays):
-        raise OdeumError("no published TransEvolve weights here: no path ends in compute_attention.WQ")
+        raise OdeumError("the file contains no published TransEvolve weights: no path ends in compute_attention.WQ")
     for path, array in arrays.items():
         if array.dtype.kind not in "fiu":
             raise OdeumError(f"the array '{path}' holds {array.dtype}, not numbers")
@@ -176,7 +177,7 @@ def _config(value: Any) -> dict[str, Any]:
         for read in (json.loads, ast.literal_eval):
             with contextlib.suppress(ValueError, SyntaxError):
                 return dict(read(text.strip()))
-        raise OdeumError(f"the config of the published weights is no dictionary: {text}")
+        raise OdeumError(f"the config of the published weights is not a dictionary: {text}")
     return dict(word.split("=", 1) for word in text.replace(",", " ").split() if "=" in word)
 
 

@@ -47,7 +47,7 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """Compute `reference` by the faster way. The output of a query whose mask hides all keys is arbitrary.
 
-    The mask broadcasts to the scores: True where a query may look, or added. `causal` needs as many queries as keys
+    The mask broadcasts to the scores: True where a query may attend, or added. `causal` needs as many queries as keys
     and no mask.
     """
     onednn = not torch.compiler.is_compiling() and (by_onednn(q, k, v) or has_bfloat16_unit(q, k, v))

@@ -147,7 +147,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         return exit_code(2)
 
 
-NO_MEMORY = "out of memory; give less data, a smaller model or batch, or a higher ulimit"
+NO_MEMORY = "out of memory; use less data, a smaller model or batch size, or raise ulimit"
 _MEMORY_SIGNS = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "can't start new thread")
 """parts of out-of-memory messages of libraries, torch and Python"""
 

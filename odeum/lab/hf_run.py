@@ -91,7 +91,7 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
         size = {"height": task.size, "width": task.size}
         ViTImageProcessor(size=size, image_mean=list(task.mean), image_std=list(task.std)).save_pretrained(directory)
         notes.append(
-            "its image processor resizes without cropping, so only square images are read as by `odeum predict`"
+            "its image processor resizes without cropping, so only square images are processed as by `odeum predict`"
         )
     return native.name, difference, tuple(notes)
 
@@ -126,18 +126,21 @@ def save_gguf(run: str | Path, directory: Path) -> tuple[str, tuple[str, ...]]:
     made = make_tokenizer(tokens, _target(task), model.settings.length)  # ty: ignore[missing-attribute]
     if isinstance(tokens, Listed) and tokens.kind == "characters":
         vocabulary = character_vocabulary(tokens.entries)
-        notes.append("llama.cpp leaves out characters that training did not see")
+        notes.append("llama.cpp drops characters that are not in the vocabulary")
     else:
         vocabulary = bpe_vocabulary(made.backend_tokenizer, tokens.size)
     ends = tokens.start, next(iter(tokens.ends), None)
     native = write_gguf(model, directory / "model.gguf", Path(run).name, vocabulary, *ends)
     if vocabulary is None:
-        notes.append("llama.cpp cannot split text as this run does: give it token numbers from the tokenizer beside it")
+        notes.append("llama.cpp cannot tokenize text as this run does; pass it token ids from the directory tokenizer/")
     if model.settings.activation == "gelu":
         notes.append("llama.cpp computes GELU by its tanh formula in half precision")
     if model.settings.positions != "rotary":  # ty: ignore[missing-attribute]
         length = model.settings.length  # ty: ignore[missing-attribute]
-        notes.append(f"set the context of llama.cpp to at most {length} tokens: it does not check that positions end")
+        notes.append(
+            f"set the context of llama.cpp to at most {length} tokens; it does not check for the end of the "
+            "position table"
+        )
     if native.copies:
         notes.append(_copied(native))
     made.save_pretrained(directory / "tokenizer")

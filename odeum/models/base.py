@@ -45,11 +45,11 @@ class OdeumModel(nn.Module):
     @property
     def particles(self) -> int:
         """Number of positions in the stack for one example of full length."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how many particles an example is")
+        raise NotImplementedError(f"{type(self).__name__} must define the number of particles per example")
 
     def example(self, device: str, batch: int = 1) -> dict[str, Tensor]:
         """A batch of the right shape and full length, on which costs are counted."""
-        raise NotImplementedError(f"{type(self).__name__} has no example of its input")
+        raise NotImplementedError(f"{type(self).__name__} must define an example of its input")
 
     @staticmethod
     def counted(labels: Tensor) -> int:
@@ -78,7 +78,7 @@ def zero_ids(batch: int, length: int, device: str) -> Tensor:
 
 def check_ids(ids: Tensor, name: str = "input_ids") -> None:
     if ids.dim() != 2 or ids.shape[1] < 1:
-        raise OdeumError(f"{name} has shape {tuple(ids.shape)}, but must be [batch, length] with a token at least")
+        raise OdeumError(f"{name} has shape {tuple(ids.shape)}, but must be [batch, length] with at least one token")
 
 
 def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> None:
@@ -88,14 +88,16 @@ def check_labels(labels: Tensor, scored: Tensor, classes: int | None = None) -> 
     """
     right = scored.shape if labels.is_floating_point() else scored.shape[:-1]
     if labels.shape != right:
-        raise OdeumError(f"labels have shape {tuple(labels.shape)}, but what they label needs {tuple(right)}")
+        raise OdeumError(f"labels have shape {tuple(labels.shape)}, but must have shape {tuple(right)}")
     classes = scored.shape[-1] if classes is None else classes
     if not readable(labels) or labels.is_floating_point() or not labels.numel() or not plain_autograd():
         return
     low, high = (int(x) for x in torch.aminmax(labels.masked_fill(labels == IGNORE, 0)))
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
-        raise OdeumError(f"the label {wrong} is not one of the {classes} classes from 0 on (or {IGNORE}: ignore)")
+        raise OdeumError(
+            f"the label {wrong} is not one of the {classes} classes, 0 to {classes - 1} (or {IGNORE}: ignore)"
+        )
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -107,7 +109,7 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def key_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
-    """[batch, keys] with 1 = keep -> the mask of a Source, True where a query may look."""
+    """[batch, keys] with 1 = keep -> the mask of a Source, True where a query may attend."""
     if attention_mask is None:
         return None
     if attention_mask.shape != (batch, length):

@@ -37,5 +37,5 @@ def check_causal(stack: nn.Module, width: int, length: int, cross: bool = False)
         names = ", ".join(sorted({type(part).__name__ for part in suspects}))
         raise OdeumError(
             f"{names} cannot be used in a causal model: a later position changes an earlier one; where "
-            "context.own.causal is True a field may look back only"
+            "context.own.causal is True a field may read earlier positions only"
         )

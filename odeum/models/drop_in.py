@@ -217,6 +217,6 @@ def _look(mask: Tensor, what: str) -> Tensor:
         return ~mask
     if not mask.is_floating_point():
         raise OdeumError(
-            f"the {what} has dtype {mask.dtype}, but must be bool (True = do not look) or float (added to the scores)"
+            f"the {what} has dtype {mask.dtype}, but must be bool (True = do not attend) or float (added to the scores)"
         )
     return mask

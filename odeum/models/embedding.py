@@ -84,7 +84,7 @@ def lookup(ids: Tensor, table: Tensor) -> Tensor:
 
 def _unknown(ids: Tensor, vocabulary: int) -> OdeumError:
     wrong = int(ids.max()) if int(ids.max()) >= vocabulary else int(ids.min())
-    return OdeumError(f"the token {wrong} is not in the vocabulary, which has 0 to {vocabulary - 1}")
+    return OdeumError(f"the token {wrong} is not in the vocabulary (0 to {vocabulary - 1})")
 
 
 def sinusoid(positions: Tensor, width: int) -> Tensor:

@@ -72,8 +72,9 @@ def build(architecture: str | Architecture, model: str | Shape = "deit_tiny", **
         A VisionModel, LanguageModel, ClassificationModel or TranslationModel, whose output has `logits` and, where
         labels were given, `loss`; or a Stack.
 
-    >>> build("parallel:independent=6", "deit_tiny", classes=100)
-    >>> build(Layered(form="macaron", method="heun"), Shape(width=64, heads=4, depth=12, norm_kind="rms"))
+    Examples:
+        >>> build("parallel:independent=6", "deit_tiny", classes=100)
+        >>> build(Layered(form="macaron", method="heun"), Shape(width=64, heads=4, depth=12, norm_kind="rms"))
     """
     settings = find_preset(model) if isinstance(model, str) else model
     known = [field.name for field in fields(settings)]
@@ -114,7 +115,8 @@ def redraw(model: OdeumModel | Encoder) -> None:
     """
     if model.draw_key is None:
         raise OdeumError(
-            f"this {type(model).__name__} was not made by odeum.build, so it has no key to draw from again"
+            f"this {type(model).__name__} was not built by odeum.build, so it has no seed to draw its "
+            "weights from again"
         )
     dtypes = {weight.dtype for weight in model.parameters()}
     before = torch.get_default_dtype()

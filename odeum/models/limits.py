@@ -45,9 +45,7 @@ def check_size(settings: Shape, architecture: Architecture) -> None:
     patch = (getattr(settings, "patch_size", 0) or 0) ** 2 * (getattr(settings, "channels", 1) or 1)
     map_size = 4 * width * width + 2 * width * hidden
     if map_size + width * (sum(tables) + patch) > PARAMETERS:
-        raise OdeumError(
-            f"{_largest(settings)}: the model would have over {PARAMETERS:.0e} parameters; give smaller ones"
-        )
+        raise OdeumError(f"{_largest(settings)}: the model would have over {PARAMETERS:.0e} parameters; reduce them")
     refuse_above(layers, LAYERS, f"depth {settings.depth}", f"{layers:,} layers")
     steps = getattr(architecture, "steps", 1)
     repeats = getattr(architecture, "repeats", 1)
@@ -68,8 +66,8 @@ def check_memory(needed: float, available: float, settings: Any, what: str) -> N
     """Raise OdeumError if the needed memory exceeds what is there."""
     if needed > available and not limits_off():
         raise OdeumError(
-            f"{_largest(settings)}: {what} takes about {memory_size(needed)}, and there are "
-            f"{memory_size(available)} here; give smaller ones, or set {SWITCH}=off to try anyway"
+            f"{_largest(settings)}: {what} takes about {memory_size(needed)}, but only "
+            f"{memory_size(available)} are available; reduce them, or set {SWITCH}=off to try anyway"
         )
 
 
@@ -89,7 +87,7 @@ def refuse_above(value: float, limit: float, setting: str, estimate: str) -> Non
     """Raise OdeumError if a value is above its limit, unless limits are off."""
     if value > limit and not limits_off():
         raise OdeumError(
-            f"{setting} would make {estimate}, more than the limit of {limit:,.0f}; give less, or lift the limit with "
+            f"{setting} would make {estimate}, more than the limit of {limit:,.0f}; reduce it, or lift the limit with "
             f"{SWITCH}=off"
         )
 

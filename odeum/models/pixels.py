@@ -44,7 +44,7 @@ def _from_wide_values(numbers: np.ndarray) -> Image.Image:
     """Numbers of 32 bits that are bytes all the same; Pillow would cut fractions to black and others to white."""
     if not (numbers >= 0).all() or numbers.max() > 255 or (numbers % 1 != 0).any():
         raise OdeumError(
-            f"the image has numbers of 32 bits from {numbers.min():g} to {numbers.max():g}, which are not bytes; save "
+            f"the image has 32-bit values from {numbers.min():g} to {numbers.max():g}, which are not bytes; save "
             "it with 8 or 16 bits"
         )
     return Image.fromarray(numbers.astype(np.uint8))

@@ -22,7 +22,7 @@ class NumberModel(OdeumModel):
         if labels.shape != logits.shape[:-1]:
             raise OdeumError(f"labels have shape {tuple(labels.shape)}, but {tuple(logits.shape[:-1])} is needed")
         if self.label_smoothing:
-            raise OdeumError("label smoothing is for classes, and these labels are numbers; leave it at 0")
+            raise OdeumError("label smoothing is for classes, but these labels are numbers; set it to 0")
         return nn.functional.mse_loss(exact(logits)[..., 0], exact(labels))
 
 

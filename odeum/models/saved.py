@@ -91,7 +91,7 @@ def read_settings(directory: Path) -> tuple[Model, Architecture]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, OdeumError):
             raise
-        raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of a run of Odeum") from None
+        raise OdeumError(f"'{directory / 'config.json'}' is not the configuration of an Odeum run") from None
 
 
 def settings_record(settings: Model) -> dict[str, Any]:

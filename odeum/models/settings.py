@@ -27,9 +27,9 @@ class Shape:
     width: Annotated[int, COUNT] = 192
     """width of the residual stream"""
     heads: Annotated[int, COUNT] = 3
-    """attention heads"""
+    """number of attention heads"""
     depth: Annotated[int, COUNT] = 12
-    """layers, or the length of the time interval"""
+    """number of layers; for continuous depth the length of the time interval"""
     hidden: Annotated[int | None, COUNT] = None
     """width of the feed-forward (default: 4 × width)"""
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"
@@ -37,13 +37,13 @@ class Shape:
     norm_kind: Literal["layer", "rms"] = "layer"
     """LayerNorm or RMSNorm"""
     norm_eps: Annotated[float, NOT_NEGATIVE] = 1e-6
-    """added to the variance in a norm"""
+    """epsilon of the norms"""
     bias: bool = True
-    """biases in the projections"""
+    """use biases in linear maps"""
     dropout: Annotated[float, FRACTION] = 0.0
     """dropout on the output of attention and feed-forward"""
     stochastic_depth: Annotated[float, FRACTION] = 0.0
-    """probability of dropping a branch, per sample; grows linearly with depth up to this"""
+    """probability of dropping a branch in the last layer, per sample; grows linearly with depth"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def check_settings(settings: Shape) -> None:
         raise OdeumError(f"heads={settings.heads} must divide width={settings.width}; {_divisors(settings)}")
     if getattr(settings, "positions", None) == "rotary" and settings.width // settings.heads < 2:
         raise OdeumError(
-            f"rotary positions turn pairs of features, but each of the {settings.heads} heads has one; "
+            f"rotary positions rotate pairs of features, but each of the {settings.heads} heads has only one; "
             "use fewer heads or another kind of positions"
         )
 
@@ -210,7 +210,7 @@ class Language(Model):
     vocabulary: Annotated[int, COUNT] = 10_000
     """number of tokens"""
     length: Annotated[int, COUNT] = 256
-    """longest context"""
+    """largest number of tokens in the context"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """encoding of positions (the presets, and so the default models of `odeum train`, have rotary ones)"""
     embedding: Literal["tied", "adaptive"] = "tied"

@@ -72,7 +72,7 @@ class Registry(Mapping[str, T]):
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise OdeumError(
                 f"'{name}' cannot be the name of {what}: "
-                "use small letters, digits, '-', '_' and '.', and begin with a letter or digit"
+                "use lowercase letters, digits, '-', '_' and '.', starting with a letter or digit"
             )
         existing = self.entries.get(name)
         if existing is not None and not _same(existing.item, item):

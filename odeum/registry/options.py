@@ -126,7 +126,7 @@ class Option:
             return
         if not value or value != value.strip() or {*value} & {*SEPARATORS} or (self.optional and value == "none"):
             raise OdeumError(
-                f"{what} must be a text without {' '.join(SEPARATORS)} and surrounding blanks, got {value!r}"
+                f"{what} must be a text without {' '.join(SEPARATORS)} and surrounding spaces, got {value!r}"
             )
 
     def convert(self, text: str, what: str) -> Any:

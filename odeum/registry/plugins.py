@@ -96,11 +96,11 @@ def _load_module(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise OdeumError(f"the plugin '{name}' fails: {_reason(error, None)}") from error
+            raise OdeumError(f"the plugin '{name}' cannot be loaded: {_reason(error, None)}") from error
         hint = f"did you mean {name}.py?" if Path(f"{name}.py").is_file() else "a plugin is a file such as my_ideas.py"
         raise OdeumError(f"there is no module '{name}'; {hint}") from None
     except (Exception, SystemExit) as error:
-        raise OdeumError(f"the plugin '{name}' fails: {_reason(error, None)}") from error
+        raise OdeumError(f"the plugin '{name}' cannot be loaded: {_reason(error, None)}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -122,7 +122,7 @@ def _load_file(path: Path) -> ModuleType:
     name = _free_name(home)
     spec = importlib.util.spec_from_file_location(name, home)
     if spec is None:
-        raise OdeumError(f"the plugin '{path}' must be a Python file, my_ideas.py")
+        raise OdeumError(f"the plugin '{path}' must be a Python file, such as my_ideas.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(home.parent) not in sys.path:

@@ -42,11 +42,12 @@ def tableau(tableau: Tableau, *, about: str = "", reference: str = "") -> Tablea
 
 
 def method(name: str, make: Callable[[], Method] | None = None, *, about: str = "", reference: str = "") -> Any:
-    """Register a method that is no tableau: a subclass of `Method`, or a function without arguments that makes one.
+    """Register a method other than a tableau: a subclass of `Method`, or a function without arguments that returns one.
 
-    >>> odeum.register.method("strang-rk4", lambda: Strang(RungeKutta(RK4)))
-    >>> @odeum.register.method("nudged-euler", reference="nobody, 2026")
-    ... class NudgedEuler(odeum.Method): ...
+    Examples:
+        >>> odeum.register.method("strang-rk4", lambda: Strang(RungeKutta(RK4)))
+        >>> @odeum.register.method("nudged-euler", reference="nobody, 2026")
+        ... class NudgedEuler(odeum.Method): ...
     """
     return _adding(METHODS, name, make, about, reference)
 
@@ -54,7 +55,8 @@ def method(name: str, make: Callable[[], Method] | None = None, *, about: str = 
 def field(name: str, make: Callable[[Shape], Field] | None = None, *, about: str = "", reference: str = "") -> Any:
     """Register a function or class that makes a field from a shape: `parallel:attention=convolution`.
 
-    >>> odeum.register.field("convolution", lambda shape: Convolution(shape.width))
+    Examples:
+        >>> odeum.register.field("convolution", lambda shape: Convolution(shape.width))
     """
     return _adding(FIELDS, name, make, about, reference)
 
@@ -66,13 +68,20 @@ def architecture(
 
     The dataclass extends `odeum.Stepped` with a method `field(self, shape)` and has options for method, steps, sharing
     and gradient, or extends `odeum.Architecture` with `stack(self, shape, cross)`. Its fields are the options of the
-    spelling. Arguments: the name; an instance; a line for `odeum list` (default: the first line of the docstring); a
-    reference; the heading in `odeum list`.
+    spelling.
 
-    >>> odeum.register.architecture("rk4-post", Layered(method="rk4", norm="post-sum"))
-    >>> @odeum.register.architecture("pull", reference="nobody, 2026")
-    ... @dataclass(frozen=True)
-    ... class Pull(odeum.Stepped): ...
+    Args:
+        name: the name in spellings.
+        settings: an instance with other defaults (default: use as a decorator).
+        about: one line for `odeum list` (default: the first line of the docstring).
+        reference: where the architecture comes from.
+        group: heading in `odeum list`.
+
+    Examples:
+        >>> odeum.register.architecture("rk4-post", Layered(method="rk4", norm="post-sum"))
+        >>> @odeum.register.architecture("pull", reference="nobody, 2026")
+        ... @dataclass(frozen=True)
+        ... class Pull(odeum.Stepped): ...
     """
 
     def add(given: Options) -> Options:
@@ -88,13 +97,14 @@ def architecture(
 
 
 def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
-    """A kind of task, whole, or like another one but for what is named: fields of `Kind` such as options and task.
+    """Register a kind of task: a complete `Kind`, or a copy of another kind (`like`) with some of its fields replaced.
 
-    It is then a word of `--kind`, its named sets are data for train and compare, and its runs can be evaluated,
-    reported and used to predict.
+    `--kind` then accepts the name, `train` and `compare` accept its named data sets, and its runs can be evaluated,
+    reported and used for predictions.
 
-    >>> odeum.register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
-    >>> odeum.register.kind(Kind("depth", …))
+    Examples:
+        >>> odeum.register.kind("parity", like="classification", options=ParityData, task=ParityTask, sets=("parity",))
+        >>> odeum.register.kind(Kind("depth", …))
     """
     kinds = import_module("odeum.lab.tasks.kind")  # tasks belong to the lab, which is imported only where one is added
     if not isinstance(name, str):
@@ -102,7 +112,9 @@ def kind(name: str | Kind, *, like: str | None = None, **parts: Any) -> Kind:
             raise OdeumError(f"'{name.name}' is a complete kind; change its fields instead of passing options")
         return kinds.add_kind(name)
     if like is None:
-        raise OdeumError(f"give the kind that '{name}' is like, or a whole Kind; known: {', '.join(kinds.KINDS)}")
+        raise OdeumError(
+            f"pass like= with the kind that '{name}' extends, or a complete Kind; known: {', '.join(kinds.KINDS)}"
+        )
     if "about" not in parts and (line := _first_line(parts.get("task"))):
         parts["about"] = line
     return kinds.add_kind(kinds.like(kinds.KINDS[like], name, **parts))
@@ -113,7 +125,7 @@ def _adding(registry: Any, name: str, make: Made | None, about: str, reference: 
 
     def add(made: Made) -> Made:
         if not callable(made):
-            raise OdeumError(f"the {registry.what} '{name}' must be something to call, not {made!r}")
+            raise OdeumError(f"the {registry.what} '{name}' must be callable, got {made!r}")
         registry.add(name, made, about=about or _first_line(made), reference=reference)
         return made
 

@@ -156,7 +156,7 @@ def _checked(architecture: Architecture, name: str) -> Architecture:
 
 def _checked_parts(architecture: Mixed, name: str) -> Mixed:
     if not architecture.parts:
-        raise OdeumError(f"{name} has no layers; a mixed stack is such as parallel*6+rk4*2")
+        raise OdeumError(f"{name} has no layers; write a mixed stack as in parallel*6+rk4*2")
     for part, count in architecture.parts:
         if isinstance(part, Mixed):
             raise OdeumError(f"{name} has a mixed stack as a part; write its parts one after the other")

@@ -427,7 +427,7 @@ def test_manifold_hyper_connections(mixing: str) -> None:
 def test_a_step_that_is_too_long_for_a_doubly_stochastic_mix_is_refused() -> None:
     with pytest.raises(Exception, match=r"doubly stochastic for dt from 0 to 1, not for 2; give more steps per layer"):
         made("mhc:interval=2")
-    with pytest.raises(Exception, match="iterations=5 are for mixing=sinkhorn, and the mixing is permutations"):
+    with pytest.raises(Exception, match="iterations=5 apply to mixing=sinkhorn only, but mixing=permutations is set"):
         made("mhc:mixing=permutations,iterations=5")
     assert made("mhc:interval=2,steps=2")(state()).isfinite().all()
 

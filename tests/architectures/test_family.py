@@ -83,5 +83,5 @@ def test_memory_and_drift_on_the_page_are_those_that_were_measured() -> None:
     assert many < 1.3 * few and many < rows["48"]["backprop"]["mebibytes"] / 4
     page = " ".join(PAGE.split())
     for name in ("revnet", "heun", "leapfrog", "coupling"):
-        assert f"`{name}` {drifts[name]['drift']:.1e} and {drifts[name]['drift_trained']:.1e}" in page
+        assert f"| `{name}` | {drifts[name]['drift']:.1e} | {drifts[name]['drift_trained']:.1e} |" in page
     assert drifts["revnet on a grid"]["drift"] == drifts["revnet on a grid"]["drift_trained"] == 0.0

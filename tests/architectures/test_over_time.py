@@ -406,20 +406,20 @@ def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> Non
     ("spelling", "sentence"),
     [
         ("parallel:weights=knots,knots=5", "knots=5 are more than the 4 layers"),
-        ("parallel:knots=3", "knots=3 is for weights=knots, and weights are constant"),
-        ("continuous:weights=knots,rank=3", "rank=3 is for weights=hyper, and weights are knots"),
-        ("parallel:weights=knots,degree=2", "degree=2 is for weights=legendre, and weights are knots"),
+        ("parallel:knots=3", "knots=3 applies to weights=knots only, but weights=constant is set"),
+        ("continuous:weights=knots,rank=3", "rank=3 applies to weights=hyper only, but weights=knots is set"),
+        ("parallel:weights=knots,degree=2", "degree=2 applies to weights=legendre only, but weights=knots is set"),
         ("parallel:weights=legendre,degree=4", "degree=4 has 5 coefficients, more than the 4 layers"),
-        ("parallel:weights=hyper,between=cubic", "between=cubic is for weights=knots"),
+        ("parallel:weights=hyper,between=cubic", "between=cubic applies to weights=knots only"),
         ("parallel:weights=knots,between=steps", "unknown between of parallel 'steps'"),
         ("parallel:weights=sine", "unknown weights of parallel 'sine'"),
         ("parallel:weights=knots,independent=2", "which independent=2 contradicts"),
         ("parallel:weights=hyper,schedule=0-1/0-1", "which schedule=0-1/0-1 contradicts"),
         ("post-norm:weights=hyper", "a norm after the step (norm=post) has no time"),
         ("parallel:weights=adaln,norm=peri", "norm=pre or shared, not peri"),
-        ("hyper:weights=knots", "does not go with hyper: it is one field for any number of layers"),
-        ("dense:weights=knots", "does not go with dense: it is one field for any number of layers"),
-        ("continuous:weights=knots,between=constant", "weights that do not jump in time"),
+        ("hyper:weights=knots", "cannot be combined with hyper: it is one field for any number of layers"),
+        ("dense:weights=knots", "cannot be combined with dense: it is one field for any number of layers"),
+        ("continuous:weights=knots,between=constant", "weights that are continuous in time"),
     ],
 )
 def test_what_does_not_go_together_is_a_sentence(spelling: str, sentence: str) -> None:
@@ -429,5 +429,5 @@ def test_what_does_not_go_together_is_a_sentence(spelling: str, sentence: str) -
 
 
 def test_an_adaptive_solver_refuses_jumps_later_too() -> None:
-    with pytest.raises(OdeumError, match="do not jump"):
+    with pytest.raises(OdeumError, match="are continuous in time"):
         set_solver(stack(f"rk4:{PIECES}", SHAPE), Adaptive())

@@ -92,12 +92,12 @@ def imports() -> Iterator[Case]:
         ("--famly vit", "unknown option --famly; did you mean --family?"),
         ("--out", "--out needs a value"),
         ("--out theirs", "'theirs' already exists"),
-        ("--out /proc/none", "cannot make the directory '/proc/none'"),
+        ("--out /proc/none", "cannot create the directory '/proc/none'"),
         ("--out theirs/config.json/x", "is a file"),
     ):
         yield words(f"import theirs {line}", fragment, copied("theirs"))
-    yield Case(("import", "theirs", "--out", ""), "--out '' names no directory", copied("theirs"), "no name:")
-    yield Case(("import", "theirs", "--out", "a\0b"), "names no directory", copied("theirs"))
+    yield Case(("import", "theirs", "--out", ""), "--out '' is not a valid directory", copied("theirs"), "no name:")
+    yield Case(("import", "theirs", "--out", "a\0b"), "is not a valid directory", copied("theirs"))
     for name, content, fragment in (
         ("config.json", b"{", "theirs/config.json"),
         ("config.json", b"[1]", "theirs/config.json"),
@@ -138,7 +138,7 @@ def of_runs() -> Iterator[Case]:
         ("convert run --architecture parallel --out run", "'run' already exists"),
         ("convert run --architecture parallel --out new --layers middle", "middle"),
         ("convert nowhere --architecture parallel --out new", "nowhere"),
-        ("convert run --architecture parallel --out=", "names no directory"),
+        ("convert run --architecture parallel --out=", "is not a valid directory"),
         ("convert run --architecture parallel:interval=1e308 --out a/b", "logits contain NaN or infinity"),
         ("convert run --architecture transevolve:time_width=1000000 --out a/b", "takes about"),
         ("surgery", "missing: "),

@@ -64,12 +64,12 @@ def verbs() -> Iterator[Case]:
             yield words(f"{verb} digits --model.classes 5", "--model.classes is decided by the data")
             yield words(f"{verb} digits --model.image_size 5", "--data.size may be what you need")
             yield words(f"{verb} digits --train.steps 3 --train.epochs 3", "both end the training")
-            yield words(f"{out}=", "--out '' names no directory")
-            yield Case((*out.split(), "a\0b"), "names no directory")
+            yield words(f"{out}=", "--out '' is not a valid directory")
+            yield Case((*out.split(), "a\0b"), "is not a valid directory")
             yield words(f"{out} {'x' * 300}", " characters)': File name too long")
             yield words(f"{out} /dev/null", "'/dev/null' is a file")
             yield words(f"{out} /dev/null/run", "'/dev/null' is a file")
-            yield words(f"{out} /proc/none", "cannot make the directory '/proc/none'")
+            yield words(f"{out} /proc/none", "cannot create the directory '/proc/none'")
     yield words("table zhong2023/table1", "unknown table 'zhong2023/table1'")
     yield words("export run", "missing: directory")
     yield words("export nowhere out", "there is no run 'nowhere'")
@@ -125,9 +125,9 @@ def advice() -> Iterator[Case]:
     yield words("import ./bert-base-uncased", "a name of the hub such as openai-community/gpt2")
     yield words("import a/b/c", "a name of the hub such as openai-community/gpt2")
     yield words("train digits --architecture sequential,parallel", "--architecture takes one architecture, not 2")
-    yield words("train digits --train.budget 3 hours", "'digits' is a named set and stands alone, without 'hours'")
+    yield words("train digits --train.budget 3 hours", "'digits' is a named set and cannot be combined with 'hours'")
     yield words("compare digits —seeds 3", "without '—seeds'; options begin with two hyphens (--)")
-    yield words("compare digits --quiet false", "'digits' is a named set and stands alone, without 'false'")
+    yield words("compare digits --quiet false", "'digits' is a named set and cannot be combined with 'false'")
     yield words("compare digits --dry-run=maybe", "--dry-run takes no value, got 'maybe'")
     yield words("compare DIGITS", "did you mean 'digits'?")
     yield words("compare https://example.org/data.csv", "is an address, not a path")
@@ -171,7 +171,7 @@ def spellings() -> Iterator[Case]:
     yield words("describe parallel*x+rk4", "must end in a number of layers")
     yield words("describe looped:prelude=9,coda=9", "prelude=9 and coda=9 leave none of the 12 layers")
     yield words("describe looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop")
-    yield words("describe looped:method=leapfrog", "an injection or an exit does not go with leapfrog")
+    yield words("describe looped:method=leapfrog", "an injection or an exit cannot be combined with leapfrog")
     yield words("describe looped:repeats=1000000000", "repeats=1000000000 would make")
     yield words("describe pcformer:method=strang", "pcformer needs a Runge–Kutta method, not 'strang'")
     yield words("describe yurii:steps=2", "yurii makes one step per layer")
@@ -284,7 +284,7 @@ DESCRIBE: list[tuple[str, str]] = [
 ]
 """arguments of `odeum describe`"""
 COMPARE: list[tuple[str, str]] = [
-    ("--tune 2", "--tune 2 is too few runs per architecture to see an optimum; use at least 3"),
+    ("--tune 2", "--tune 2 is too few runs per architecture to find an optimum; use at least 3"),
     ("--tune-over weight_decay", "--tune-over weight_decay needs a number of tuning runs, such as --tune 3"),
     ("--match foo", "unknown match 'foo'; known: time, steps, macs, params"),
     ("--architectures sequential,paralel", "did you mean 'parallel'"),

@@ -84,7 +84,7 @@ FILES: list[tuple[str, bytes, str]] = [
     (
         "ids.csv",
         b"text,label\n" + b"".join(b"t %d,label %d\n" % (i, i) for i in range(300)),
-        "it does not look like classes",
+        "they do not look like classes",
     ),
     ("notext.csv", b"text,label\n" + b",p\n,n\n" * 30, "notext.csv"),
     ("page.pdf", b"%PDF-1.7\n%\xe2\xe3\n", "'page.pdf' is a PDF, not plain text; save its text as .txt"),
@@ -138,7 +138,7 @@ MEANT: list[tuple[str, str]] = [
     ("p.en link.en", "'link.en' is the same file as 'p.en'"),
     ("p.en p.de p.fr", "'p.en', 'p.de', 'p.fr' do not belong together"),
     ("mid.txt p.de", "'mid.txt' and 'p.de' are of two kinds"),
-    ("train.txt test.txt", "all of 'test.txt' is in the training text too"),
+    ("train.txt test.txt", "all of 'test.txt' is also in the training text"),
     ("valid.txt test.txt", "none of valid.txt, test.txt is named as the training part"),
     ("train.csv test.csv", "has the same rows as its training part"),
     ("--kind language p.en p.en", "'p.en' is given twice"),

@@ -297,7 +297,7 @@ def classified() -> Iterator[RealisticSet]:
         ),
         ("d",),
         "classification",
-        "the test part holds one class only",
+        "the test part has only one class",
     )
     yield RealisticSet(
         "multi-label `sci|pol`",
@@ -754,7 +754,7 @@ def otherwise_laid_out() -> Iterator[RealisticSet]:
         ),
         ("k",),
         "classification",
-        "so it is no test part and was left out",
+        "so it was not used as the test part",
     )
     yield RealisticSet(
         "GLUE: a test part with the label -1",
@@ -784,7 +784,7 @@ def otherwise_laid_out() -> Iterator[RealisticSet]:
         ),
         ("d.csv",),
         "classification",
-        "are two classes; write one name",
+        "are two classes; use one name",
     )
     yield RealisticSet(
         "missing labels as nan",
@@ -830,7 +830,7 @@ def otherwise_laid_out() -> Iterator[RealisticSet]:
         together(pictures("p/cat", "p/dog", count=60), lambda folder: (folder / "p" / "bird").mkdir()),
         ("p",),
         "images",
-        "is empty, so it is no class",
+        "is empty and is not counted as a class",
     )
     yield RealisticSet(
         "a run of Odeum", text("run/run.json", "{}"), ("run",), "refused", "is the folder of a run, not data"

@@ -133,7 +133,7 @@ HOSTILE: list[tuple[str, Spoil, str]] = [
     ("config.json", change(model__activation="tanh"), "activation"),
     ("config.json", change(model__dropout=2.0), "dropout"),
     ("config.json", change(model__dropout=float("nan")), "dropout"),
-    ("config.json", change(model__nonsense=1), "is not the configuration of a run"),
+    ("config.json", change(model__nonsense=1), "is not the configuration of an Odeum run"),
     ("config.json", change(model=[]), "config.json"),
     ("config.json", change(model=None), "config.json"),
     ("config.json", change(architecture="nonsense", record=None), "unknown architecture 'nonsense'"),

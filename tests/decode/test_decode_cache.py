@@ -52,9 +52,9 @@ def test_what_a_cache_gave_is_not_overwritten() -> None:
 
 EULER_LAYERS, RK4_LAYERS, RULE_38 = (FixedSteps(RungeKutta(tableau)) for tableau in (EULER, RK4, RK4_38))
 CHANGES: dict[str, tuple[str, Callable[[nn.Module], None], str]] = {
-    "rk4 to euler": ("rk4", lambda model: set_solver(model, EULER_LAYERS), "layer 1 has another solver"),
-    "euler to rk4": ("parallel", lambda model: set_solver(model, RK4_LAYERS), "layer 1 has another solver"),
-    "as many stages": ("rk4", lambda model: set_solver(model, RULE_38), "layer 1 has another solver"),
+    "rk4 to euler": ("rk4", lambda model: set_solver(model, EULER_LAYERS), "layer 1 has a different solver"),
+    "euler to rk4": ("parallel", lambda model: set_solver(model, RK4_LAYERS), "layer 1 has a different solver"),
+    "as many stages": ("rk4", lambda model: set_solver(model, RULE_38), "layer 1 has a different solver"),
     "more steps": ("rk4", lambda model: set_steps(model, 2), "more than the 16 slots"),
     "fewer steps": ("parallel:steps=2", lambda model: set_steps(model, 1), "visited 4 of the 8 slots"),
     "more steps of a split field": ("sequential", lambda model: set_steps(model, 2), "more than the 4 slots"),
@@ -90,7 +90,7 @@ def test_a_stream_in_which_the_solver_changes_ends_with_a_sentence() -> None:
     tokens = stream(model, torch.randint(0, VOCABULARY, (2, 5)), max_new_tokens=4)
     next(tokens)
     set_solver(model, EULER_LAYERS)
-    with pytest.raises(OdeumError, match="layer 1 has another solver"):
+    with pytest.raises(OdeumError, match="layer 1 has a different solver"):
         next(tokens)
 
 
@@ -136,7 +136,7 @@ def test_a_pass_that_broke_off_spoils_its_cache() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         model(ids, cache=cache)
     model.stack.norm = last
-    with pytest.raises(OdeumError, match="did not come to its end"):
+    with pytest.raises(OdeumError, match="did not complete"):
         model(ids, cache=cache)
 
 

@@ -380,7 +380,7 @@ def test_redraw_keeps_the_precision_and_knows_drop_ins() -> None:
             x.zero_()
     redraw(encoder)
     assert all(torch.equal(x, before[name]) for name, x in encoder.named_parameters())
-    with pytest.raises(OdeumError, match="no key to draw from again"):
+    with pytest.raises(OdeumError, match="no seed to draw its weights from again"):
         redraw(type(build_with(0, "rk4"))(VISION, odeum.Layered()))
 
 

@@ -259,9 +259,9 @@ def test_stochastic_depth_grows_with_depth() -> None:
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_impossible_rates_are_refused(rate: float) -> None:
-    with pytest.raises(OdeumError, match=f"a probability from 0 to below 1, not {rate}"):
+    with pytest.raises(OdeumError, match=f"a probability of at least 0 and below 1, got {rate}"):
         Dropout(rate)
-    with pytest.raises(OdeumError, match=f"a probability from 0 to below 1, not {rate}"):
+    with pytest.raises(OdeumError, match=f"a probability of at least 0 and below 1, got {rate}"):
         StochasticDepth(FeedForward(8), rate)
 
 

@@ -211,7 +211,7 @@ def test_a_run_becomes_a_directory_of_transformers(text: Path, tmp_path: Path) -
     card = (out / "README.md").read_text()
     assert "dx/dt = G(N(x)) + F(N(x))" in card and "odeum train …" in card and "| 0 |" in card and "| 1 |" in card
     assert "/" + str(tmp_path).strip("/") not in card
-    with pytest.raises(OdeumError, match="holds a run of Odeum"):
+    with pytest.raises(OdeumError, match="holds an Odeum run"):
         hf.save(run, tmp_path / "runs" / "seed-0")
 
 

@@ -127,13 +127,15 @@ def test_one_form_of_message() -> None:
     with pytest.raises(OdeumError) as error:
         check("gradient=adjoint", FixedSteps(LieTrotter()))
     assert str(error.value) == (
-        "gradient=adjoint does not go with lie-trotter: it integrates the whole field backwards, a splitting does not; "
-        "use gradient=checkpointed"
+        "gradient=adjoint cannot be combined with lie-trotter: it integrates the whole field backwards, a "
+        "splitting does not; use gradient=checkpointed"
     )
 
 
 @pytest.mark.parametrize("inner", [Adjoint, Reversible])
 def test_kinds_of_gradient_do_not_nest(inner: Any) -> None:
     solver = Checkpointed(inner(FixedSteps(Leapfrog())))
-    with pytest.raises(OdeumError, match="gradient=checkpointed does not go with leapfrog: it recomputes from states"):
+    with pytest.raises(
+        OdeumError, match="gradient=checkpointed cannot be combined with leapfrog: it recomputes from states"
+    ):
         check("gradient=checkpointed", solver)

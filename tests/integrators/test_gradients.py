@@ -239,7 +239,7 @@ def test_checkpointed_keeps_less() -> None:
         (
             Adjoint(FixedSteps(AdamsBashforth())),
             decoder_field(),
-            "gradient=adjoint does not go with adams-bashforth: it forgets the forward pass",
+            "gradient=adjoint cannot be combined with adams-bashforth: it forgets the forward pass",
         ),
         (Checkpointed(Adjoint(FixedSteps(RungeKutta(RK4)))), decoder_field(), "use one kind of gradient"),
     ],

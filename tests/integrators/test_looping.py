@@ -254,7 +254,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
         ("looped:inject=sum", "unknown inject of looped 'sum'"),
         ("looped:inject=none,through=2", "through=2 cuts the gradient of the layers before the loop"),
         ("looped:repeats=4,through=9", "through=9 is more than the 4 repeats; leave it out to pass through all"),
-        ("looped:method=leapfrog", "an injection or an exit does not go with leapfrog"),
+        ("looped:method=leapfrog", "an injection or an exit cannot be combined with leapfrog"),
         ("looped:method=leapfrog,inject=none,exit=0.1", "use inject=none and exit=0, or a method without history"),
         ("looped:weights=knots", "looped repeats layers with weights of their own, but weights=knots is one field"),
         (
@@ -262,7 +262,7 @@ def test_layers_of_a_loop_are_recomputed_where_a_library_asks_for_it() -> None:
             "which cannot be reversed; use gradient=checkpointed",
         ),
         ("looped:exit=-1", "exit of looped must be a non-negative number, got -1"),
-        ("looped*2+parallel*2", "looped cannot be a part of a mixed stack: its layers are more than a row"),
+        ("looped*2+parallel*2", "looped cannot be a part of a mixed stack: its layers are not a plain sequence"),
     ],
 )
 def test_what_cannot_loop_is_a_sentence(spelling: str, sentence: str) -> None:
@@ -278,7 +278,7 @@ def test_what_cannot_be_set_is_a_sentence() -> None:
             set_repeats(loop("looped"), **wrong)
     model, x = loop("looped"), torch.randn(2, 5, 8)
     before = model(x)
-    with pytest.raises(OdeumError, match="an injection or an exit does not go with leapfrog"):
+    with pytest.raises(OdeumError, match="an injection or an exit cannot be combined with leapfrog"):
         set_solver(model, FixedSteps(Leapfrog()))
     assert torch.equal(model(x), before)
     model = loop("looped:inject=none,method=leapfrog")

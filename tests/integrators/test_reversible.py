@@ -330,7 +330,7 @@ def test_what_cannot_be_right_is_a_sentence() -> None:
     with pytest.raises(OdeumError, match="changed in place since the forward pass"):
         out.backward()
     flow = Flow(Elsewhere(), Reversible(FixedSteps(ReversibleHeun())))
-    with pytest.raises(OdeumError, match="the reversible gradient has no gradient for a tensor of shape"):
+    with pytest.raises(OdeumError, match="the reversible gradient does not reach a tensor of shape"):
         flow(x).sum().backward()
     flows = [Flow(Contraction(), Reversible(FixedSteps(Leapfrog())), 0.0, t) for t in (1.0, 1.5)]
     with pytest.raises(OdeumError, match="needs layers and steps of one length"):
@@ -358,19 +358,22 @@ def test_a_way_back_that_is_lost_is_told() -> None:
 @pytest.mark.parametrize(
     ("spelling", "sentence"),
     [
-        ("sequential:gradient=reversible", "gradient=reversible does not go with lie-trotter: its steps cannot"),
-        ("rk4:gradient=reversible", "gradient=reversible does not go with rk4: its steps cannot"),
-        ("continuous:gradient=reversible", "gradient=reversible does not go with dopri5: its steps cannot"),
-        ("momentum:gamma=0,gradient=reversible", "gradient=reversible does not go with momentum: its steps cannot"),
+        ("sequential:gradient=reversible", "gradient=reversible cannot be combined with lie-trotter: its steps cannot"),
+        ("rk4:gradient=reversible", "gradient=reversible cannot be combined with rk4: its steps cannot"),
+        ("continuous:gradient=reversible", "gradient=reversible cannot be combined with dopri5: its steps cannot"),
+        (
+            "momentum:gamma=0,gradient=reversible",
+            "gradient=reversible cannot be combined with momentum: its steps cannot",
+        ),
         ("momentum:norm=post,gradient=reversible", "cannot undo a norm after the steps"),
-        ("dense:gradient=reversible", "gradient=reversible does not go with dense: its steps cannot"),
-        ("hyper:gradient=reversible", "gradient=reversible does not go with hyper: its steps cannot"),
+        ("dense:gradient=reversible", "gradient=reversible cannot be combined with dense: its steps cannot"),
+        ("hyper:gradient=reversible", "gradient=reversible cannot be combined with hyper: its steps cannot"),
         ("reversible:scheme=heun,method=rk4", "method=rk4 is for coupling and momentum"),
-        ("reversible:keep=0.5", "keep=0.5 is for scheme=coupling, and the scheme is revnet"),
-        ("reversible:gamma=0.5", "gamma=0.5 is for scheme=momentum"),
+        ("reversible:keep=0.5", "keep=0.5 applies to scheme=coupling only, but scheme=revnet is set"),
+        ("reversible:gamma=0.5", "gamma=0.5 applies to scheme=momentum only"),
         ("reversible:scheme=coupling,keep=0", "must be a number above 0 and at most 1, got 0"),
-        ("reversible:scheme=coupling,method=leapfrog", "coupling does not go with leapfrog: it makes"),
-        ("reversible:norm=shared", "revnet moves two halves by different terms"),
+        ("reversible:scheme=coupling,method=leapfrog", "coupling cannot be combined with leapfrog: it makes"),
+        ("reversible:norm=shared", "revnet needs two terms"),
         ("reversible:norm=post-sum,scheme=heun", "no place for a norm after the step"),
         ("leapfrog:gradient=reversible,norm=post", "cannot undo a norm after the steps; use norm=pre"),
         ("reversible:scheme=euler", "unknown scheme of reversible 'euler'"),

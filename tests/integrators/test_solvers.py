@@ -251,7 +251,7 @@ def test_less_energy_is_learned() -> None:
 
 def test_where_states_are_not_kept_energy_is_refused() -> None:
     for spelling, kind in (("reversible", "reversible"), ("rk4:gradient=adjoint", "adjoint")):
-        with pytest.raises(OdeumError, match=f"does not go with gradient={kind}: it is measured between states"):
+        with pytest.raises(OdeumError, match=f"cannot be combined with gradient={kind}: it is measured between states"):
             kinetic_energy(stack(spelling, SHAPE)).__enter__()
     with pytest.raises(OdeumError, match="use one of them"):
         Training(kinetic=0.1, compile=True)

@@ -466,7 +466,7 @@ def test_a_stream_goes_on_with_a_module_that_was_replaced() -> None:
     tokens = stream(model, ids, max_new_tokens=3, temperature=0)
     next(tokens)
     model.stack.flows[1] = other.stack.flows[1]
-    with pytest.raises(OdeumError, match="layer 2 has another solver than when its cache was filled"):
+    with pytest.raises(OdeumError, match="layer 2 has a different solver from the one that filled its cache"):
         next(tokens)
 
 

@@ -366,7 +366,7 @@ def test_an_engine_that_is_not_installed(runs: Path, complaint: Any, monkeypatch
 def test_the_command_says_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = runs / "told"
     assert main(["export", str(runs / "language"), str(out), "--to", "transformers"]) == 0
-    assert "GPTNeoXForCausalLM of transformers; differs from the model by at most" in capsys.readouterr().out
+    assert "GPTNeoXForCausalLM of transformers; logits differ from the model's by at most" in capsys.readouterr().out
     assert json.loads((out / "export.json").read_text())["difference"] < 1e-4
     assert main(["export", str(runs / "language"), str(runs / "no"), "--to", "transformers", "--steps", "2"]) == 2
     assert "use --solver and --steps with --to onnx or torch" in capsys.readouterr().err

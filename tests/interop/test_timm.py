@@ -63,7 +63,7 @@ def test_another_head_another_size_and_what_is_refused() -> None:
     assert model(torch.randn(1, 3, 48, 48)).shape == (1, 7)
     model.reset_classifier(0, "avg")
     assert model(torch.randn(1, 3, 48, 48)).shape == (1, 192)
-    with pytest.raises(OdeumError, match=r"square here, not \(48, 32\)"):
+    with pytest.raises(OdeumError, match=r"must be square, not \(48, 32\)"):
         model.set_input_size((48, 32))
     with pytest.raises(OdeumError, match="there are no trained weights"):
         make(pretrained=True)

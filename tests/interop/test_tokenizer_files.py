@@ -28,7 +28,7 @@ def test_bombs_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     for read in (load_tokens, lambda folder: read_pretrained_tokens(folder, 1000)):
-        with pytest.raises(OdeumError, match=rf"tokenizer\.json' is not used as a tokenizer: .*({reason})"):
+        with pytest.raises(OdeumError, match=rf"tokenizer\.json' cannot be used as a tokenizer: .*({reason})"):
             read(tmp_path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
     assert time.monotonic() - begin < 100

@@ -128,7 +128,7 @@ def test_the_linear_form_takes_a_bias_of_keys_and_refuses_one_of_pairs() -> None
     exact.load_state_dict(model.state_dict(), strict=False)
     bare, near, right = (m(x, Context(own=Source(mask=b))) for m, b in ((exact, None), (model, keys), (exact, keys)))
     assert (near - right).abs().mean() < (near - bare).abs().mean() / 2
-    with pytest.raises(OdeumError, match="takes masks over keys, not over pairs"):
+    with pytest.raises(OdeumError, match="supports masks over keys only"):
         model(x, Context(own=Source(mask=alibi(2, LENGTH, LENGTH, 1)[None])))
 
 

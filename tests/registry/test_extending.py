@@ -187,7 +187,7 @@ def test_ab2_is_of_second_order_and_refuses_what_it_would_drop() -> None:
     assert 3.5 < errors[0] / errors[1] < 4.5
     with pytest.raises(OdeumError, match="ab2 adds all terms in one step and would drop the norm after each"):
         odeum.build("post-norm:method=ab2", odeum.Shape(width=8, heads=2, depth=2))
-    with pytest.raises(OdeumError, match="gradient=adjoint does not go with ab2: it forgets the forward pass"):
+    with pytest.raises(OdeumError, match="gradient=adjoint cannot be combined with ab2: it forgets the forward pass"):
         odeum.build("parallel:method=ab2,gradient=adjoint", odeum.Shape(width=8, heads=2, depth=2))
     with pytest.raises(OdeumError, match="ab2 remembers earlier steps, and a Flow or a Stack keeps them"):
         method.step(field, 0.0, 1.0, x, odeum.Context())

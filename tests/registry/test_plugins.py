@@ -235,7 +235,7 @@ def test_a_run_folder_never_runs_a_plugin(tmp_path: Path, capsys: pytest.Capture
         (run / "config.json").write_text(json.dumps(config))
         assert main(["evaluate", str(run)]) == 2
         told = capsys.readouterr().err
-        assert "this run needs" in told or "is not the configuration of a run" in told
+        assert "this run needs" in told or "is not the configuration of an Odeum run" in told
     assert not Path("ran").exists() and not (tmp_path / "ran").exists()
 
 

@@ -89,7 +89,7 @@ def test_a_dataclass_becomes_a_name_with_options() -> None:
         ("pull:tied=maybe", "unknown tied of pull 'maybe'; known: true, false"),
         ("pull:kind=mode", "unknown kind of pull 'mode'; "),
         ("pull:method=ralstone", "unknown method of pull 'ralstone'; did you mean 'ralston'?"),
-        (Pull(label="a,b"), "label of Pull must be a text without , : = + * and surrounding blanks, got 'a,b'"),
+        (Pull(label="a,b"), "label of Pull must be a text without , : = + * and surrounding spaces, got 'a,b'"),
         (Pull(tied="yes"), "tied of Pull must be true or false, got 'yes'"),  # ty: ignore
     ],
 )
@@ -241,7 +241,7 @@ class Wrong(Stepped):
         ),
         (lambda: register.architecture("my pull")(Pull), "'my pull' cannot be the name of an architecture"),
         (lambda: register.method("rk4", ToMean), "a method 'rk4' already exists"),
-        (lambda: register.method("none", 7), "the method 'none' must be something to call, not 7"),
+        (lambda: register.method("none", 7), "the method 'none' must be callable, got 7"),
         (lambda: register.tableau("ralston"), "register.tableau takes an odeum.Tableau, not 'ralston'"),
         (lambda: spell(Pull()), "Pull has no name; give it one by odeum.register.architecture"),
     ],

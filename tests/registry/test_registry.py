@@ -36,7 +36,7 @@ def test_names_come_back_in_the_order_they_came() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a,b", "a=b", "Euler", "-a", "a/b", "..", "é", 7, None])
 def test_a_name_that_no_spelling_could_read_is_refused(name: Any) -> None:
-    with pytest.raises(OdeumError, match="cannot be the name of an architecture: use small letters"):
+    with pytest.raises(OdeumError, match="cannot be the name of an architecture: use lowercase letters"):
         Registry("architecture").add(name, 1)
 
 

@@ -119,8 +119,8 @@ def test_spellings_are_short() -> None:
         (Sandwich(gradient="none"), "unknown gradient of Sandwich 'none'"),  # ty: ignore
         ("rk4:schedule=0-3/1", "schedule=0-3/1 has 5 places, but the depth is 4 layers; they must be equal"),
         ("rk4:schedule=0-999999999", "schedule=0-999999999 has 1000000000 places, but the depth is 4"),
-        ("rk4:schedule=0/2-3/3", "schedule=0/2-3/3 leaves out layer 1; it should use each from 0 to 3"),
-        ("rk4:schedule=3-0", "'3-0' in schedule=3-0 should rise, as in 0-3"),
+        ("rk4:schedule=0/2-3/3", "schedule=0/2-3/3 omits layer 1; it must use each from 0 to 3"),
+        ("rk4:schedule=3-0", "'3-0' in schedule=3-0 must be ascending, as in 0-3"),
         ("rk4:schedule=0-3x", "'0-3x' in schedule=0-3x must be a layer or a row of them, as in 0-5/4-5/6-10"),
         ("rk4:schedule=0//1", "'' in schedule=0//1 must be a layer"),
         ("rk4:schedule=", "schedule of rk4 must be a text without"),

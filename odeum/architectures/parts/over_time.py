@@ -82,7 +82,7 @@ def check_options(settings: OverTime) -> None:
     for option, kind in OPTIONS.items():
         value = getattr(settings, option)
         if value is not None and settings.weights != kind:
-            raise OdeumError(f"{option}={value} is for weights={kind}, and weights are {settings.weights}")
+            raise OdeumError(f"{option}={value} applies to weights={kind} only, but weights={settings.weights} is set")
 
 
 def _shrink(version: nn.Module, factor: float) -> None:

@@ -70,7 +70,10 @@ class LinearFeatures(nn.Module):
         level = top.to(exact) - 0.5 * k.to(exact).square().sum(dim=-1)
         if source.mask is not None:
             if source.mask.shape[-2] != 1:
-                raise OdeumError("the linear form takes masks over keys, not over pairs; use attention=shared or fused")
+                raise OdeumError(
+                    "the linear form supports masks over keys only, not over pairs of query and key; use "
+                    "attention=shared or fused"
+                )
             keys = source.mask.squeeze(-2)
             level = level + keys.to(exact) if keys.is_floating_point() else level.masked_fill(~keys, -torch.inf)
         fq = (fq - fq.amax(dim=-1, keepdim=True)).exp()

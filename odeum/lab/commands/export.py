@@ -25,13 +25,13 @@ def run(argv: list[str]) -> int:
     parser.add_argument("run", type=str, help="run directory")
     parser.add_argument("directory", type=str, help="output directory, new or empty")
     parser.option("to", f"target format: {', '.join(TARGETS)}", default="onnx")
-    parser.option("solver", "another method than in training")
-    parser.option("steps", "another number of steps per layer", int)
+    parser.option("solver", "integration method, instead of that of training")
+    parser.option("steps", "steps per layer, instead of those of training", int)
     given = parser.read(argv)
     to, out = choose(given.get("to", "onnx"), TARGETS, "target"), expanded(given["directory"])
     changes = {name: given[name] for name in ("solver", "steps") if given.get(name) is not None}
     if to not in GRAPHS and changes:
-        raise OdeumError(f"--to {to} writes the run as trained; use --solver and --steps with --to onnx or torch")
+        raise OdeumError(f"--to {to} exports the run as trained; use --solver and --steps with --to onnx or torch")
     with new_directory(given["directory"]) as part:
         write = _graph if to in GRAPHS else _classes
         sentence = write(given["run"], part, out, to, changes)
@@ -63,7 +63,7 @@ def _classes(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) 
         raise OdeumError(f"cannot write '{out}': {error}") from None
     write_json(part / "export.json", {"format": to, "class": name, "difference": difference, "notes": list(notes)})
     remarks = "".join(f"; {note}" for note in notes)
-    return f"{out}: {name} of transformers; differs from the model by at most {difference:.1e} of a logit{remarks}"
+    return f"{out}: {name} of transformers; logits differ from the model's by at most {difference:.1e}{remarks}"
 
 
 def _graph(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) -> str:
@@ -78,5 +78,5 @@ def _graph(run: str, part: Path, out: Path, to: str, changes: dict[str, Any]) ->
     about = {"inputs": written.inputs, "outputs": ["logits"], "difference": written.difference, **changes}
     write_json(part / "export.json", {"format": to, "file": written.path.name, **about})
     shapes = ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in written.inputs.items())
-    near = f"differs from the model by at most {written.difference:.1e} of a logit"
-    return f"{out / written.path.name}: {shapes} → logits; {near}"
+    near = f"differ from the model's by at most {written.difference:.1e}"
+    return f"{out / written.path.name}: {shapes} → logits, which {near}"

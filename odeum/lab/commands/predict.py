@@ -40,11 +40,11 @@ def run(argv: list[str]) -> int:
     parser.option("format", "output format: text or json, one line per answer")
     parser.option("out", "write answers to a .csv or .jsonl file")
     parser.option("overwrite", "replace an existing --out file", bool)
-    parser.option("solver", "another method than in training")
-    parser.option("steps", "another number of steps per layer", float)
-    parser.option("repeats", "another number of repeats of a looped core", int)
+    parser.option("solver", "integration method, instead of that of training")
+    parser.option("steps", "steps per layer, instead of those of training", float)
+    parser.option("repeats", "repeats of a looped core, instead of those of training", int)
     parser.option("exit", "stop repeating below this relative state change", float)
-    parser.option("engine", "for text: ctranslate2 instead of torch (CPU)")
+    parser.option("engine", "ctranslate2 instead of torch, for text on a CPU")
     for option in _predict_options():
         more: dict[str, Any] = {"action": "append"} if option.repeated else {}
         parser.option(option.name, option.about, option.type, **more)

@@ -71,7 +71,7 @@ def read_corpus(paths: list[Path], fold: int = 0, origins: Origins | None = None
         texts.setdefault(part or "train", []).append(_text_of(path))
     if "train" not in texts:
         raise OdeumError(
-            f"none of {', '.join(map(str, files_given[:6]))} is named as the training part: put 'train' into a name"
+            f"none of {', '.join(map(str, files_given[:6]))} is named as the training part; add 'train' to a file name"
         )
     for path, part in parts.items():
         if part in ("valid", "test"):
@@ -89,7 +89,7 @@ def _refuse_repetition(path: Path, texts: Corpus) -> None:
     """Raise `OdeumError` if all of a held-out file is in the training text."""
     text = _text_of(path).strip()
     if any(text in other for other in texts["train"]):
-        raise OdeumError(f"all of '{path}' is in the training text too; test on another text")
+        raise OdeumError(f"all of '{path}' is also in the training text; use another text for testing")
 
 
 def _cut(texts: list[str], count: int, fold: int) -> list[list[str]]:

@@ -151,7 +151,7 @@ def read_text(path: Path) -> str:
     if is_utf16(raw):
         return _as_text(path, raw, "utf-16")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise OdeumError(f"'{path}' begins as text in UTF-16 but is cut or damaged; save it as UTF-8")
+        raise OdeumError(f"'{path}' begins as text in UTF-16 but is truncated or damaged; save it as UTF-8")
     _refuse(path, raw[:LOOK])
     try:
         text = _with_line_ends(raw.decode())

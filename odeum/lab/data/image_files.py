@@ -75,7 +75,7 @@ class _ImageErrors:
         wrong = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, MemoryError, OverflowError)
         if isinstance(error, OdeumError):
             raise OdeumError(
-                str(error) if str(self.path) in str(error) else f"cannot take '{self.path}': {error}"
+                str(error) if str(self.path) in str(error) else f"cannot read '{self.path}': {error}"
             ) from None
         if isinstance(error, wrong):
             raise OdeumError(f"'{self.path}' is not a readable image; repair or remove it") from None
@@ -91,7 +91,7 @@ def class_folders(folder: Path) -> Groups:
         if files:
             groups[sub.name] = files
         elif not any(p.is_file() for p in files_below(sub)):
-            notice(f"'{sub}' is empty, so it is no class")
+            notice(f"'{sub}' is empty and is not counted as a class")
     _refuse_equal_sub_folders(folder, groups)
     inner = [file.parent for name, files in groups.items() for file in files if file.parent != folder / name]
     if inner:
@@ -235,7 +235,7 @@ def refuse_repeated_part(path: Path, parts: dict[str, Tensor]) -> None:
     for split, images in parts.items():
         if split != "train" and all(image.numpy().tobytes() in known for image in images):
             raise OdeumError(
-                f"all images of the {split} part of '{path}' are in its training part too; give other images"
+                f"all images of the {split} part of '{path}' are also in its training part; use other images"
             )
 
 

@@ -124,7 +124,7 @@ def decoded(raw: bytes, where: str) -> str:
 def _text_file(name: str) -> Path:
     path = _unpacked(name)
     if not path.exists():
-        raise OdeumError(f"there is no file '{name}'; use --text to give a text itself")
+        raise OdeumError(f"there is no file '{name}'; use --text to pass a text directly")
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise OdeumError(f"'{name}' is an image, but this run reads texts; give a table, a text file, or --text")
     refuse_foreign(regular(path))

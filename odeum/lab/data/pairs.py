@@ -138,7 +138,7 @@ def _cut(train: Pairs, count: int, where: str, fold: int) -> list[Pairs]:
 
 def _refuse_repetition(held: Pairs, train: Pairs, where: str) -> None:
     if set(zip(*held, strict=True)) <= set(zip(*train, strict=True)):
-        raise OdeumError(f"all pairs of '{where}' are in the training part too; give other pairs")
+        raise OdeumError(f"all pairs of '{where}' are also in the training part; use other pairs")
 
 
 def detokenised(line: str) -> str:

@@ -169,7 +169,7 @@ def sniff(*data: str | Path) -> Sniffed:
     if named is not None and len(data) > 1:
         other = next(str(item) for item in data if str(item) != named or data.count(item) > 1)
         dash = "; options begin with two hyphens (--)" if other[:1] in "‐‑‒–—−" else ""
-        raise OdeumError(f"'{named}' is a named set and stands alone, without '{other}'{dash}")
+        raise OdeumError(f"'{named}' is a named set and cannot be combined with '{other}'{dash}")
     paths = tuple(existing(item) for item in data)
     if len(paths) == 1 and paths[0].is_dir():
         return Sniffed(paths, tuple(itertools.islice(files_below(paths[0]), MOST_FILES)))

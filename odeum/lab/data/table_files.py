@@ -62,7 +62,7 @@ class Table:
             if name in self.nested:
                 raise OdeumError(
                     f"'{name}' in row {self.nested[name]} of '{self.path}' is a list or an object, neither a text nor "
-                    "a number; write what is meant as one value (lists of labels, multi-label data, are not supported)"
+                    "a number; write a single value (lists of labels, that is multi-label data, are not supported)"
                 )
         return [self.head.index(name) for name in names]
 

@@ -127,7 +127,7 @@ def tables_in_parts(
         columns = understood if part == "train" else columns
     if "train" not in parts:
         raise OdeumError(
-            f"none of {', '.join(str(p) for p in files)} is named as the training part: put 'train' into a name"
+            f"none of {', '.join(str(p) for p in files)} is named as the training part; add 'train' to a file name"
         )
     for part in parts.keys() - {"train"}:
         _refuse_repetition(part, set(parts[part]), set(parts["train"]), files[0].parent)
@@ -146,7 +146,7 @@ def _without_others(files: list[Path]) -> list[Path]:
         if part is None and len(set(named.values()) - {None}) > 1:
             notice(f"'{path}' is named as no part (train, valid or test) and was left out")
         elif part not in (None, "train") and label is not None and label not in look_at_table(path).head:
-            notice(f"'{path}' has no column '{label}', so it is no {part} part and was left out")
+            notice(f"'{path}' has no column '{label}', so it was not used as the {part} part")
         else:
             out.append(path)
     return out
@@ -157,7 +157,10 @@ def _refuse_repetition(part: str, held: set[Any], train: set[Any], where: Path) 
     if held == train:
         raise OdeumError(f"the {part} part of '{where}' has the same rows as its training part; give other rows")
     if held <= train:
-        notice(f"all rows of the {part} part of '{where}' are in its training part too; its score says little")
+        notice(
+            f"all rows of the {part} part of '{where}' are also in its training part, so its score does not "
+            "measure generalisation"
+        )
 
 
 def read_table(path: Path, options: ClassificationData) -> tuple[Rows, Understood]:

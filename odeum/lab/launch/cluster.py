@@ -124,7 +124,7 @@ class Ray:
         try:
             return Event(*self.ray.get(reference))
         except self.ray.exceptions.LocalRayletDiedError:  # by which every run is lost, those to come too
-            raise OdeumError("Ray's own process on this machine is gone; the same command continues its runs") from None
+            raise OdeumError("the Ray process on this machine has ended; the same command continues its runs") from None
         except self.ray.exceptions.RayError as error:
             first = str(error).strip().split("\n")[0]
             return Event("failed", {"sentence": f"Ray lost the process of this run: {first}"})

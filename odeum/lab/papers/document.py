@@ -197,7 +197,7 @@ def with_results(page: str, text: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise OdeumError(f"the page has no place for the tables; add the lines '{BEGIN}' and '{END}'")
+        raise OdeumError(f"the page has no markers for the tables; add the lines '{BEGIN}' and '{END}'")
     return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
 
 

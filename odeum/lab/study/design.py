@@ -310,10 +310,11 @@ class Study:
 
 def _check_auto(tuning: TuningResults | None, margin: str | None) -> None:
     if tuning is None:
-        raise OdeumError("--judge auto chooses by the tuning runs; add --tune 3, or name a metric")
+        raise OdeumError("--judge auto chooses a metric from the tuning runs; add --tune 3, or name a metric")
     if margin is not None:
         raise OdeumError(
-            f"--margin {margin} has the unit of a metric that --judge auto has not chosen yet; leave one of them out"
+            f"--margin {margin} cannot be used with --judge auto, because the metric and its unit are not "
+            "chosen yet; leave one of them out"
         )
 
 

@@ -453,7 +453,7 @@ class ComparisonRuns(StudyRuns):
                 continue
             choices[label] = choice
             if is_main():
-                inside = "" if choice.resolved else "; unresolved: the best lies at the end of what was tried"
+                inside = "" if choice.resolved else "; unresolved: the best value lies at the edge of the tried range"
                 value = f"valid {metric.name} {choice.value:.4g}"
                 print(f"tuned {label}: {spell_point(choice.settings, choice.point)} ({value}{inside})", file=sys.stderr)
         self.sized = {label: with_settings(self.sized[label], choice.changes) for label, choice in choices.items()}

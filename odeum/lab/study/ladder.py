@@ -187,7 +187,7 @@ def check_rungs(rungs: Sequence[Rung], baseline: str) -> None:
     """Raise `OdeumError` unless there are at least three sizes of increasing cost, each with the baseline."""
     if len(rungs) < FEWEST_SIZES:
         raise OdeumError(
-            f"a ladder needs at least {FEWEST_SIZES} sizes to tell a slope, got {len(rungs)}; "
+            f"a ladder needs at least {FEWEST_SIZES} sizes to estimate a slope, got {len(rungs)}; "
             "give --sizes 3 or --sizes 64x4,96x6,128x8"
         )
     for before, after in itertools.pairwise(rungs):
@@ -249,7 +249,9 @@ def _baseline(rungs: Sequence[Rung], baseline: str, higher_is_better: bool) -> _
         row = {seed: sign * x for seed, x in rung.scores[baseline].items() if is_measurement(x)}
         summary = summarise(row.values())
         if summary is None:
-            raise OdeumError(f"the baseline '{baseline}' diverged in every seed at size {rung.name}; lower its rate")
+            raise OdeumError(
+                f"the baseline '{baseline}' diverged in every seed at size {rung.name}; lower its learning rate"
+            )
         scores.append(row)
         summaries.append(summary)
     log_cost = tuple(math.log(rung.cost) for rung in rungs)

@@ -110,10 +110,10 @@ class Folds:
         self.opened = {0: task}
         if self.base is None:
             raise OdeumError(
-                f"--vary split needs data that is read and cut here; {task.name} ({task.kind}) has no other split"
+                f"--vary split needs data without fixed parts; {task.name} ({task.kind}) has only one split"
             )
         if self.of(1).fingerprint() == task.fingerprint():
-            raise OdeumError(f"--vary split: another fold of {task.name} ({task.kind}) holds the same examples out")
+            raise OdeumError(f"--vary split: another fold of {task.name} ({task.kind}) holds out the same examples")
 
     def of(self, seed: int) -> Task:
         """The data of a seed: that of seed 0 is the usual one."""
@@ -127,5 +127,5 @@ class Folds:
         """Test over training examples."""
         sizes = self.task.sizes()
         if not sizes.get("train") or not sizes.get("test"):
-            raise OdeumError(f"--vary split needs data that says how many examples it has; {self.task.name} does not")
+            raise OdeumError(f"--vary split needs a known number of examples; {self.task.name} does not define it")
         return sizes["test"] / sizes["train"]

@@ -177,7 +177,7 @@ class Store:
             return []
         lines = [line for _, line in read_lines(path)]
         if damaged := sum(isinstance(line, Damaged) for line in lines):
-            notice(f"{damaged} of {len(lines)} looks in '{path}' cannot be read; each counts as a look")
+            notice(f"{damaged} of {len(lines)} looks in '{path}' cannot be read; each still counts as a look")
         return [[] if isinstance(line, Damaged) else list(line["edits"]) for line in lines]
 
     def look(self, keys: Sequence[str]) -> dict[str, tuple[int, float]]:
@@ -322,7 +322,7 @@ class Surgery:
         if (stored := self.store.read(half, key)) is None:
             scores, evidence = self.tasks[half].examine(apply(self.model, edit), "valid")
             if evidence is None:
-                raise OdeumError(f"a {self.task.kind} task gives no losses of single examples to pair")
+                raise OdeumError(f"a {self.task.kind} task has no losses per example to pair")
             self.store.write(half, key, scores, evidence)
             stored = self.store.read(half, key)
             assert stored is not None

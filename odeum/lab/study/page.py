@@ -202,7 +202,7 @@ def difference_picture(findings: Findings) -> dict[str, Any] | None:
     margin = rows[0].margin_text
     note = (
         f"A bar is the interval of a difference. Grey: within {margin} of {study.baseline}, practically equal. A small "
-        "dot is one seed; an arrow is an interval that continues."
+        "dot is one seed; an arrow marks an interval that extends beyond the axis."
     )
     return {"title": title, "lanes": lanes, "axis": axis, "note": note}
 
@@ -288,7 +288,7 @@ def _facts(findings: Findings) -> dict[str, str]:
     settled = {
         "Data": " · ".join(filter(None, (study.data, str(first.get("kind") or ""), mark))),
         "Judged by": f"{study.metric.name} on the {results.split} part, {way} is better; "
-        f"a difference matters from {study.metric.spell_margin(study.margin)} on",
+        f"smallest relevant difference: {study.metric.spell_margin(study.margin)}",
         "Recipe": _settings([info.get("training") for info in infos]),
         "Model": _settings([info.get("model") for info in infos]),
         "Seeds": ", ".join(map(str, sorted({run.seed for run in results.runs}))),

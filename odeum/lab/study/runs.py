@@ -256,7 +256,7 @@ def _archived(root: Path, problems: list[str]) -> Archived:
     runs = {}
     for line, content in storage.read_lines(path) if path.is_file() else ():
         if isinstance(content, storage.Damaged):
-            problems.append(f"{content}; it is left out")
+            problems.append(f"{content}; it is ignored")
         elif isinstance(content.get("folder"), str):
             runs[root / content["folder"]] = content
         else:
@@ -430,7 +430,7 @@ class Store:
             if content.get("recipe") != key:
                 continue
             if content.get("identity") != recipe or not isinstance(content.get("seed"), int):
-                notice(f"'{place}' is of another recipe than its name says; it is left out")
+                notice(f"'{place}' was trained with another recipe than its name says; it is ignored")
                 continue
             out[content["seed"]] = content
         return dict(sorted(out.items()))
@@ -556,7 +556,7 @@ def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any
     complete = []
     for place, content in storage.read_lines(path):
         if isinstance(content, storage.Damaged):
-            notice(f"{content}; it is left out")
+            notice(f"{content}; it is ignored")
         else:
             complete.append((place, content))
     return complete

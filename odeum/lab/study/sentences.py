@@ -223,7 +223,7 @@ def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     if any(row.diverged for row in done):
         return f"No verdict on {data}: runs diverged (their {base.metric} is not a finite number)."
     if any(row.verdict.startswith("cut off") for row in done):
-        return f"No verdict on {data}: the clock cut runs off; a longer --train.limit continues them."
+        return f"No verdict on {data}: runs reached their time limit; a longer --train.limit continues them."
     if not any(row.difference for row in done):
         return f"No verdict on {data}: no architecture shares a seed with the baseline `{base.architecture}`."
     if any(row.verdict.startswith("same") for row in done):
@@ -234,8 +234,8 @@ def _too_few(done: Sequence[Row], base: Row, data: str, scale: Scale) -> str:
     ties = [row.architecture for row in done if row.score and best.score and row.score.mean == best.score.mean]
     if len(ties) > 1:
         return (
-            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} came out alike ({score}); three "
-            "seeds or more allow a verdict."
+            f"One seed cannot tell which layer is worth it on {data}. {listing(ties)} have equal scores ({score}); "
+            "three seeds or more allow a verdict."
         )
     versus = f" against {scale.value(base.score)} of `{base.architecture}`" if best is not base and base.score else ""
     return (
@@ -252,7 +252,7 @@ def _worth_it(best: Row, base: Row, data: str, scale: Scale, match: str | None) 
     # Better at a higher cost is not yet a reason to use it.
     dearer = best.seconds is not None and base.seconds is not None and best.seconds > (1 + SLOWER) * base.seconds
     start = f"`{best.architecture}` is better on {data}" if dearer else f"Use `{best.architecture}` on {data}"
-    small = "" if best.verdict == BETTER[0] else f", better perhaps by less than the margin of {best.margin_text}"
+    small = "" if best.verdict == BETTER[0] else f", possibly by less than the margin of {best.margin_text}"
     return (
         f"{start}{small}: its {best.split} {best.metric} of "
         f"{scale.value(best.score)} is {scale.number(abs(difference.mean))}{scale.points} {way} than that of "
@@ -359,7 +359,7 @@ def notes(findings: Findings) -> list[str]:
     )
     if study.overlap:
         source, rest = (
-            f"{source} and from the split, which is another one in each seed",
+            f"{source} and from the split, which differs between seeds",
             "the choice of the data or the recipe",
         )
         out.append(
@@ -393,7 +393,7 @@ def _tuned(findings: Findings) -> list[str]:
     choices = {label: results.choice(label, study.tuned_by.higher_is_better) for label in study.labels}
     if unresolved := [label for label, choice in choices.items() if choice and not choice.resolved]:
         out.append(
-            f"The optimum of {listing(unresolved)} is unresolved: the best value lies at the end of what was tried, "
+            f"The optimum of {listing(unresolved)} is unresolved: the best value lies at the edge of the tried range, "
             "so another value may be better."
         )
     return out
@@ -578,8 +578,8 @@ def _discriminates(findings: Findings, other: str) -> str:
         return ""
     advice = f" A new comparison with --judge {best} would need fewer seeds." if best != judged else ""
     return (
-        f" The {best} separates the rows better: a difference is {shown[best]:.2g} of its standard deviations over "
-        f"seeds (median over rows), by the {worst} {shown[worst]:.2g}.{advice}"
+        f" The {best} discriminates better: the median difference is {shown[best]:.2g} standard deviations over "
+        f"seeds, against {shown[worst]:.2g} for the {worst}.{advice}"
     )
 
 
@@ -596,7 +596,7 @@ def _looks(seeds: Seeds, rows: Sequence[Row]) -> str:
     ended = f": {stopped}" if stopped else ""
     return (
         f"Results were looked at {when} of at most {seeds.limit} seeds, as planned; an architecture that was decided "
-        f"got no more{ended}. The error of {percent(ERROR)} is spent over all looks together."
+        f"received no further seeds{ended}. The error of {percent(ERROR)} is spent over all looks together."
     )
 
 
@@ -614,7 +614,9 @@ def _unlearned(findings: Findings) -> list[str]:
     if any(score.mean >= least + study.margin.size(score.mean) for score in scores):
         return []
     chance = (
-        f"always saying the most frequent class ({percent(least)})" if judged_by_it else "having learned nothing (0)"
+        f"always predicting the most frequent class ({percent(least)})"
+        if judged_by_it
+        else "having learned nothing (0)"
     )
     margin = study.metric.spell_margin(study.margin)
     return [
@@ -627,7 +629,7 @@ def _far(findings: Findings) -> list[str]:
     """A warning for each outlier."""
     scores, scale = findings.results.scores(findings.study.metric.name), Scale.of(findings.rows)
     return [
-        f"Seed {seed} of `{name}` is far off its other seeds ({scale.number(scores[name][seed])}{scale.unit}): if "
+        f"Seed {seed} of `{name}` is an outlier among its seeds ({scale.number(scores[name][seed])}{scale.unit}): if "
         "runs collapse occasionally, a few seeds cannot estimate how often, and intervals are less reliable than "
         "stated."
         for name, seed in outliers(scores)

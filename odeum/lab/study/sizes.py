@@ -96,7 +96,7 @@ def _default(number: int, model: Model) -> list[Size]:
     sizes = default_sizes(number, model.width, model.depth, model.heads)
     if not sizes:
         raise OdeumError(
-            f"--sizes {number}: there are fewer sizes below {model.width}x{model.depth} with heads of width "
+            f"--sizes {number}: there are not enough sizes below {model.width}x{model.depth} with heads of width "
             f"{model.width // model.heads}; give a larger --model.width and --model.depth, or name sizes: "
             "--sizes 64x4,96x6,128x8"
         )

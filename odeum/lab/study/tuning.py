@@ -53,7 +53,7 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.runs < FEWEST:
             raise OdeumError(
-                f"--tune {self.runs} is too few runs per architecture to see an optimum; use at least {FEWEST}"
+                f"--tune {self.runs} is too few runs per architecture to find an optimum; use at least {FEWEST}"
             )
         for name, value in zip(self.settings, self.defaults, strict=True):
             if not value > 0:

@@ -243,7 +243,7 @@ class Task(ABC):
         columns = part if isinstance(part, tuple) else (part,)
         if not all(isinstance(column, Ragged | Tensor) for column in columns):
             raise OdeumError(
-                f"a {self.kind} task does not say what its single examples are; it needs `example_keys`, `select` and "
+                f"a {self.kind} task does not define its single examples; it needs `example_keys`, `select` and "
                 "`test_on_everything`"
             )
         return columns
@@ -263,11 +263,11 @@ class Task(ABC):
 
     def input_batches(self, inputs: Iterable[Any]) -> Iterator[Batch]:
         """New inputs as batches for the model, in order."""
-        raise OdeumError(f"a {self.kind} task does not say how new inputs become batches of its model")
+        raise OdeumError(f"a {self.kind} task does not define how new inputs become batches of its model")
 
     def sample(self, count: int, split: str = "test") -> Batch:
         """Up to `count` examples of a held-out part as one batch of the model's arguments, without labels."""
-        raise OdeumError(f"a {self.kind} task does not say how a sample of its data becomes a batch; give an input")
+        raise OdeumError(f"a {self.kind} task does not define how a sample of its data becomes a batch; give an input")
 
     def as_batch(self, model: nn.Module, inputs: Sequence[Any]) -> Batch:
         """New inputs as one batch of the model's arguments, in order."""

@@ -31,8 +31,8 @@ def note_repeated(task: Task, repeated: Mapping[str, int]) -> None:
         size = task.sizes().get(part, 0)
         if count > REPEATED_SHARE * size:
             task.note(
-                f"{count} of {size} {names.get(part, part)} examples are in the training part too, so the score says "
-                "less about new data"
+                f"{count} of {size} {names.get(part, part)} examples are in the training part too, so the score "
+                "overstates performance on new data"
             )
 
 
@@ -68,12 +68,12 @@ def note_classes(task: Task, classes: Sequence[str], train: Tensor, test: Tensor
             f"'{name}' ({count})"
         )
     for first, second in similar_names(classes):
-        task.note(f"'{first}' and '{second}' are two classes; write one name if they mean the same")
+        task.note(f"'{first}' and '{second}' are two classes; use one name if they mean the same")
     if missing := [name for name in classes if name.strip().lower() in MISSING]:
-        task.note(f"'{missing[0]}' is read as a class; leave these rows out if it stands for a missing label")
+        task.note(f"'{missing[0]}' is read as a class; remove these rows if it stands for a missing label")
     present = test.unique()
     if len(present) == 1:
         task.note(
-            f"the test part holds one class only, '{classes[int(present)]}', so its accuracy says nothing; give a test "
+            f"the test part has only one class, '{classes[int(present)]}', so its accuracy is meaningless; use a test "
             "part with all classes"
         )

@@ -66,7 +66,7 @@ class Classes:
         if unknown := [name for name in self.classes if name not in numbers]:
             known = ", ".join(map(repr, classes[:5])) + (", …" if len(classes) > 5 else "")
             raise OdeumError(
-                f"'{unknown[0]}' is a class of the data and none of the {len(classes)} classes of '{of}'"
+                f"'{unknown[0]}' is a class of the data but not one of the {len(classes)} classes of '{of}'"
                 f"{f' ({known})' if known else ''}; name them as the model does, or by their numbers from 0"
             )
         places = torch.tensor([numbers[name] for name in self.classes])

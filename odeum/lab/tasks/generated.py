@@ -42,5 +42,5 @@ class GeneratedTask(ClassificationTask):
         if more or DATA_SETS.get(str(data)) != kind.name:
             wrong = more[0] if more else data
             raise OdeumError(
-                f"{kind.name} data is generated, not read from '{wrong}'; give {' or '.join(kind.sets)} only"
+                f"{kind.name} data is generated, not read from '{wrong}'; use {' or '.join(kind.sets)} only"
             )

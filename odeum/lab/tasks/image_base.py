@@ -142,12 +142,12 @@ def repeated_images(parts: Mapping[str, Tensor]) -> dict[str, int]:
 def check_folder(more: Sequence[str | Path], size: int | None) -> None:
     """Raise OdeumError for several folders, or a size that is too small or does not fit into memory."""
     if more:
-        raise OdeumError(f"'{more[0]}' is one folder too many: images are read from one, and its sub-folders")
+        raise OdeumError(f"'{more[0]}' is a second folder, but images are read from one folder and its sub-folders")
     if size is not None and size < 4:
         raise OdeumError(f"size of the images must be at least 4, not {size}")
     needed, available = 4.0 * (size or 0) ** 2 * 3 * BATCH, available_memory()
     if needed > available and not limits_off():
         raise OdeumError(
-            f"--data.size {size}: a batch of {BATCH} images takes about {memory_size(needed)}, and there are "
-            f"{memory_size(available)} here; give a smaller one, or set {SWITCH}=off to try anyway"
+            f"--data.size {size}: a batch of {BATCH} images takes about {memory_size(needed)}, but only "
+            f"{memory_size(available)} are available; choose a smaller size, or set {SWITCH}=off to try anyway"
         )

@@ -150,7 +150,7 @@ def reopen_task(directory: str | Path) -> Task:
             raise OdeumError(f"the data of '{directory}', '{path}', no longer exists")
     if not source:
         raise OdeumError(
-            f"'{directory}' was imported, and has no data of its own; `odeum surgery {directory} DATA` gives it some"
+            f"'{directory}' was imported and has no data; pass some, as in `odeum surgery {directory} DATA`"
         )
     like = load_task(directory) if record.get("taken_over") else None
     return open_task(*source, kind=kind.name, like=like, **dataclasses.asdict(options))

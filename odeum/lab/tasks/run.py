@@ -101,7 +101,7 @@ class Run:
         if task.fingerprint() != trained_on:
             raise OdeumError(
                 f"the data of '{self.directory}', {' '.join(task.source)}, has changed since the run was trained, and "
-                "with it what a class or a token number means; train again, or use predict on new inputs"
+                "with it the meaning of class and token numbers; train again, or use predict on new inputs"
             )
         self._with_data = task
         return task

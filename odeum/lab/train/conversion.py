@@ -61,7 +61,7 @@ def convert(source: OdeumModel, architecture: Architecture, choice: str = "mean"
         matched[path] = given
         (copied if exact else derived).append(role)
     if not matched:
-        raise OdeumError("no weight of the run has a place in this architecture")
+        raise OdeumError("no weight of the run matches a role in this architecture")
     target.load_state_dict({**initial, **matched})
     return Conversion(target.eval(), copied, derived, [names[path] for path in initial if path not in matched])
 

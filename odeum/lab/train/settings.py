@@ -23,7 +23,7 @@ def seconds_of(budget: str, what: str = "budget") -> float:
 
 @dataclass(frozen=True)
 class Training:
-    """The training recipe of a run."""
+    """Training options."""
 
     epochs: Annotated[float, COUNT] = 10.0
     """passes over the training data (a fraction is allowed)"""
@@ -34,11 +34,11 @@ class Training:
     macs: Annotated[float | None, COUNT] = None
     """training MACs, instead of epochs"""
     limit: str | None = None
-    """longest training time; a run cut off is saved without a result"""
+    """time limit; a run that reaches it is saved without a result"""
     batch_size: Annotated[int, COUNT] = 64
     """examples per step over all processes (translation: tokens)"""
     accumulate: Annotated[int, COUNT] = 1
-    """gradient accumulation: parts per batch, to save memory"""
+    """gradient accumulation: micro-batches per step, to save memory"""
     learning_rate: Annotated[float, COUNT] = 1e-3
     """peak learning rate"""
     schedule: Literal["cosine", "inverse-sqrt", "constant"] = "cosine"
@@ -46,7 +46,7 @@ class Training:
     warmup: Annotated[float, NOT_NEGATIVE] = 0.05
     """warm-up: fraction of the run (below 1) or steps (1 and above)"""
     weight_decay: Annotated[float, NOT_NEGATIVE] = 0.05
-    """weight decay of matrices; vectors are not decayed"""
+    """weight decay of matrices (not of biases and norms)"""
     beta2: Annotated[float, FRACTION] = 0.98
     """β₂ of AdamW"""
     clip: Annotated[float, NOT_NEGATIVE] = 1.0

@@ -176,7 +176,10 @@ class SafeTracker:
                 act(self.tracker)
         except Exception as error:  # a network error or a full disk must not stop the run
             self.tracker = None
-            notice(f"--track {self.name} failed and is left out from here on: {type(error).__name__}: {_line(error)}")
+            notice(
+                f"--track {self.name} failed and is disabled for the rest of the run: {type(error).__name__}: "
+                f"{_line(error)}"
+            )
 
 
 def trackers_of(job: Job, run: dict[str, Any]) -> list[SafeTracker]:

@@ -141,7 +141,7 @@ def test_numbers_of_32_bits_are_bytes_or_a_sentence(tmp_path: Path) -> None:
         assert torch.equal(read_image(tmp_path / f"{name}.tif", 1, 8)[0], torch.from_numpy(steps).byte())
     for name, array in (("fractions", steps.astype(np.float32) / 64), ("large", steps.astype(np.int32) * 70000)):
         Image.fromarray(array).save(tmp_path / f"{name}.tif")
-        with pytest.raises(OdeumError, match=f"{name}.tif': the image has numbers of 32 bits from 0 to"):
+        with pytest.raises(OdeumError, match=f"{name}.tif': the image has 32-bit values from 0 to"):
             read_image(tmp_path / f"{name}.tif", 1, 8)
 
 

@@ -64,7 +64,7 @@ def test_data_with_a_test_part_has_one_split(tmp_path: Path, capsys: pytest.Capt
     assert main(["compare", str(train), str(test), *words]) == 2
     assert "has its own test part" in capsys.readouterr().err
     assert main(["compare", "listops", "--data.count", "50", *words]) == 2
-    assert "--vary split needs data that is read and cut here" in capsys.readouterr().err
+    assert "--vary split needs data without fixed parts" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

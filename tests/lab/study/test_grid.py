@@ -91,7 +91,7 @@ def test_the_gradient_takes_no_notice_of_the_rounding() -> None:
 
 
 def test_a_grid_is_of_revnet_alone() -> None:
-    with pytest.raises(OdeumError, match="grid=12 is for scheme=revnet, and the scheme is heun"):
+    with pytest.raises(OdeumError, match="grid=12 applies to scheme=revnet only, but scheme=heun is set"):
         stack("reversible:scheme=heun,grid=12", DEEP)
     with pytest.raises(OdeumError, match="grid of reversible must be an integer from 0 to 40, got 50"):
         stack("reversible:grid=50", DEEP)

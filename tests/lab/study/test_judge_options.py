@@ -45,10 +45,10 @@ def test_auto_chooses_by_the_tuning_runs_before_the_evaluation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*WORDS, "--judge", "auto", "--out", str(tmp_path / "none")]) == 2
-    assert "--judge auto chooses by the tuning runs; add --tune 3" in capsys.readouterr().err
+    assert "--judge auto chooses a metric from the tuning runs; add --tune 3" in capsys.readouterr().err
     words = [*WORDS, "--judge", "auto", "--tune", "3", "--out", str(tmp_path / "out")]
     assert main([*words, "--margin", "1"]) == 2
-    assert "--judge auto has not chosen yet" in capsys.readouterr().err
+    assert "cannot be used with --judge auto" in capsys.readouterr().err
     assert main(words) == 0
     told = capsys.readouterr().err
     plan = json.loads((tmp_path / "out" / "comparison.json").read_text())

@@ -114,7 +114,7 @@ def test_what_is_kept_names_no_place_and_damage_is_left_out(tmp_path: Path, recw
     store.path(recipe).write_bytes(first[:50] + b"\n" + sealed_line(other) + third + third[:40])
     assert list(store.lines(recipe)) == [2]
     told = " ".join(str(warning.message) for warning in recwarn)
-    assert f"{store.path(recipe)}:2' is of another recipe" in told
+    assert f"{store.path(recipe)}:2' was trained with another recipe" in told
     assert all(f"{store.path(recipe)}:{line}' is damaged" in told for line in (1, 4))
     shutil.rmtree(tmp_path / "runs")
     keep(store, table, "first", [0.9, 0.8, 0.7])  # after a torn last line

@@ -320,7 +320,7 @@ def test_the_page_of_results_is_what_the_kept_files_say() -> None:
     """docs/results.md and its picture are written by script/results; nothing in them is by hand."""
     for path, text in documents(Path(__file__).parents[3], kept_results()).items():
         assert (path.read_text(encoding="utf-8") if path.exists() else "") == text, "run script/results"
-    with pytest.raises(OdeumError, match="no place for the tables"):
+    with pytest.raises(OdeumError, match="no markers for the tables"):
         with_results("a page", "")
 
 

@@ -161,7 +161,7 @@ def test_what_the_clock_cuts_off_gets_no_verdict_and_the_rest_keeps_theirs(tmp_p
     shutil.rmtree(tmp_path / "macaron")
     write_plan(tmp_path, ["sequential", "rk4"])
     told = headline(findings(tmp_path).rows, "digits")
-    assert told == "No verdict on digits: the clock cut runs off; a longer --train.limit continues them."
+    assert told == "No verdict on digits: runs reached their time limit; a longer --train.limit continues them."
 
 
 def test_the_margin_of_the_plan_decides_what_is_equal(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_margin_of_the_plan_decides_what_is_equal(tmp_path: Path) -> None:
 def test_better_by_less_than_the_margin_is_no_more_than_better(tmp_path: Path) -> None:
     told, rows = compared(tmp_path, ("rk4", (0.910, 0.932, 0.921), 0.02))
     assert rows[1].verdict == "better"
-    assert told.startswith("Use `rk4` on digits, better perhaps by less than the margin of 1 point")
+    assert told.startswith("Use `rk4` on digits, possibly by less than the margin of 1 point")
 
 
 def test_intervals_are_shown_within_what_is_possible_and_words_are_not_touched_by_it(tmp_path: Path) -> None:
@@ -245,7 +245,10 @@ def test_looks_are_told_and_a_stopped_row_is_no_gap(tmp_path: Path) -> None:
     assert "worse by more than 1 point (3 seeds)" in table(rows, "md")
     assert rows[2].as_dict()["decided_at"] == 3
     told = " ".join(notes(comparison))
-    assert "after 3, 6 and 12 of at most 12 seeds, as planned" in told and "got no more: `far` after 3 seeds" in told
+    assert (
+        "after 3, 6 and 12 of at most 12 seeds, as planned" in told
+        and "received no further seeds: `far` after 3 seeds" in told
+    )
     assert warnings(comparison) == []
 
 
@@ -287,7 +290,7 @@ def test_seeds_added_after_a_look_are_pointed_out(tmp_path: Path) -> None:
 def test_a_collapsed_run_is_pointed_out(tmp_path: Path) -> None:
     compared(tmp_path, ("rk4", (0.91, 0.31, 0.92), 0.02))
     told = " ".join(warnings(findings(tmp_path)))
-    assert "Seed 1 of `rk4` is far off its other seeds (31.0 %)" in told
+    assert "Seed 1 of `rk4` is an outlier among its seeds (31.0 %)" in told
 
 
 def test_models_that_have_not_learned_are_pointed_out_and_the_terminal_says_so(
@@ -302,7 +305,7 @@ def test_models_that_have_not_learned_are_pointed_out_and_the_terminal_says_so(
             (folder / "result.json").write_text(json.dumps(result))
     write_plan(tmp_path, ["sequential", "rk4"])
     found = findings(tmp_path)
-    told = "No architecture is 1 point above always saying the most frequent class (10 %)"
+    told = "No architecture is 1 point above always predicting the most frequent class (10 %)"
     assert any(text.startswith(told) for text in warnings(found))
     assert main(["report", str(tmp_path)]) == 0 and f"note: {told}" in capsys.readouterr().err
     poor = tmp_path / "bleu"

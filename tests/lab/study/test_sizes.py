@@ -52,7 +52,7 @@ def test_feedforward_and_decoder_scale_with_the_size() -> None:
         ("96x6,64x4,128x8", "64x4 is not larger than 96x6"),
         ("64x4,64x4,96x6", "64x4 is not larger than 64x4"),
         ("64x0,96x6,128x8", "'64x0' is not a size"),
-        ("12", "there are fewer sizes below 64x6"),
+        ("12", "there are not enough sizes below 64x6"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(text: str, told: str) -> None:

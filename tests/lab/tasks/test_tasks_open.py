@@ -43,7 +43,7 @@ def test_options_have_words_for_the_command_line():
         (("digitz",), "unknown data set or path 'digitz'; did you mean 'digits'"),
         (("nowhere/data.csv",), "there is no file or folder 'nowhere/data.csv'"),
         (("corpus.txt",), "there is no file or folder 'corpus.txt'"),
-        (("digits", "cifar100"), "named set and stands alone, without .cifar100."),
+        (("digits", "cifar100"), "named set and cannot be combined with .cifar100."),
     ],
 )
 def test_wrong_names_and_paths(data, sentence):

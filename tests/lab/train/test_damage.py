@@ -360,6 +360,8 @@ def test_a_limit_can_be_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_larger_than_the_machine_is_refused(tmp_path: Path) -> None:
     large = job(tmp_path / "run")
     large = replace(large, model=replace(large.model, width=400_000))
-    with pytest.raises(OdeumError, match=r"width 400000 .* training this model takes about .*, and there are .* here"):
+    with pytest.raises(
+        OdeumError, match=r"width 400000 .* training this model takes about .*, but only .* are available"
+    ):
         train(large, Progress("", quiet=True))
     assert not (tmp_path / "run").exists()

@@ -140,7 +140,7 @@ def test_directories_that_cannot_be(tmp_path: Path) -> None:
         with pytest.raises(OdeumError, match=reason):
             make_directory(path)
     for name in ("", " ", "a\0b"):
-        with pytest.raises(OdeumError, match="names no directory"):
+        with pytest.raises(OdeumError, match="is not a valid directory"):
             out_directory(name, Path("runs"))
     assert out_directory(None, Path("runs")) == Path("runs")
 

@@ -60,7 +60,7 @@ def test_a_tracker_is_told_what_stands_in_the_file(tmp_path: Path) -> None:
 def test_a_tracker_that_fails_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tracking.TRACKERS, "trackio", lambda run: Kept(run, fails=True))
     with pytest.warns(
-        Notice, match="--track trackio failed and is left out from here on: ConnectionError: no network$"
+        Notice, match="--track trackio failed and is disabled for the rest of the run: ConnectionError: no network$"
     ):
         assert run(tmp_path / "run", track="trackio", steps=3)["steps"] == 3
     assert SEEN[0].told == [] and not SEEN[0].ended

@@ -28,7 +28,7 @@ class ClassificationData:
     test_examples: Annotated[int | None, COUNT] = None
     """size of a fixed subset of the test part (default: all; imdb-bytes: 5000)"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """number of the fixed split, for data without a test part"""
+    """index of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)
     """text encoding of the files, such as latin-1 (default: UTF-8)"""
 

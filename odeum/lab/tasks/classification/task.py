@@ -123,7 +123,8 @@ def _check(parts: dict[str, tables.Rows], labels: list[str], where: str) -> None
     if len(labels) > max(50, len(parts["train"]) // 3):
         raise OdeumError(
             f"the label column of '{where}' holds {len(labels)} different values in {len(parts['train'])} rows; "
-            "it does not look like classes, so name another with --data.label_column, or say --kind regression if they "
+            "they do not look like classes; name another column with --data.label_column, or use --kind "
+            "regression if they "
             "are numbers to predict"
         )
     if not any(text.strip() for text, _ in parts["train"]):

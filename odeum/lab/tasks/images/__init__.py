@@ -25,7 +25,7 @@ class ImageData:
     fit: Literal["crop", "squash"] = field(default="crop", repr=False)
     """for images that are not square: crop to the central square, or squash"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """number of the fixed split, for data without a test part"""
+    """index of the fixed split, for data without a test part"""
     strict: bool = field(default=False, repr=False)
     """refuse unreadable images instead of leaving them out"""
 

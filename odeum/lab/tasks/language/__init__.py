@@ -31,7 +31,7 @@ class LanguageData:
     lines: bool = field(default=False, repr=False)
     """evaluate each line alone, instead of windows over the running text"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """number of the fixed split, for data without a test part"""
+    """index of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)
     """text encoding of the files, such as latin-1 (default: UTF-8)"""
 

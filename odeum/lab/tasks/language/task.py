@@ -129,7 +129,7 @@ class LanguageTask(Task):
         if length < SHORTEST_WINDOW or any(len(stream) < 2 for stream in streams.values()):
             counts = ", ".join(f"{part} {len(stream)}" for part, stream in streams.items())
             raise OdeumError(
-                f"'{data}' holds too little text for a language model: {counts} tokens; at least "
+                f"'{data}' contains too little text for a language model: {counts} tokens; at least "
                 f"{16 * SHORTEST_WINDOW} to train on and 2 in each other part are needed"
             )
         held = {part: texts for part, texts in corpus.items() if part != "train"}
@@ -453,9 +453,7 @@ class LanguageTask(Task):
         encoded = self.tokens.encode(text[-LONGEST_PIECE:])  # of more than a window only the end is read
         ids = [*self.tokens.prefix, *encoded][-self.length :]
         if not ids and self.tokens.start is None:
-            raise OdeumError(
-                "this model has no token that begins a text, so it cannot continue an empty prompt; give a prompt"
-            )
+            raise OdeumError("this model has no start token, so it cannot continue an empty prompt; give a prompt")
         return ids or [self.tokens.start]  # ty: ignore[invalid-return-type]
 
     def _joined(self, prompt: str, ids: list[int]) -> str:

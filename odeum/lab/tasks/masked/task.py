@@ -178,7 +178,7 @@ class MaskedTask(Task):
                 right += ((logits.argmax(-1) == labels) & (labels != IGNORE)).sum().item()
         count = float(counts.sum())
         if not count:
-            raise OdeumError(f"the {split} part of '{self.name}' holds no token that could be hidden")
+            raise OdeumError(f"the {split} part of '{self.name}' has no token that can be masked")
         mean = float(losses.sum()) / count
         scores = {"loss": mean, "perplexity": perplexity(mean), "accuracy": right / count}
         return scores, Evidence((losses / counts)[counts > 0])
@@ -188,7 +188,7 @@ class MaskedTask(Task):
         self.require_data(split)
         _, batch = next(self.folds(split, count), (None, None))
         if batch is None:
-            raise OdeumError(f"the {split} part of '{self.name}' holds no token that could be hidden; give an input")
+            raise OdeumError(f"the {split} part of '{self.name}' has no token that can be masked; give an input")
         return {key: value[:count] for key, value in batch.items() if key != "labels"}
 
     def input_batches(self, inputs: Iterable[str]) -> Iterator[Batch]:
@@ -218,7 +218,7 @@ class MaskedTask(Task):
         with evaluating(model) as place:
             for line in inputs:
                 if self.mask_name not in line:
-                    raise OdeumError(f"'{line[:60]}' hides no token: write {self.mask_name} in its place")
+                    raise OdeumError(f"'{line[:60]}' has no masked token: write {self.mask_name} in its place")
                 x = torch.tensor([self._encoded(line)], device=place)
                 chances = model(x).logits[0, x[0] == self.special.mask].float().softmax(-1).topk(top)
                 answers.append(

@@ -56,14 +56,14 @@ class NumberTask(Task):
         train = self.parts["train"][1]
         self.centre, self.spread = float(train.mean()), float(train.std(correction=0))
         if not math.isfinite(self.spread):
-            raise OdeumError(f"the numbers of '{where}' are too large to be computed with; give them in a larger unit")
+            raise OdeumError(f"the numbers of '{where}' are too large to compute with; use a larger unit")
         if self.spread <= 1e-12 * abs(self.centre) or self.spread == 0:
             raise OdeumError(
                 f"all {len(train)} training numbers of '{where}' are {float(train[0]):g}; there is nothing to predict"
             )
         errors = self.parts["test"][1] - self.centre
         self.note(
-            f"predicting the training mean, {self.centre:.4g}, for every example has a test RMSE of "
+            f"predicting the training mean, {self.centre:.4g}, for every example gives a test RMSE of "
             f"{_root(errors):.4g} and a test MAE of {float(errors.abs().mean()):.4g}"
         )
         for part in ("valid", "test"):

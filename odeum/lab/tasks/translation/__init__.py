@@ -26,7 +26,7 @@ class TranslationData:
     length_penalty: Annotated[float, NOT_NEGATIVE] = 0.6
     """length penalty of the beam search for BLEU"""
     fold: Annotated[int, FOLD] = field(default=0, repr=False)
-    """number of the fixed split, for data without a test part"""
+    """index of the fixed split, for data without a test part"""
     encoding: str | None = field(default=None, repr=False)
     """text encoding of the files, such as latin-1 (default: UTF-8)"""
 
