@@ -93,6 +93,8 @@ def save_native(run: str | Path, directory: Path) -> tuple[str, float, tuple[str
         notes.append(
             "its image processor resizes without cropping, so only square images are processed as by `odeum predict`"
         )
+        if len(task.mean) == 1:
+            notes.append("it expects grayscale images (mode 'L' of Pillow)")
     return native.name, difference, tuple(notes)
 
 
