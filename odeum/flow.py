@@ -46,7 +46,7 @@ class Flow(nn.Module):
         self.t0 = t0
         self.t1 = t1
         self.layer = layer
-        """is one unit of time, or as long as its `interval`. Fractions are for flows over many layers (weights that
+        """one unit of time, or the layer's `interval`. Fractional lengths are for flows over many layers (weights that
         depend on time): with steps = 0.5, 12 layers become 6 steps."""
 
     @property
@@ -144,7 +144,7 @@ class Stack(nn.Module):
         self.norm = norm
         self.cuts = frozenset(cuts)
         self.recompute: Callable[..., tuple[Any, ...]] | None = None
-        """calls a function of tensors so that it is evaluated again in the backward pass, such as
+        """function that calls a function of tensors so that it is recomputed in the backward pass, such as
         `torch.utils.checkpoint.checkpoint`, reentrant or not (None: a plain call); for libraries that switch gradient
         checkpointing on and off, such as transformers"""
 

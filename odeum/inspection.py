@@ -539,7 +539,7 @@ def _scores(
 
 
 def attention_weights(module: SelfAttention | CrossAttention, x: Tensor, context: Context) -> Tensor:
-    """softmax(q kᵀ / √d), [batch, heads, queries, keys]; zeros for a query that sees nothing."""
+    """softmax(q kᵀ / √d), [batch, heads, queries, keys]; zeros for a query that may attend to nothing."""
     parts: dict[int, list[Tensor]] = {}
     for rows, _, scores in _scores(module, x, context):
         weights = scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0.0)

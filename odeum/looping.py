@@ -27,10 +27,10 @@ _COUNTING = threading.Lock()
 
 
 class Injection(Keyed, nn.Module):
-    """The input of each repeat of the core, from the state s (none before the first) and the prelude's output e: s."""
+    """The input of each repeat of the core, from the state s (none before the first) and the prelude's output e."""
 
     reads_prelude = False
-    """whether each repeat reads e again"""
+    """whether each repeat reads e"""
 
     def forward(self, s: Tensor | None, e: Tensor) -> Tensor:
         return e if s is None else s
@@ -306,7 +306,7 @@ def set_repeats(model: nn.Module, repeats: int | None = None, exit: float | None
 
 
 def set_progress(model: nn.Module, progress: float) -> None:
-    """Set which share of training is done, from 0 to 1, for cores that repeat from a later time on.
+    """Set the fraction of training that is done, from 0 to 1, for cores that start to repeat during training.
 
     Odeum's training does so before each step. A model that is built or loaded is as at the end.
     """

@@ -11,7 +11,7 @@ from odeum.errors import OdeumError
 from odeum.models.translation import TranslationModel
 
 MAX_BEAMS = 1000
-"""beyond it a beam finds nothing more and fills the memory"""
+"""larger beams find no better translations and fill the memory"""
 
 
 @torch.inference_mode()
@@ -28,7 +28,7 @@ def beam_search(
     pad: int = 0,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """The best translation of each source, without start and end.
+    """Beam search: returns the best translation of each source, without start and end tokens.
 
     Best is the highest log p(Y) / ((5 + |Y|) / 6)^length_penalty (Wu et al. 2016), where |Y| counts the end. A
     translation has at most `max_length` tokens (default: 50 more than its source) and then must end. The search of a
@@ -58,7 +58,7 @@ def greedy(
     pad: int = 0,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """The likeliest next token each time: a beam of one."""
+    """Greedy search: beam search with one beam."""
     options = {"max_length": max_length, "start": start, "end": end, "pad": pad, "use_cache": use_cache}
     return beam_search(model, input_ids, attention_mask, beam=1, **options)  # ty: ignore[invalid-argument-type]
 

@@ -12,9 +12,10 @@ from odeum.errors import OdeumError
 
 
 class Choice(NamedTuple):
-    """How a token is drawn from the logits: the temperature first, then the `top_k` likeliest, then of these the
-    likeliest that hold `top_p` of the probability. Temperature 0 takes the likeliest; None or 0 (1 for `top_p`)
-    leaves a restriction out.
+    """Sampling settings, applied in this order: temperature, `top_k`, `top_p`.
+
+    `top_k` keeps the k most likely tokens, `top_p` the most likely ones with this total probability. Temperature 0
+    takes the most likely token; None or 0 (1 for `top_p`) disables a restriction.
     """
 
     temperature: float = 1.0

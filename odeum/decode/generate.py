@@ -30,11 +30,11 @@ def generate(
     generator: torch.Generator | None = None,
     use_cache: bool = True,
 ) -> Tensor:
-    """The prompts and what follows them: [batch, prompt + new tokens].
+    """Generates tokens; returns the prompts and their continuations: [batch, prompt + new tokens].
 
     Prompts of different length are padded on the left, with `attention_mask` 0 there. Temperature 0 is greedy. A row
-    that produced `end` is filled up with `pad`; when all have, it is over. Past keys and values are kept wherever the
-    number of evaluations is fixed; adaptive solvers read all tokens again at each step.
+    that produced `end` is filled with `pad`; generation stops when all rows have. Keys and values are cached wherever
+    the number of evaluations is fixed; adaptive solvers read all tokens again at each step.
 
     A window that has grown over the model's `length` is cut to its last `length // 2` tokens, which are then read
     again at positions 0, 1, 2 …, for every kind of positions: the model has never seen more than `length`.
@@ -59,7 +59,7 @@ def stream(
     generator: torch.Generator | None = None,
     use_cache: bool = True,
 ) -> Iterator[Tensor]:
-    """The new tokens of `generate` one by one, [batch] each, as they are made: to print while it goes on."""
+    """Yields the new tokens of `generate` one by one, [batch] each, for example to print them as they appear."""
     choice = Choice(temperature, top_k, top_p, generator)
     for token in _steps(model, input_ids, attention_mask, max_new_tokens, choice, end, pad, use_cache):
         yield token.clone()

@@ -27,7 +27,7 @@ def sample(
     generator: torch.Generator | None = None,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """A translation of each source drawn token by token, without start and end; temperature 0 is greedy."""
+    """Samples a translation of each source, without start and end tokens; temperature 0 is greedy."""
     choice = Choice(temperature, top_k, top_p, generator).check()
     answers: list[list[int]] = [[] for _ in range(input_ids.shape[0])]
     model = evaluating(model)

@@ -17,11 +17,11 @@ from odeum.models.base import exact
 from odeum.models.translation import TranslationModel
 
 SLACK = 50
-"""how much longer than its source a translation may become, if nothing else is said"""
+"""default number of tokens by which a translation may be longer than its source"""
 
 
 MAX_RESERVED_POSITIONS = 256
-"""positions that a cache of translations makes room for at once, however long they may become"""
+"""positions that a cache of translations reserves at once"""
 
 
 class Target:

@@ -37,7 +37,7 @@ def _mask(source: Source, queries: int, keys: int, x: Tensor, heads: int) -> Ten
 
 
 def _normalised(weighted: Tensor, total: Tensor) -> Tensor:
-    """weighted / total, and zeros for a query that sees nothing."""
+    """weighted / total, and zeros for a query that may attend to nothing."""
     empty = total == 0
     return (weighted / total.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
 

@@ -33,7 +33,7 @@ CARD = "README.md"
 
 
 class OdeumPreTrainedModel(PreTrainedModel):
-    """A model of Odeum, in `odeum`, under the interface of transformers."""
+    """An Odeum model, in the attribute `odeum`, with the interface of transformers."""
 
     config_class = OdeumConfig
     base_model_prefix = "odeum"
@@ -58,7 +58,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def wrap(cls, model: OdeumModel, **config: Any) -> Any:
-        """A model that is there already, not copied; `config` are fields of OdeumConfig such as id2label."""
+        """Wraps an existing model without copying it; `config` are fields of OdeumConfig such as id2label."""
         settings = OdeumConfig.of(model, **config)
         with shapes_only():
             out = cls(settings)
@@ -67,7 +67,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As for every model of transformers; what is drawn from a stored seed is drawn again."""
+        """As in transformers; matrices that are drawn from a stored seed are drawn again."""
         out = super().from_pretrained(*args, **kwargs)
         model = out[0] if isinstance(out, tuple) else out
         _restore_buffers(model.odeum)
@@ -81,7 +81,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
         return out
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As for every model of transformers, and the card and a loader for `trust_remote_code=True`."""
+        """As in transformers; also writes the model card and a loader for `trust_remote_code=True`."""
         for name in ("run.json", "task.json"):
             if (Path(save_directory) / name).exists():
                 raise OdeumError(
@@ -152,7 +152,7 @@ class OdeumPreTrainedModel(PreTrainedModel):
         output.out_features = output.weight.shape[0]
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
-        """As for every model of transformers: rows are added, or cut off."""
+        """As in transformers: rows are added or removed."""
         out = super().resize_token_embeddings(*args, **kwargs)
         vocabulary = self.odeum.embedding.weight.shape[0]
         bias = getattr(self.odeum.embedding, "bias", None)

@@ -32,7 +32,7 @@ class OdeumGenerationMixin(GenerationMixin):
 
 
 class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
-    """Tokens in, the next token out."""
+    """Causal language modelling."""
 
     auto_model: ClassVar[str] = "AutoModelForCausalLM"
     pipeline: ClassVar[str] = "text-generation"
@@ -77,7 +77,7 @@ class OdeumForCausalLM(OdeumPreTrainedModel, OdeumGenerationMixin):
         shift_labels: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """As for every causal model of transformers: `labels=input_ids` are shifted here, −100 is ignored.
+        """As in transformers: `labels=input_ids` are shifted inside the model, −100 is ignored.
 
         `shift_labels` are labels that were shifted by the caller.
         """

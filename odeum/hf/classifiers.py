@@ -97,7 +97,7 @@ class OdeumForMaskedLM(OdeumClassifier):
         return self.odeum.output
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
-        """As for every model of transformers; new tokens begin without a bias."""
+        """As in transformers; new tokens start with a bias of zero."""
         out = super().resize_token_embeddings(*args, **kwargs)
         more = self.odeum.settings.vocabulary - self.odeum.bias.shape[0]
         self.odeum.bias = nn.Parameter(nn.functional.pad(self.odeum.bias.data, (0, more)))

@@ -34,7 +34,7 @@ class OdeumImageProcessor(BaseImageProcessor):
         self.image_mean, self.image_std = list(image_mean), list(image_std)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As for every image processor of transformers, and a loader for `trust_remote_code=True`."""
+        """As in transformers; also writes a loader for `trust_remote_code=True`."""
         self.auto_map = {"AutoImageProcessor": "modeling_odeum.OdeumImageProcessor"}
         out = super().save_pretrained(save_directory, *args, **kwargs)
         write_loader(save_directory)
@@ -46,7 +46,7 @@ class OdeumImageProcessor(BaseImageProcessor):
 
     @property
     def backend(self) -> str:
-        """How images are worked on."""
+        """The settings of the preprocessing."""
         return "pil"
 
     def preprocess(self, images: Any, *args: Any, return_tensors: str | None = "pt", **kwargs: Any) -> BatchFeature:

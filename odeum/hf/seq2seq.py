@@ -47,7 +47,7 @@ class EncoderView(nn.Module):
 
 
 class OdeumForSeq2SeqLM(OdeumPreTrainedModel, OdeumGenerationMixin):
-    """A sentence in, its translation out."""
+    """Translation."""
 
     auto_model: ClassVar[str] = "AutoModelForSeq2SeqLM"
     pipeline: ClassVar[str] = "translation"

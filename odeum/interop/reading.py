@@ -127,7 +127,9 @@ class Config:
         """Our `activation`, and the activation of `Pretrained` that overrides it (or None)."""
         name, known = str(self.get(*names, default=default)), GATED_NAMES if gated else ACTIVATION_NAMES
         if name not in known:
-            raise OdeumError(f"the activation '{name}' of this {self.family} is not known; known: {', '.join(known)}")
+            raise OdeumError(
+                f"the activation '{name}' of this {self.family} is not supported; supported: {', '.join(known)}"
+            )
         return known[name]
 
     def heads(self, width: int, *names: str) -> int:

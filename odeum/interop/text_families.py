@@ -168,9 +168,7 @@ def _settings(config: Config, family: Family, out: dict[str, Tensor], depth: int
     padding = int(config.number("pad_token_id", default=1)) if family.skips_padding else None
     rows = out["positions.table.weight"].shape[0]
     if padding is not None and not 0 <= padding < rows - 1:
-        raise OdeumError(
-            f"pad_token_id={padding} of this {config.family} leaves none of its {rows} positions for tokens"
-        )
+        raise OdeumError(f"pad_token_id={padding} of this {config.family} leaves no positions for tokens ({rows} rows)")
     config.known("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "type_vocab_size")
     config.known("max_position_embeddings", "tie_word_embeddings", "embedding_size", "num_hidden_groups")
     config.known("dim", "hidden_dim", "n_layers", "sinusoidal_pos_embds", "seq_classif_dropout", "qa_dropout")

@@ -56,7 +56,7 @@ def marian(config: Config, weights: NamedWeights) -> Converted:
             raise OdeumError(f"'{name}' of this marian differs from its embedding; it cannot be imported")
     for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
         if name in weights and not torch.allclose(weights.take(name), out["positions.table.weight"], atol=1e-4):
-            raise OdeumError(f"'{name}' of this marian holds positions other than sines; it cannot be imported")
+            raise OdeumError(f"'{name}' of this marian is not the sinusoidal table; it cannot be imported")
     bias = "final_logits_bias" in weights
     if bias:
         out["embedding.bias"] = weights.take("final_logits_bias").flatten()

@@ -100,7 +100,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(Encoder):
-    """The same with attention to a memory, and the masks of `nn.TransformerDecoder`."""
+    """A decoder: like `Encoder`, with cross-attention to a memory and the masks of `nn.TransformerDecoder`."""
 
     cross = True
 
@@ -188,7 +188,7 @@ def _refuse_unknown(who: str, unknown: dict[str, Any]) -> None:
 
 
 def torch_mask(mask: Tensor | None, padding: Tensor | None, queries: Tensor, keys: Tensor, heads: int) -> Tensor | None:
-    """The masks of `nn.MultiheadAttention` (True = do not look, floating = added) as one mask of a Source.
+    """The masks of `nn.MultiheadAttention` (True = do not attend, floating = added) as one mask of a Source.
 
     Only shapes and kinds are looked at, never the numbers: a compiled or exported model does the same. Dimensions are
     counted before sizes are compared, which in an exported graph may be symbols.
