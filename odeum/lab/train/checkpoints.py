@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -16,25 +15,12 @@ from odeum.lab.train.distributed.ranks import ProcessLost
 from odeum.lab.train.distributed.shards import StoredTensors
 from odeum.storage import Moved, current_path, sync, sync_together, write_json
 
+if TYPE_CHECKING:
+    from odeum.lab.train.distributed.world import World
+
 DEFAULT_KEEP = 2
 """default number of checkpoints: the last one and a fallback"""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Writer(Protocol):
-    """The processes that write a checkpoint together: each its shard, or the first process everything."""
-
-    rank: int
-    size: int
-
-    @property
-    def main(self) -> bool: ...
-
-    def wait(self) -> None: ...
-
-    def add(self, values: Sequence[float]) -> list[float]: ...
-
-    def write(self, directory: Path, tensors: dict[str, Tensor]) -> None: ...
 
 
 class Checkpoints:
@@ -57,7 +43,7 @@ class Checkpoints:
         steps = self.steps()
         return f"the state of step {steps[-1]} is kept" if steps else "no state was saved yet"
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], world: Writer) -> None:
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], world: World) -> None:
         """Write to a temporary folder, rename it, then remove the oldest: a complete checkpoint exists at any time."""
         target, part = self.at(step), self.directory / f"part-{step:08d}"
         failure: Exception | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -38,20 +37,6 @@ def _packages() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             out[name] = version(name)
     return out
-
-
-def changed_arithmetic(recorded: Mapping[str, str]) -> list[str]:
-    """Returns the differences between recorded and current versions that change bits: torch, matmuls, draws.
-
-    The matmul backend depends on the processor, so only a missing record counts as a difference.
-    """
-    release = torch.__version__.partition("+")[0]
-    differences = {
-        f"torch {recorded.get('torch', 'unknown')}": str(recorded.get("torch", "")).partition("+")[0] != release,
-        "no recorded matmul backend": "products" not in recorded,
-        f"draws {recorded.get('draws', 'by construction order')}": recorded.get("draws") != draws.SCHEME,
-    }
-    return [what for what, differs in differences.items() if differs]
 
 
 def checkout() -> Path | None:

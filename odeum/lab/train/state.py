@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from odeum.fields.roles import find, role_names
-from odeum.kernels.adamw import AdamW
 from odeum.lab.train.distributed.shards import StoredTensors
-from odeum.lab.train.distributed.world import World
 from odeum.lab.train.optimization import Average
-from odeum.models import OdeumModel
+
+if TYPE_CHECKING:
+    from odeum.lab.train.loop import Trainer
 
 
-class Resumable(Protocol):
-    """The parts of a trainer that a checkpoint stores."""
-
-    world: World
-    model: OdeumModel
-    names: list[str]
-    weights: list[nn.Parameter]
-    optimizer: AdamW
-    ema: Average | None
-    mean: Average | None
-
-
-def collect(run: Resumable) -> dict[str, Tensor]:
+def collect(run: Trainer) -> dict[str, Tensor]:
     """Returns the tensors as model/NAME, optimizer/KEY/NAME, ema/NAME, mean/NAME; NAME is the weight's role."""
     names = role_names(run.model)
     tensors = {f"model/{names.get(path, path)}": weight for path, weight in run.model.state_dict().items()}
@@ -41,7 +29,7 @@ def collect(run: Resumable) -> dict[str, Tensor]:
     return tensors
 
 
-def restore(run: Resumable, directory: Path) -> None:
+def restore(run: Trainer, directory: Path) -> None:
     """Load the tensors of a checkpoint, written by any number of processes; the inverse of `collect`."""
     weights = dict(zip(run.names, run.weights, strict=True))
     model = run.model.state_dict()
@@ -74,5 +62,5 @@ def _kind_and_name(tensor: str) -> tuple[str, str]:
     return "/".join(parts[:-1]), parts[-1]
 
 
-def _averages(run: Resumable) -> list[tuple[str, Average]]:
+def _averages(run: Trainer) -> list[tuple[str, Average]]:
     return [(kind, average) for kind, average in (("ema", run.ema), ("mean", run.mean)) if average is not None]

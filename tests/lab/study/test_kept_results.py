@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch
 from synthetic_runs import digits, findings
 
+from odeum import draws
 from odeum.lab.study import report
 from odeum.lab.study.runs import keep_comparison
 from odeum.lab.study.tables import table
-from odeum.lab.train.provenance import changed_arithmetic, versions
+from odeum.lab.train.provenance import versions
 from odeum.storage import read_json
 
 ROOT = Path(__file__).parents[3]
@@ -110,6 +113,20 @@ def quoting_sections() -> list[tuple[str, str, Path]]:
             names -= set() if "written by script/results" in section else {"tables"}
             quotes += [(f"{page.name}: {name}", section, ROOT / "results" / name) for name in sorted(names)]
     return [quote for quote in quotes if quote[2].is_dir()]
+
+
+def changed_arithmetic(recorded: Mapping[str, str]) -> list[str]:
+    """Returns the differences between recorded and current versions that change bits: torch, matmuls, draws.
+
+    The matmul backend depends on the processor, so only a missing record counts as a difference.
+    """
+    release = torch.__version__.partition("+")[0]
+    differences = {
+        f"torch {recorded.get('torch', 'unknown')}": str(recorded.get("torch", "")).partition("+")[0] != release,
+        "no recorded matmul backend": "products" not in recorded,
+        f"draws {recorded.get('draws', 'by construction order')}": recorded.get("draws") != draws.SCHEME,
+    }
+    return [what for what, differs in differences.items() if differs]
 
 
 def recorded_versions(folder: Path) -> list[dict[str, str]]:
