@@ -27,7 +27,9 @@ def train(model: Any, task: Task, recipe: Training, seed: int) -> None:
         torch.manual_seed(step_seed(seed, step, 0))
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step, step / recipe.steps)
-        model(**batch, **model.in_training).loss.backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.precision == "bf16"):
+            loss = model(**batch, **model.in_training).loss
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
         optimizer.step()
         optimizer.zero_grad()
