@@ -1,19 +1,19 @@
 """CompleteP: learning rates that transfer to other widths and depths (Dey et al. 2025, arXiv 2505.01618).
 
 Depth is time, so a layer of a deeper model is a shorter step: `interval` = m_L^−α with m_L = depth / base depth. The
-rest is their Table 1, with m_N = width / base width, relative to the recipe's learning rate η, weight decay λ and
-Adam's ε:
+rest is their Table 1, with the ε of their equation 40 and code, and with m_N = width / base width, relative to the
+recipe's learning rate η, weight decay λ and Adam's ε:
 
     weights of the layers           η m_N^−1 m_L^(α−1)    λ m_N    ε m_N^−1 m_L^−α
     norms and biases of the layers  η m_L^(α−1)           no decay ε m_N^−1 m_L^−α
-    embeddings, final norm          η                     λ
-    output matrix                   η, its logits times m_N^−1
+    embeddings, final norm          η                     λ        ε m_N^−1
+    output matrix                   η                     λ        ε m_N^−1, its logits times m_N^−1
 
 α = 1 is CompleteP, α = ½ is depth-μP. Our models have no multipliers in the forward pass, so a matrix that Table 1
-multiplies by c is initialised as c times that of the base width and trained with c η and λ / c, which is the same
-function of time under Adam. Embeddings that the model multiplies by √width are such matrices with c = m_N^−½. If input
-and output share one matrix, the final norm takes the rest of the factor m_N^−1. Attention scores stay divided by
-√(head width): scale the width at a constant head width.
+multiplies by c is initialised as c times that of the base width and trained with c η, λ / c and ε / c, which is the
+same function of time under Adam; a bias of the output has a gradient that no width scales. Embeddings that the model
+multiplies by √width are such matrices with c = m_N^−½. If input and output share one matrix, the final norm takes the
+rest of the factor m_N^−1. Attention scores stay divided by √(head width): scale the width at a constant head width.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Scale(NamedTuple):
     start: float = 1.0
 
     @classmethod
-    def folded(cls, factor: float, start: float | None = None) -> Scale:
+    def folded(cls, factor: float, width: float, start: float | None = None) -> Scale:
         """A matrix that the paper multiplies by `factor`, with the factor in its values."""
-        return cls(factor, 1.0 / factor, 1.0, factor if start is None else start)
+        return cls(factor, 1.0 / factor, 1.0 / (width * factor), factor if start is None else start)
 
 
 def transferred(architecture: Architecture, settings: Any, training: Training) -> tuple[Architecture, Any]:
@@ -138,26 +138,30 @@ def _outer_scale(model: OdeumModel, name: str, weight: Tensor, width: float, bas
     tied = isinstance(model, TranslationModel | LanguageModel | MaskedLanguageModel) and (
         getattr(model, "output", None) is None
     )
-    if isinstance(module, TiedEmbedding):
-        return Scale.folded(width**-0.5, 1.0) if module.scale != 1.0 else Scale()
+    if name in ("bias", "embedding.bias", "head.bias", "output.bias"):
+        return Scale()
+    if isinstance(module, TiedEmbedding) and module.scale != 1.0:
+        return Scale.folded(width**-0.5, width, 1.0)
     if part == "embedding" and isinstance(model, TextModel):
-        return Scale.folded(width**-0.5, 1.0)
+        return Scale.folded(width**-0.5, width, 1.0)
     if part in ("stack.norm", "decoder.norm") and tied and not isinstance(model, BidirectionalModel):
         left = width**-0.5 if getattr(model.get_submodule("embedding"), "scale", 1.0) != 1.0 else 1.0 / width
-        return Scale.folded(left)
+        return Scale.folded(left, width)
     if part == "transform_norm" and tied:
-        return Scale.folded(1.0 / width)
+        return Scale.folded(1.0 / width, width)
     if part in ("head", "output") and weight.dim() > 1:
         outputs, inputs = weight.shape
-        return Scale.folded(1.0 / width, math.sqrt((inputs + outputs) / (base_width + outputs)) / width)
+        start = math.sqrt((inputs + outputs) / (base_width + outputs)) / width
+        return Scale.folded(1.0 / width, width, start)
     if part == "patch" and weight.dim() > 1:  # Glorot counts the outputs too, of which there are more
         inputs = weight[0].numel()
-        return Scale(start=math.sqrt((inputs + weight.shape[0]) / (inputs + base_width)))
+        start = math.sqrt((inputs + weight.shape[0]) / (inputs + base_width))
+        return Scale(epsilon=1.0 / width, start=start)
     if part == "transform" and weight.dim() > 1:
         return Scale(1.0 / width, width, 1.0 / width)
     if part.startswith("patch.") and weight.dim() > 1 and not part.endswith(".0"):  # of a stem of convolutions
         return Scale(1.0 / width, width, 1.0 / width)
-    return Scale()
+    return Scale(epsilon=1.0 / width)
 
 
 SUPPORTED_MODELS = (ImageModel, TextModel, BidirectionalModel, LanguageModel, TranslationModel)

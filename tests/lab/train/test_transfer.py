@@ -15,7 +15,7 @@ from odeum.errors import OdeumError
 from odeum.kernels.adamw import EPSILON
 from odeum.lab.cli import main
 from odeum.lab.tasks import open_task
-from odeum.lab.train.coordinate_check import check_transfer
+from odeum.lab.train.coordinate_check import _random_batch, check_transfer
 from odeum.lab.train.job import Job, initial_model
 from odeum.lab.train.optimization import make_optimizer
 from odeum.lab.train.settings import Training
@@ -54,7 +54,7 @@ def groups(settings: Any, training: Training = COMPLETEP) -> dict[str, dict[str,
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_table_1(alpha: float) -> None:
-    """Layer weights η/m_N m_L^(α−1) and λ m_N, vectors η m_L^(α−1), ε/m_N m_L^−α inside the layers alone."""
+    """Layer weights η/m_N m_L^(α−1) and λ m_N, vectors η m_L^(α−1); ε/m_N, in the layers times m_L^−α."""
     training = replace(COMPLETEP, depth_exponent=alpha)
     rules = groups(VISION, training)
     layers = {name: rule for name, rule in rules.items() if name.startswith("stack.flows")}
@@ -66,12 +66,36 @@ def test_table_1(alpha: float) -> None:
         assert rule["weight_decay"] == pytest.approx(training.weight_decay * 4 if matrix else 0.0)
     for name in ("patch.weight", "position", "stack.norm.weight", "head.bias"):
         assert rules[name]["scale"] == 1.0
-        assert rules[name]["eps"] == EPSILON
+        assert rules[name]["eps"] == pytest.approx(EPSILON if name == "head.bias" else EPSILON / 4)
     assert rules["patch.weight"]["weight_decay"] == training.weight_decay
     assert rules["position"]["weight_decay"] == 0.0
     # The logits times 1 / m_N, folded into the matrix.
     assert rules["head.weight"]["scale"] == pytest.approx(1 / 4)
     assert rules["head.weight"]["weight_decay"] == pytest.approx(4 * training.weight_decay)
+    assert rules["head.weight"]["eps"] == pytest.approx(EPSILON)  # ε / m_N of the paper's matrix, over the factor
+
+
+@pytest.mark.parametrize("kind", [Language, Classification, MaskedLanguage, Translation])
+def test_epsilon_is_relative_to_the_gradients_of_each_weight(kind: type) -> None:
+    """Under the rule no gradient, over its ε, depends on the width (where ε alone decides, Adam is its gradient)."""
+    ratios: dict[str, list[float]] = {}
+    for width in (16, 256):
+        torch.manual_seed(0)
+        settings = kind(
+            **TEXT, width=width, heads=width // 16, depth=2, **({"classes": 3} if kind is Classification else {})
+        )
+        model: Any = build("sequential", settings)
+        scale_initial_weights(model, COMPLETEP)
+        batch = _random_batch(model)
+        model(**batch).loss.backward()
+        factors = scales(model, COMPLETEP)
+        for name, weight in model.named_parameters():
+            if weight.grad is not None and float(weight.grad.abs().max()) > 0:
+                size = float(weight.grad.double().square().mean().sqrt())
+                ratios.setdefault(name, []).append(size / factors[name].epsilon)
+    assert ratios
+    for name, (small, large) in ratios.items():
+        assert 0.2 < large / small < 5, (name, large / small)
 
 
 def test_layers_are_as_long_as_the_depth_asks_for() -> None:
