@@ -11,8 +11,6 @@ from odeum.errors import OdeumError, choose, notice
 from odeum.lab.commands.options import Parser, architecture_names, known_architectures, model_names
 from odeum.lab.commands.report import show_comparison, show_failures, show_ladder
 from odeum.lab.commands.request import (
-    DRY_RUN,
-    TRACK,
     at_default_rate,
     command_line,
     folder_name,
@@ -78,10 +76,7 @@ def run(argv: list[str]) -> int:
     parser.option("baseline", "reference architecture, or none for all pairs (default: the first)")
     parser.option("out", "directory of runs and report (default: runs/compare-DATA-SETTINGS)")
     parser.option("overwrite", "replace existing runs", bool)
-    parser.shared("jobs", "on", "quiet", "format")
-    parser.option("track", TRACK)
-    parser.option("dry-run", DRY_RUN, bool)
-    parser.option("print-config", "print the whole configuration and exit", bool)
+    parser.shared("jobs", "on", "quiet", "format", "track", "dry-run", "print-config")
     request = read_request(parser, argv)
     given = request.given
     form = choose(given.get("format", "text"), FORMATS, "format")

@@ -58,6 +58,9 @@ SHARED: dict[str, tuple[str, Any, Any]] = {
     "jobs": ("parallel runs: a number, or auto for all cores or GPUs", int | str, "auto"),
     "on": ("launcher: ray[:address] or slurm[:partition] (default: this machine)", str, None),
     "quiet": ("print no progress", bool, None),
+    "track": ("log to tensorboard, trackio, wandb or mlflow; a comparison is a group of runs", str, None),
+    "dry-run": ("print how the data is read and the cost estimated from a few steps; write nothing", bool, None),
+    "print-config": ("print the whole configuration and exit", bool, None),
 }
 """options that several verbs have: help text, type and default"""
 ARCHITECTURE_ALIASES = dict.fromkeys(("transformer", "vanilla", "standard", "vit", "bert", "gpt", "gpt2"), "sequential")

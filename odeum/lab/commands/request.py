@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from odeum.lab.tasks import Task
 
 END_OPTIONS = ("steps", "budget", "macs", "epochs")
-DRY_RUN = "print how the data is read and an estimate of the cost, from a few measured steps; write nothing"
 TRACKER_NAMES = get_args(get_args(get_type_hints(Training)["track"])[0])
-TRACK = "log to tensorboard, trackio, wandb or mlflow; a comparison is a group of runs"
 LONGEST_NAME = 60
 """characters of settings in a folder name; longer ones become a hash"""
 

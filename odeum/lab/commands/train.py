@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from odeum.errors import OdeumError
 from odeum.lab.commands.options import Parser, architecture_names, known_architectures, model_names, take
 from odeum.lab.commands.request import (
-    DRY_RUN,
-    TRACK,
     command_line,
     folder_name,
     open_request,
@@ -41,10 +39,8 @@ def run(argv: list[str]) -> int:
     parser.option(
         "resume-from", "resume from RUN/checkpoint/step-N of another run, with other training settings", metavar="STATE"
     )
-    parser.option("track", TRACK)
     parser.option("from", "start from a run: its weights, model, architecture and tokenizer", metavar="RUN")
-    parser.option("dry-run", DRY_RUN, bool)
-    parser.option("print-config", "print the whole configuration and exit", bool)
+    parser.shared("track", "dry-run", "print-config")
     begin, argv = _beginning(argv)
     request = read_request(parser, argv)
     if begin is not None:
