@@ -90,7 +90,8 @@ class _Chunked(torch.autograd.Function):
         count = keep.sum().clamp(min=1)
         picked = labels.clamp(min=0)
         share = exact(keep.to(x.dtype)) / count  # weight of each token in the mean
-        fine, mean = exact(weight), exact(weight).mean(dim=0)
+        fine = exact(weight)
+        mean = fine.mean(dim=0) if smoothing else None
         label_rows = nn.functional.embedding(picked, weight)
         narrow = weight.to(_product_type(x)).T
         grad_x = torch.empty_like(exact(x)) if ctx.needs_input_grad[0] else None
@@ -112,7 +113,7 @@ class _Chunked(torch.autograd.Function):
             s = e.sum(dim=1, keepdim=True)
             log_z = top + s.log()
             nll = log_z - right
-            if smoothing:
+            if mean is not None:
                 nll = nll + smoothing * (right - (wide * mean).sum(dim=1, keepdim=True))
             total += nll.squeeze(1).masked_fill(~keep[here], 0.0).sum()
             scaled = wide * (share[here].unsqueeze(1) / s)
@@ -128,7 +129,7 @@ class _Chunked(torch.autograd.Function):
                 grad_weight.addmm_(e.T, scaled)
         if grad_x is not None:
             grad_x.sub_(exact(label_rows), alpha=1 - smoothing)
-            if smoothing:
+            if mean is not None:
                 grad_x.sub_(mean, alpha=smoothing)
             grad_x.mul_(share.unsqueeze(1))
         if grad_weight is not None:
