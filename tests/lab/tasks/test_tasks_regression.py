@@ -101,6 +101,15 @@ def test_tables_without_a_header_and_in_json(tmp_path: Path) -> None:
     assert open_task(images(tmp_path / "plain")).centre == open_task(images(tmp_path / "h", header="file,y")).centre
 
 
+def test_a_number_in_a_nested_field_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"review": {"body": f"film {i}", "rating": i / 4}}) for i in range(60)]
+    path.write_text("\n".join(lines))
+    with pytest.warns(Notice, match="column 'review.rating' of .* holds 60 different numbers"):
+        assert recognise(path) == "regression"
+    assert open_task(path).summary().startswith("a.jsonl (regression): text = review.body, label = review.rating")
+
+
 # what is wrong is named
 
 
