@@ -145,7 +145,7 @@ class Tableau(_Numbers):
         if not isinstance(order, int) or isinstance(order, bool) or order < 1:
             raise OdeumError(f"the order of the tableau {name} must be a positive integer, not {order!r}")
         if (actual := order_of(a, b, min(order, HIGHEST))) < min(order, HIGHEST):
-            raise OdeumError(f"the tableau {name} claims order {order}, but its numbers are of order {actual}")
+            raise OdeumError(f"the tableau {name} claims order {order}, but its coefficients have order {actual}")
 
     @property
     def first_same_as_last(self) -> bool:

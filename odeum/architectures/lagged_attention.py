@@ -36,7 +36,7 @@ class LaggedAttention(Layered):
         depth = place.shape.depth
         last = min(3, depth) if self.last is None else self.last
         if last > depth:
-            raise OdeumError(f"last={last} of lagged-attention is more than its {depth} layers; use {depth} at most")
+            raise OdeumError(f"last={last} of lagged-attention is more than its {depth} layers; use at most {depth}")
         lags = [is_self_attention(term) for term in place.field.terms]
         if not any(lags):
             raise OdeumError(

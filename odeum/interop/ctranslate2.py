@@ -131,8 +131,8 @@ class CTranslate2:
         """
         if beam > 1 and length_penalty:
             raise OdeumError(
-                f"--engine ctranslate2 divides by another power of the length than length_penalty={length_penalty:g} "
-                "here; give --length_penalty 0 or --beam 1, or leave out --engine"
+                f"--engine ctranslate2 normalises by another power of the length than length_penalty="
+                f"{length_penalty:g} here; give --length_penalty 0 or --beam 1, or leave out --engine"
             )
         out: list[list[int]] = []
         most = self.settings.length - 1  # the start takes a position too

@@ -90,8 +90,8 @@ def refuse_imported(model: OdeumModel, engine: str, converter: str) -> None:
     """Raise `OdeumError` for an imported model, which the engine's own converter takes after `--to transformers`."""
     if model.settings.pretrained is not None:
         raise OdeumError(
-            f"this model was imported from {model.settings.pretrained.family}, and Odeum writes only models of its own "
-            f"for {engine}; use --to transformers and then {converter}"
+            f"this model was imported from {model.settings.pretrained.family}, and Odeum writes only models that it "
+            f"trained for {engine}; use --to transformers and then {converter}"
         )
 
 
@@ -640,7 +640,7 @@ def write_native(model: OdeumModel, directory: Path, **config: Any) -> tuple[Any
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[problem]:
             raise OdeumError(
-                f"this version of transformers ({transformers.__version__}) has other weights in {native.name}: "
+                f"this version of transformers ({transformers.__version__}) expects other weights in {native.name}: "
                 f"{problem.replace('_', ' ')} {sorted(info[problem])[:3]}; use --to onnx, or another version"
             )
     return loaded.eval(), native

@@ -231,7 +231,7 @@ class NamedWeights:
         """The tensor of that name, in float32 or wider."""
         self.taken.add(name)
         if name not in self.tensors:
-            raise OdeumError(f"the weights hold no '{name}'; they have {', '.join(sorted(self.tensors)[:4])} …")
+            raise OdeumError(f"the weights contain no '{name}'; they have {', '.join(sorted(self.tensors)[:4])} …")
         tensor = self.tensors[name]
         return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) if tensor.is_floating_point() else tensor
 
@@ -248,7 +248,7 @@ class NamedWeights:
         pattern = re.compile(rf"{re.escape(layers)}\.(\d+)\.")
         numbers = [int(match[1]) for name in self.tensors if (match := pattern.match(name))]
         if not numbers:
-            raise OdeumError(f"the weights hold no layers named '{layers}.0.…'")
+            raise OdeumError(f"the weights contain no layers named '{layers}.0.…'")
         return max(numbers) + 1
 
     def linear(self, ours: str, *theirs: str) -> dict[str, Tensor]:

@@ -225,7 +225,9 @@ def _ending(arrays: dict[str, np.ndarray], end: str) -> np.ndarray:
 def _width(arrays: dict[str, np.ndarray]) -> int:
     table = _ending(arrays, "tiedEmbedding.shared_weights")
     if table.ndim != 2:
-        raise OdeumError(f"the array 'tiedEmbedding.shared_weights' gives {table.shape}, but [tokens, width] is needed")
+        raise OdeumError(
+            f"the array 'tiedEmbedding.shared_weights' has shape {table.shape}, but must be [tokens, width]"
+        )
     return table.shape[1]
 
 
@@ -322,14 +324,16 @@ def _get(arrays: dict[str, np.ndarray], path: str, shape: tuple[int, ...] | None
     if path not in arrays:
         raise OdeumError(f"the published weights lack the array '{path}'")
     if shape is not None and arrays[path].shape != shape:
-        raise OdeumError(f"the array '{path}' gives {arrays[path].shape}, but {shape} is needed")
+        raise OdeumError(f"the array '{path}' has shape {arrays[path].shape}, but must have shape {shape}")
     return arrays[path]
 
 
 @torch.no_grad()
 def _fill(parameter: Tensor, array: np.ndarray, path: str) -> None:
     if tuple(array.shape) != tuple(parameter.shape):
-        raise OdeumError(f"the array '{path}' gives {tuple(array.shape)}, but {tuple(parameter.shape)} is needed")
+        raise OdeumError(
+            f"the array '{path}' has shape {tuple(array.shape)}, but must have shape {tuple(parameter.shape)}"
+        )
     parameter.copy_(torch.tensor(np.ascontiguousarray(array)))
 
 

@@ -173,7 +173,7 @@ class AdaptiveEmbedding(nn.Module):
         if not ends:
             raise OdeumError(f"the adaptive embedding needs a vocabulary of at least 4, not {vocabulary}; use tied")
         if ends != sorted(set(ends)) or not ends[0] > 0 or ends[-1] >= vocabulary:
-            raise OdeumError(f"cutoffs {tuple(ends)} must rise and stay below the vocabulary of {vocabulary}")
+            raise OdeumError(f"cutoffs {tuple(ends)} must be increasing and below the vocabulary size of {vocabulary}")
         self.bounds = [0, *ends, vocabulary]
         widths = [max(width // self.factor**i, 4) for i in range(len(ends) + 1)]
         sizes = [high - low for low, high in zip(self.bounds[:-1], self.bounds[1:], strict=True)]

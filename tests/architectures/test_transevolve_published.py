@@ -290,7 +290,7 @@ def test_weights_that_do_not_belong_together_are_refused() -> None:
     refused("fixed phases of the random feed-forward", {start + "phases": np.ones((3, 2))})
     refused(r"svals' gives \(9, 1\)", {start + "svals": np.ones((9, 1))})
     refused(r"WK' gives \(7,\)", {"encoder.encoder.0.compute_attention.WK": np.ones(7)})
-    refused(r"shared_weights' gives \(7,\)", {"tiedEmbedding.shared_weights": np.ones(7)})
+    refused(r"shared_weights' has shape \(7,\)", {"tiedEmbedding.shared_weights": np.ones(7)})
     refused("holds object, not numbers", {start + "bias": np.array([None])})
     refused("num_head .* not 'two'", {"config": np.array("num_head=two")})
     refused("the number of heads is not in the arrays", {"tiedEmbedding.shared_weights": np.ones((30, 32))})

@@ -88,7 +88,7 @@ def imports() -> Iterator[Case]:
     yield words("import evil.bin", "without executing its content", pickled)
     for line, fragment in (
         ("--family gpt5", "unknown family 'gpt5'"),
-        ("--family bert", "weights hold no"),
+        ("--family bert", "weights contain no"),
         ("--famly vit", "unknown option --famly; did you mean --family?"),
         ("--out", "--out needs a value"),
         ("--out theirs", "'theirs' already exists"),

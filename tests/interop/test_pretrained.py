@@ -382,7 +382,7 @@ def test_damage_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(OdeumError, match="its weight_map must map"):
         load(tmp_path)
     state = {name: value for name, value in theirs.state_dict().items() if "layers.0." not in name}
-    with pytest.raises(OdeumError, match=r"hold no 'layers\.0\.input_layernorm\.weight'"):
+    with pytest.raises(OdeumError, match=r"contain no 'layers\.0\.input_layernorm\.weight'"):
         load(state, "llama")
 
 

@@ -191,7 +191,10 @@ def test_wrong_inputs_give_sentences() -> None:
         (lambda: build("parallel:independent=3", "vit_8"), "independent=3 does not divide the depth of 2"),
         (lambda: build("parallel:norm=post", "vit_8"), "would drop the norm"),
         (lambda: build("continuous", "vit_8", dropout=0.1), "adaptive solver needs a field without randomness"),
-        (lambda: small("language", embedding="adaptive", cutoffs=(9, 4)), "must rise and stay below the vocabulary"),
+        (
+            lambda: small("language", embedding="adaptive", cutoffs=(9, 4)),
+            "must be increasing and below the vocabulary",
+        ),
         (lambda: small("language", embedding="tide"), "unknown embedding 'tide'"),
         (lambda: small("language", positions="absolute"), "unknown positions 'absolute'"),
         (lambda: build("parallel", "vit_8", pooling="cls"), "unknown pooling 'cls'"),

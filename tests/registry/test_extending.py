@@ -174,7 +174,7 @@ def test_ralston_steps_what_the_page_names() -> None:
             load_plugin("pull.py")
         stack = odeum.build(f"{name}:method=ralston", odeum.Shape(width=8, heads=2, depth=2))
         assert stack(torch.randn(1, 3, 8)).isfinite().all()
-    with pytest.raises(OdeumError, match="claims order 3, but its numbers are of order 2"):
+    with pytest.raises(OdeumError, match="claims order 3, but its coefficients have order 2"):
         odeum.Tableau("ralston", order=3, c=(0, 2 / 3), a=((), (2 / 3,)), b=(1 / 4, 3 / 4))
 
 

@@ -39,9 +39,7 @@ def field_over_time(settings: OverTime, branches: Callable[[], Mapping[str, Fiel
     if settings.weights == "knots":
         count = settings.knots or min(DEFAULT_KNOTS, shape.depth)
         if count > shape.depth:
-            raise OdeumError(
-                f"knots={count} are more than the {shape.depth} layers that would use them; give {shape.depth} at most"
-            )
+            raise OdeumError(f"knots={count} exceeds the {shape.depth} layers that use them; use at most {shape.depth}")
         between = settings.between or "linear"
         basis = lambda weights: Knots(count, between, 0.0, end)  # noqa: E731
         jumps = between == "constant" and count > 1

@@ -140,7 +140,9 @@ def _cells(tasks: Any, path: Path) -> list[Cell]:
     for task, each in tasks.items() if isinstance(tasks, dict) else ():
         sizes = each.get("sizes") if isinstance(each, dict) else None
         if not isinstance(sizes, dict) or not isinstance(each.get("words"), str) or len(each) != 2:
-            raise OdeumError(f"task '{task}' in '{path}' needs words (of `odeum compare`) and sizes; {FORM}")
+            raise OdeumError(
+                f"task '{task}' in '{path}' needs `words` (arguments of `odeum compare`) and `sizes`; {FORM}"
+            )
         for size, words in sizes.items():
             listed.append(Cell(str(task), str(size), (*shlex.split(each["words"]), *shlex.split(str(words)))))
     if not listed:

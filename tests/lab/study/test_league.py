@@ -155,7 +155,7 @@ def test_core_hours_are_printed_and_nothing_is_written(tmp_path: Path, capsys: p
         ("finalists: 2", "finalists: many", "finalists in .* must be an integer"),
         ('[parallel, "keel", mudd]', "parallel", "entries in .* must be a list of architectures"),
         ("mudd]", "mud]", "unknown architecture 'mud'"),
-        ("words: digits", "word: digits", "task 'images' in .* needs words"),
+        ("words: digits", "word: digits", "task 'images' in .* needs `words`"),
         ("16x2:", "8x1!:", "have the same folder"),
         ("name: tiny", "name: [tiny", "cannot read the plan"),
     ],
