@@ -288,8 +288,8 @@ def test_weights_that_do_not_belong_together_are_refused() -> None:
     refused(r"lack the array 'encoder\.encoder\.0\.encoder\.0\.apply_attention\.WO'", {}, "apply_attention")
     start = "encoder.encoder.0.encoder.0.apply_projection.linear_1."
     refused("fixed phases of the random feed-forward", {start + "phases": np.ones((3, 2))})
-    refused(r"svals' gives \(9, 1\)", {start + "svals": np.ones((9, 1))})
-    refused(r"WK' gives \(7,\)", {"encoder.encoder.0.compute_attention.WK": np.ones(7)})
+    refused(r"svals' has shape \(9, 1\)", {start + "svals": np.ones((9, 1))})
+    refused(r"WK' has shape \(7,\)", {"encoder.encoder.0.compute_attention.WK": np.ones(7)})
     refused(r"shared_weights' has shape \(7,\)", {"tiedEmbedding.shared_weights": np.ones(7)})
     refused("holds object, not numbers", {start + "bias": np.array([None])})
     refused("num_head .* not 'two'", {"config": np.array("num_head=two")})

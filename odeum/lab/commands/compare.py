@@ -250,9 +250,9 @@ def tell_ladder(ladder: Mapping[Size, Comparison]) -> None:
         print("trend: one seed per size shows no trend; use --seeds 3 or more", file=sys.stderr)
     else:
         print(
-            f"trend: 80 % power to detect a gain that changes by a factor of {math.exp(change):.2f} over the ladder, if "
-            f"the standard deviation of a difference over seeds is {RELATIVE_SPREAD:g} of the baseline's improvement "
-            "per e-fold of cost",
+            f"trend: 80 % power to detect a gain that changes by a factor of {math.exp(change):.2f} over the ladder, "
+            f"if the standard deviation of a difference over seeds is {RELATIVE_SPREAD:g} of the baseline's "
+            "improvement per e-fold of cost",
             file=sys.stderr,
         )
 

@@ -186,7 +186,7 @@ def test_a_ladder_is_trained_resumed_and_reported_again(tmp_path: Path, capsys: 
     ]
     assert main([*words, "--dry-run"]) == 0
     told = capsys.readouterr().err
-    assert "size 8x1:" in told and "all sizes: about" in told and "trend: a gain that changes" in told
+    assert "size 8x1:" in told and "all sizes: about" in told and "power to detect a gain that changes" in told
     assert main(words) == 0
     capsys.readouterr()
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
