@@ -358,9 +358,9 @@ def gain_picture(ladder: Ladder) -> dict[str, Any] | None:
     axis = [f"{math.exp(-far):.2g}× ← slower", "1×", f"faster → {math.exp(far):.2g}×"]
     title = f"Equivalent gain in training time over {ladder.baseline}, at each size"
     note = (
-        f"Words: at equal time. A gain of 2× means that {ladder.baseline} needs twice the time for the same "
-        f"{ladder_metric(ladder.findings[-1])}. A bar is its interval, an arrow one that continues; without a bar the "
-        "gain is undecided. A size is width x depth."
+        f"Verdicts compare at equal training time. A gain of 2× means that {ladder.baseline} needs twice the time for "
+        f"the same {ladder_metric(ladder.findings[-1])}. A bar is its interval, an arrow one that continues; "
+        "without a bar the gain is undecided. A size is width x depth."
     )
     return {"title": title, "lanes": lanes, "axis": axis, "note": note}
 

@@ -30,6 +30,8 @@ FEWEST = 3
 TUNABLE = ("learning_rate", "weight_decay", "warmup", "dropout")
 """settings of the training or the model that a scale applies to"""
 
+OF_MODEL = ("dropout",)
+"""those that are settings of the model"""
 POSITIVE = {"weight_decay": 0.05, "warmup": 0.05}
 """examples of positive values of settings that may be zero"""
 
@@ -59,7 +61,7 @@ class Tuning:
             if not value > 0:
                 raise OdeumError(
                     f"{name}={value:g} cannot be tuned on a log scale; give a positive {name} around which to tune, "
-                    f"such as --{name} {POSITIVE.get(name, 0.1)}"
+                    f"such as --{'model' if name in OF_MODEL else 'train'}.{name} {POSITIVE.get(name, 0.1)}"
                 )
 
     @property

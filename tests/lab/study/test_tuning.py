@@ -72,7 +72,8 @@ def test_several_settings_take_the_same_sobol_points_for_everybody() -> None:
     ("make", "message"),
     [
         (lambda: Tuning(("learning_rate",), (1e-3,), 1), "--tune 1 is too few"),
-        (lambda: Tuning(("weight_decay",), (0.0,), 3), "weight_decay=0 cannot be tuned"),
+        (lambda: Tuning(("weight_decay",), (0.0,), 3), "weight_decay=0 cannot be tuned.*--train.weight_decay 0.05"),
+        (lambda: Tuning(("dropout",), (0.0,), 3), "dropout=0 cannot be tuned.*--model.dropout 0.1"),
         (lambda: parse_settings("learning_rate,momentum"), "'momentum' is not a setting"),
         (lambda: parse_settings("learning_rate,learning_rate"), "each setting once"),
         (lambda: parse_settings(" "), "each setting once"),
