@@ -115,7 +115,7 @@ def test_its_names_are_listed_described_guessed_and_in_the_help(capsys: pytest.C
     listed = capsys.readouterr().out
     assert "Every particle is drawn to the mean (nobody, 2026)" in listed
     assert "ralston" in listed and "A convolution" in listed
-    options = "options of pull: method, steps, independent, sharing, schedule, gradient, strength"
+    options = "pull: method, steps, independent, sharing, schedule, gradient, strength"
     assert options in " ".join(listed.split())
     assert main(["describe", "pull:method=ralston", "--model", "vit_8"]) == 0  # loaded once is loaded
     assert "2/3 k1" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from dataclasses import asdict, fields
@@ -49,10 +50,11 @@ def run(argv: list[str]) -> int:
         form,
     )
     kinds = _by_kind()
+    print("## architectures: options\n" if form == "md" else "architectures: options")
     for kind, names in kinds.items():
         options = ", ".join(_options(kind, kinds)) or "none"
         variants = "".join(f"; {name}:{' '.join(v)}" for name in names if (v := ARCHITECTURES[name].variants))
-        line = f"options of {', '.join(names)}: {options}{variants}"
+        line = f"{', '.join(names)}: {options}{variants}"
         print(f"- {line}" if form == "md" else _wrapped("  ", line, 4))
     print()
     _print("methods", list(_about(METHODS).items()), form)
@@ -70,7 +72,8 @@ def _about(registry: Registry[Any]) -> dict[str, str]:
 
 
 def _size(model: Model) -> str:
-    return f"{type(model).__name__.lower()}, width {model.width}, heads {model.heads}, depth {model.depth}"
+    kind = re.sub(r"(?<!^)(?=[A-Z])", " ", type(model).__name__).lower()
+    return f"{kind}, width {model.width}, heads {model.heads}, depth {model.depth}"
 
 
 def _by_kind() -> dict[type, list[str]]:
