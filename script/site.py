@@ -71,11 +71,10 @@ VERBS_TITLE = "Commands"
 STYLE = """\
 .md-grid { max-width: 68rem; }
 .md-typeset pre > code { font-size: .65rem; }
-.md-typeset :not(pre, h1, h2, h3, h4) > code { white-space: nowrap; }
-@media (max-width: 44em) { .md-typeset :is(p, li, dd) > code { white-space: normal; } }
+.md-typeset :is(td, th) code { white-space: nowrap; }
 .md-typeset table:not([class]) :is(td, th) { min-width: 0; padding: .5em .7em; }
 """
-"""names, options and commands in running text and in tables are not broken; code fits beside the navigation"""
+"""names and options in tables are not broken (tables scroll); code fits beside the navigation"""
 
 
 def collect() -> None:

@@ -52,6 +52,13 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
 
+def test_the_page_of_decisions_is_narrow_and_has_ten() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    assert not [line for line in page.splitlines() if len(line) > 100]
+    decisions = page.partition("## Ten design decisions")[2].partition("\n## ")[0]
+    assert re.findall(r"^(\d+)\. \*\*", decisions, re.MULTILINE) == [str(number) for number in range(1, 11)]
+
+
 def test_the_reading_path_is_as_long_as_the_pages_say() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     rows = re.findall(r"^\| `([\w/]+\.py)` \| (\d+) \|", page, re.MULTILINE)
