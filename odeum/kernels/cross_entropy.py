@@ -22,6 +22,9 @@ BUFFER = 1 << 23
 LARGE_MATRIX = 1 << 23
 """weights from which a chunk has twice as many logits: each chunk reads the matrix and its gradient from memory"""
 
+TILE = 1 << 18
+"""bfloat16 logits per tile of their exponentials: 1 MiB in float32, which stays in a core's cache"""
+
 
 def exact(x: Tensor) -> Tensor:
     """Return x in float32, or unchanged if it is float64: the precision of losses."""
@@ -75,6 +78,18 @@ def _buffer(rows: int, columns: int, like: Tensor) -> Tensor:
     return buffers[name][:count].view(rows, columns)
 
 
+def _exponentials(logits: Tensor, tile: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace bfloat16 logits by e, computed in a float32 tile of some rows. Returns the row maxima and sums."""
+    top, s = (tile.new_empty(logits.shape[0], 1) for _ in range(2))
+    for start in range(0, logits.shape[0], tile.shape[0]):
+        here = slice(start, start + tile.shape[0])
+        e = tile[: logits[here].shape[0]].copy_(logits[here])
+        top[here] = e.amax(dim=1, keepdim=True)
+        s[here] = e.sub_(top[here]).exp_().sum(dim=1, keepdim=True)
+        logits[here] = e
+    return top, s
+
+
 class _Chunked(torch.autograd.Function):
     """Computes the gradient of each chunk in the forward pass, while its logits exist; nothing large is kept.
 
@@ -98,27 +113,29 @@ class _Chunked(torch.autograd.Function):
         grad_weight = torch.zeros_like(fine) if ctx.needs_input_grad[1] else None
         rows = min(chunk, tokens)
         product = _buffer(rows, vocabulary, narrow)
-        buffer = product if narrow.dtype == fine.dtype else _buffer(rows, vocabulary, fine)
         low = narrow.dtype is torch.bfloat16 and weight.dtype is torch.float32  # autocast
+        tiled = low and x.device.type == "cpu" and not torch.compiler.is_compiling()
+        rows = min(rows, max(1, TILE // vocabulary)) if tiled else rows
+        buffer = product if narrow.dtype == fine.dtype else _buffer(rows, vocabulary, fine)
         total = exact(x.new_zeros(()))
         for start in range(0, tokens, chunk):
             here = slice(start, start + chunk)
             part, wide = x[here].to(narrow.dtype), exact(x[here])
             logits = torch.mm(part, narrow, out=product[: part.shape[0]])
-            if buffer is not product:
-                logits = buffer[: part.shape[0]].copy_(logits)
-            right = logits.gather(1, picked[here].unsqueeze(1))
-            top = logits.amax(dim=1, keepdim=True)
-            e = logits.sub_(top).exp_()
-            s = e.sum(dim=1, keepdim=True)
+            right = exact(logits.gather(1, picked[here].unsqueeze(1)))
+            if low:
+                top, s = _exponentials(logits, buffer)
+                e = logits
+            else:
+                e = logits if buffer is product else buffer[: part.shape[0]].copy_(logits)
+                top = e.amax(dim=1, keepdim=True)
+                s = e.sub_(top).exp_().sum(dim=1, keepdim=True)
             log_z = top + s.log()
             nll = log_z - right
             if mean is not None:
                 nll = nll + smoothing * (right - (wide * mean).sum(dim=1, keepdim=True))
             total += nll.squeeze(1).masked_fill(~keep[here], 0.0).sum()
             scaled = wide * (share[here].unsqueeze(1) / s)
-            if low:
-                e = product[: part.shape[0]].copy_(e)
             if grad_x is not None and low:
                 grad_x[here] = (e @ narrow.T) / s
             elif grad_x is not None:

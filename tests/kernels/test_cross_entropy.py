@@ -53,6 +53,19 @@ def test_bfloat16_products_are_as_close_as_plain_autocast(smoothing: float) -> N
         assert ours < max(1.5 * plain, 4e-3)
 
 
+@pytest.mark.parametrize("tile", [1, 50, 4 * 50, 10**6])
+def test_tiles_give_the_bits_of_the_whole(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one row (a tile smaller than a row too), some rows and a remainder, or all."""
+    x, weight, labels = example(4)
+    made = []
+    for size in (10**7, tile):
+        monkeypatch.setattr(kernel, "TILE", size)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = cross_entropy(x, weight, labels, 0.1, 9)
+        made.append([loss.detach(), *torch.autograd.grad(loss, [x, weight])])
+    assert all(map(torch.equal, *made))
+
+
 def test_second_derivatives() -> None:
     results = []
     for compute in (cross_entropy, reference):
