@@ -39,7 +39,11 @@ def test_what_is_asked_and_does_not_hold_is_said(tmp_path: Path) -> None:
     for row in rows.values():
         row["checkpointed / backprop, euler"] = 1.3
     (tmp_path / "solvers.json").write_text(json.dumps({"ratios": rows}))
+    (tmp_path / "loop.json").write_text(
+        json.dumps({"ratios": {"digits": {"bare loop / odeum train": 0.98}}, "machine": {"others": 1.9}})
+    )
     made = load_script("benchmarks/page.py").render("<!-- wanted -->\n<!-- end -->", tmp_path).splitlines()
     assert next(line for line in made if "RK4" in line).endswith("| at most 4.05 | 4.10 | **does not hold** |")
     assert next(line for line in made if "recomputing" in line).endswith("| at most 1.4 | 1.30 | holds |")
     assert next(line for line in made if "timm" in line).endswith("| not yet | |")
+    assert next(line for line in made if "bare loop" in line).endswith("| at least 0.97 | 0.98 | holds, busy machine |")
