@@ -33,6 +33,7 @@ from odeum.registry.spelling import parse, spell, split_spellings
 
 if TYPE_CHECKING:
     from odeum.lab.study.execute import Comparison
+    from odeum.lab.study.pace import Pace
     from odeum.lab.train.settings import Training
     from odeum.models.settings import Model
 
@@ -117,8 +118,14 @@ def run(argv: list[str]) -> int:
     folder = f"compare-{folder_name(task, model, training)}{'-sizes' if given.get('sizes') is not None else ''}"
     directory = out_directory(given.get("out"), Path("runs") / folder)
     metric = metric_named(task.metric, task.higher_is_better)
-    ladder_wanted = given.get("sizes") is not None
+    ladder_wanted, root = given.get("sizes") is not None, directory
     factors = [Factor.architecture(list(architectures.values()))]
+
+    def pace_of(directory: Path) -> Mapping[str, Pace] | None:
+        """The step times that are reused; a ladder's are those of each size."""
+        if times is None or (ladder_wanted and directory == root):
+            return None
+        return recorded_paces(times / directory.name if ladder_wanted else times)
 
     def comparison_of(model: Model, training: Training, directory: Path) -> Comparison:
         if not gives_rate(request):  # each size of a ladder has its own
@@ -146,7 +153,7 @@ def run(argv: list[str]) -> int:
             command=command_line(),
             vary=given.get("vary", "seed"),
             tuning=_tuning(given, model, training),
-            pace=None if times is None else recorded_paces(times / directory.name if ladder_wanted else times),
+            pace=pace_of(directory),
         )
         return Comparison(
             study,

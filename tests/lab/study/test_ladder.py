@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,31 @@ def test_the_local_slope_is_the_derivative(place: int) -> None:
     curve = local_slope(x, [power_law(math.exp(point)) for point in x], place)
     assert curve.slope == pytest.approx(0.9 * math.exp(-0.3 * x[place]), rel=1e-6)
     assert curve.power == pytest.approx(0.3, rel=1e-6)
+
+
+OTHER_CURVES: dict[str, Callable[[float], float]] = {
+    "two powers": lambda c: 1.5 + 1.5 * c**-0.25 + 1.5 * c**-0.7,
+    "a parabola in the logarithm": lambda c: 4 - 0.5 * math.log(c) + 0.06 * math.log(c) ** 2,
+    "a plateau first": lambda c: 2 + 1.2 / (1 + (c / 3) ** 0.8),
+}
+
+
+@pytest.mark.parametrize("curve", OTHER_CURVES)
+def test_a_curve_of_another_form_biases_the_gain_as_the_page_says(curve: str) -> None:
+    loss = OTHER_CURVES[curve]
+
+    def bias(gain: float, costs: tuple[float, ...]) -> float:
+        means = [loss(cost) for cost in costs]
+        slopes = [local_slope([*map(math.log, costs)], means, place) for place in range(len(costs))]
+        found = [
+            math.exp(slope.log_gain((mean - loss(cost * gain)) / slope.slope))
+            for slope, mean, cost in zip(slopes, means, costs, strict=True)
+        ]
+        return max(abs(x - gain) for x in found)
+
+    for gain, most in ((1.2, 0.05), (1.5, 0.15)):
+        assert bias(gain, (1, 4, 16)) < most
+        assert bias(gain, (1, 2, 4, 8, 16)) < most / 2
 
 
 def test_a_flat_baseline_has_no_gain() -> None:

@@ -202,6 +202,9 @@ def test_a_ladder_is_trained_resumed_and_reported_again(tmp_path: Path, capsys: 
     assert (tmp_path / "ladder.csv").read_text() == first
     out = capsys.readouterr().out
     assert [record["size"] for record in json.loads(out[out.index("[\n") :])] == ["8x1", "16x2", "24x3"]
+    assert main([*words[:-1], str(tmp_path / "again"), "--step-times", str(tmp_path)]) == 0
+    assert (tmp_path / "again" / "ladder.csv").read_text() == first
+    capsys.readouterr()
     assert (
         main([*words[: words.index("8x1,16x2,24x3")], "8x1,16x2,32x3", *words[words.index("8x1,16x2,24x3") + 1 :]]) == 2
     )
