@@ -72,10 +72,10 @@ def surgery(
     for look in range(LOOKS):  # a user who asks for more kinds after each answer
         offered = [each for each in listed if (each.edit.first // EACH) % LOOKS <= look]
         chosen = best_of_each_class(offered, base, LOSS)
-        known = by_look(spent)
+        known = by_look(enumerate(spent, 1))
         if new := [each.edit.key for each in chosen if each.edit.key not in known]:
             spent.append(new)
-        known = by_look(spent)
+        known = by_look(enumerate(spent, 1))
         for each in chosen:
             number = each.edit.first
             losses = torch.from_numpy(changes[1, :, number] + LOSS)

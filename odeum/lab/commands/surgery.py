@@ -81,7 +81,7 @@ def run(argv: list[str]) -> int:
         if given.get("out") is not None:
             make_directory(Path(given["out"]))
         name = store_name(trained.directory, task.example_keys(part), task.example_groups(part))
-        store = places.enter_context(opened(trained.directory, name))
+        store = places.enter_context(opened(trained.directory, name, task.example_keys(part)))
         surgery = Surgery(trained, task, part, store, lambda text: print(f"odeum: {text}", file=sys.stderr))
         result = surgery.operate(margin, kinds, layers, MEASURED if most is None else most)
         if given.get("out") is not None:
@@ -242,7 +242,7 @@ def _shown(result: Result, trained: Run, form: str) -> str:
     if form == "csv":
         return to_csv(records(result)).rstrip("\n")
     grid = table(result)
-    lines = [grid.markdown() if form == "md" else grid.text(), *headline(result)]
+    lines = [grid.markdown() if form == "md" else f"{grid.blocks()}\n", *headline(result)]
     if form == "md":
         lines.append("")
     return "\n".join(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -68,6 +68,8 @@ TURNS, TIMED = 7, 8
 BASE = "as trained"
 FOLDER = "surgery"
 """in the folder of the run: measurements and looks"""
+SURGERY_EXAMPLES, HEALED_EXAMPLES = "examples.json", "judged.json"
+"""keys of the examples that a surgery splits, and of those that judge a healed model"""
 
 Say = Callable[[str], None]
 
@@ -144,8 +146,9 @@ class Result:
 class Store:
     """Measurements of one model on one set of examples, in a folder; each is written whole, so a kill loses one."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, elsewhere: int = 0) -> None:
+        self.directory, self.elsewhere = directory, elsewhere
+        """folder; looks at other sets that hold some of the same examples"""
 
     def path(self, half: str, key: str) -> Path:
         return self.directory / half / checksum(key.encode())[:20]
@@ -170,29 +173,39 @@ class Store:
         losses = checksum(read_bytes(place / EXAMPLES))
         write_json(place / "scores.json", {"key": key, "scores": scores, "losses": losses})
 
-    def looks(self) -> list[list[str]]:
-        """The keys confirmed at each look; a damaged line counts as a look that confirmed nothing, with a notice."""
+    def looks(self) -> list[tuple[int, list[str]]]:
+        """The number of each look and the keys that it confirmed.
+
+        A damaged line counts as a look that confirmed nothing, with a notice.
+        """
         path = self.directory / "looks.jsonl"
         if not path.exists():
             return []
         lines = [line for _, line in read_lines(path)]
         if damaged := sum(isinstance(line, Damaged) for line in lines):
             notice(f"{damaged} of {len(lines)} looks in '{path}' cannot be read; each still counts as a look")
-        return [[] if isinstance(line, Damaged) else list(line["edits"]) for line in lines]
+        out: list[tuple[int, list[str]]] = []
+        for line in lines:
+            after = out[-1][0] + 1 if out else 1 + self.elsewhere
+            known = not isinstance(line, Damaged)
+            out.append((line.get("number", after), list(line["edits"])) if known else (after, []))
+        return out
 
     def look(self, keys: Sequence[str]) -> dict[str, tuple[int, float]]:
         """The look and the error of each key. Keys of no earlier look are recorded as a new one, before it begins."""
-        known = by_look(self.looks())
+        looks = self.looks()
+        known = by_look(looks)
         if new := [key for key in dict.fromkeys(keys) if key not in known]:
-            append_line(self.directory / "looks.jsonl", {"edits": new})
+            number = 1 + max(looks[-1][0] if looks else 0, len(looks) + self.elsewhere)
+            append_line(self.directory / "looks.jsonl", {"edits": new, "number": number})
             known = by_look(self.looks())
         return {key: known[key] for key in keys}
 
 
-def by_look(looks: Sequence[Sequence[str]]) -> dict[str, tuple[int, float]]:
+def by_look(looks: Iterable[tuple[int, Sequence[str]]]) -> dict[str, tuple[int, float]]:
     """The look that confirmed each key first, and the key's part of the error."""
     out: dict[str, tuple[int, float]] = {}
-    for number, keys in enumerate(looks, 1):
+    for number, keys in looks:
         for key in keys:
             out.setdefault(key, (number, look_error(number) / len(keys)))
     return out
@@ -204,8 +217,12 @@ def look_error(number: int) -> float:
 
 
 @contextlib.contextmanager
-def opened(run: Path, name: str) -> Generator[Store]:
-    """The store of that name in the folder of a run, locked."""
+def opened(run: Path, name: str, keys: Sequence[str], record: str = SURGERY_EXAMPLES) -> Generator[Store]:
+    """The store of that name in the folder of a run, locked; stores keep the keys of their examples in `record`.
+
+    Looks at other sets with some of the same examples, by the same weights, count as looks at this one, so that adding
+    examples until a verdict falls does not spend the error anew.
+    """
     directory = run / FOLDER / name
     try:
         make_directory(directory)
@@ -215,7 +232,26 @@ def opened(run: Path, name: str) -> Generator[Store]:
             "your own"
         ) from error
     with lock_directory(directory):
-        yield Store(directory)
+        elsewhere, own, weights = 0, set(keys), _weights(run)
+        for path in sorted((run / FOLDER).glob(f"*/{record}")):
+            theirs = _record(path)
+            if path.parent != directory and theirs["weights"] == weights and not own.isdisjoint(theirs["keys"]):
+                elsewhere += len(Store(path.parent).looks())
+        yield Store(directory, elsewhere)
+
+
+def _weights(run: Path) -> str | None:
+    """The checksum of a run's weights; None without any."""
+    with contextlib.suppress(OdeumError):
+        return str(weights_entry(run)["weights"])
+    return None
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Weights and keys of a store."""
+    with contextlib.suppress(Damaged):
+        return {"weights": None, **read_json(path)}
+    return {"weights": None, "keys": []}
 
 
 def halves(keys: Sequence[str], groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -314,7 +350,7 @@ class Surgery:
                 f"{self.units[0]} and {self.units[1]}; give more data"
             )
         self.tasks = {"screen": task.select(part, screen), "confirm": task.select(part, confirm)}
-        write_json(store.directory / "examples.json", {"keys": self.keys})
+        write_json(store.directory / SURGERY_EXAMPLES, {"weights": _weights(run.directory), "keys": self.keys})
 
     def losses(self, half: str, edit: Edit | None) -> tuple[dict[str, float], Tensor]:
         """Scores and losses of an edited model on a half, measured unless they are kept."""
@@ -394,7 +430,9 @@ class Surgery:
             self.say(f"{number}/{len(chosen)} confirmed: {each.edit.label}, {verdict.word}")
         rows[1:] = sorted(rows[1:], key=lambda row: (row.cost.evaluations, row.cost.parameters, row.loss))
         groups = None if self.groups is None else self.units
-        return Result(rows, screened, refused, count, self.examples, len(self.store.looks()), groups, self.unit)
+        return Result(
+            rows, screened, refused, count, self.examples, self.store.looks()[-1][0] if chosen else 0, groups, self.unit
+        )
 
     def _time(self, edit: Edit) -> Ratio | None:
         """The cost of one forward pass, interleaved with the model as trained; measured once."""
@@ -496,7 +534,10 @@ def judge_healed(run: Run, healed: Run, task: Task, part: str, margin: Margin) -
             f"the verdict on a healed model needs at least {FEWEST} {unit} of its own, not {count}; give more data"
         )
     key = str(weights_entry(healed.directory)["weights"])
-    with opened(run.directory, "healed-" + store_name(run.directory, keys, every)) as store:
+    name = "healed-" + store_name(run.directory, keys, every)
+    judged = [keys[row] for row in chosen.tolist()]
+    with opened(run.directory, name, judged, HEALED_EXAMPLES) as store:
+        write_json(store.directory / HEALED_EXAMPLES, {"weights": _weights(run.directory), "keys": judged})
         look, error = store.look([key])[key]
         out = []
         base = None
@@ -516,14 +557,16 @@ def judge_healed(run: Run, healed: Run, task: Task, part: str, margin: Margin) -
 
 def _trained_on(healed: Run) -> set[str]:
     """Examples of the healed model's training part, if its data is still there."""
-    with contextlib.suppress(OdeumError):
+    try:
         return set(healed._reopened().example_keys("train"))
-    return set()
+    except OdeumError as error:
+        notice(f"examples that '{healed.directory}' was fine-tuned on cannot be left out: {error}")
+        return set()
 
 
 def _seen_examples(run: Path) -> set[str]:
     """Examples that surgery of this run has screened or confirmed with."""
     out: set[str] = set()
-    for path in (run / FOLDER).glob("*/examples.json"):
-        out.update(read_json(path)["keys"])
+    for path in (run / FOLDER).glob(f"*/{SURGERY_EXAMPLES}"):
+        out.update(_record(path)["keys"])
     return out

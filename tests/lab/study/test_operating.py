@@ -21,7 +21,17 @@ import torch
 from odeum import OdeumError, load
 from odeum.lab.cli import main
 from odeum.lab.study.judge import Verdict
-from odeum.lab.study.operating import Row, Store, Surgery, halves, influences, look_error, paired
+from odeum.lab.study.operating import (
+    SURGERY_EXAMPLES,
+    Row,
+    Store,
+    Surgery,
+    halves,
+    influences,
+    look_error,
+    opened,
+    paired,
+)
 from odeum.lab.study.statistics import ERROR, Ratio, paired_mean
 from odeum.lab.study.surgery_report import frontier, verdict_text
 from odeum.lab.tasks import open_task
@@ -227,6 +237,45 @@ def test_looks_spend_the_error_once(tmp_path: Path) -> None:
     with open(tmp_path / "looks.jsonl", "ab") as file:
         file.write(b'{"edits": ["d"], "checks')  # a kill while a look was recorded
     assert store.look(["e"])["e"] == (4, look_error(4))
+
+
+def test_more_examples_are_another_look(tmp_path: Path) -> None:
+    """Looks at a set of examples count for every set that shares some; another set starts anew."""
+
+    def look(name: str, examples: str, *edits: str) -> list[tuple[int, float]]:
+        with opened(tmp_path, name, list(examples)) as store:
+            (store.directory / SURGERY_EXAMPLES).write_text(json.dumps({"keys": list(examples)}))
+            return list(store.look(edits).values())
+
+    assert look("one", "abc", "e") == [(1, look_error(1))]
+    assert look("two", "abcd", "e", "f") == [(2, look_error(2) / 2)] * 2
+    assert look("one", "abc", "e") == [(1, look_error(1))]  # what was confirmed keeps its interval
+    assert look("one", "abc", "g") == [(3, look_error(3))]
+    assert look("other", "xyz", "e") == [(1, look_error(1))]
+    assert look("all", "abcxyz", "e") == [(5, look_error(5))]
+
+
+def test_a_surgery_with_more_examples_is_another_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"the {colour} fox {i} sleeps" for i in range(40) for colour in ("red", "old")]
+    (tmp_path / "less.txt").write_text("\n".join(lines[:60]))
+    (tmp_path / "more.txt").write_text("\n".join(lines))
+    words = ["train", str(tmp_path / "more.txt"), "--kind", "masked", "--train.steps", "2", "--model.depth", "2"]
+    assert main([*words, "--model.width", "16", "--model.heads", "2", "--out", str(tmp_path / "run")]) == 0
+    cut = ["--edits", "skip", "--screen", "1"]
+    assert result_of(tmp_path / "run", capsys, str(tmp_path / "less.txt"), *cut)["looks"] == 1
+    assert result_of(tmp_path / "run", capsys, str(tmp_path / "more.txt"), *cut)["looks"] == 2
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_a_narrow_terminal_shows_every_interval(
+    columns: str, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    rows = result_of(run, capsys, "--edits", "skip", "--screen", "1")["rows"]
+    assert main(["surgery", str(run), "--edits", "skip", "--screen", "1"]) == 0
+    table = capsys.readouterr().out.split("evaluations can be saved")[0]
+    for row in rows[1:]:
+        assert f"{row['change']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]" in table
 
 
 def test_a_diverged_edit_has_no_interval() -> None:
