@@ -56,6 +56,20 @@ def out_directory(given: str | None, default: Path) -> Path:
     return Path(given)
 
 
+def check_directory(path: Path) -> None:
+    """Raises `OdeumError` if `make_directory` would: a file is in the way, or the nearest folder takes no entries."""
+    existing = next(p for p in (path, *path.parents) if os.path.lexists(p))
+    if not existing.is_dir():
+        raise _in_the_way(existing)
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise OdeumError(f"cannot write into the directory '{existing}'; give another --out")
+
+
+def _in_the_way(obstacle: Path) -> OdeumError:
+    what = "a link to nowhere" if obstacle.is_symlink() and not obstacle.exists() else "a file"
+    return OdeumError(f"'{obstacle}' is {what}, so it cannot contain runs; give another --out")
+
+
 def make_directory(path: Path) -> None:
     """Creates a directory and its parents, and removes partial files of killed writers."""
     place = current_path(path)
@@ -63,9 +77,9 @@ def make_directory(path: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)
         remove_abandoned_parts(place)
     except (FileExistsError, NotADirectoryError):
-        obstacle = next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
-        what = "a link to nowhere" if obstacle.is_symlink() and not obstacle.exists() else "a file"
-        raise OdeumError(f"'{obstacle}' is {what}, so it cannot contain runs; give another --out") from None
+        raise _in_the_way(
+            next((p for p in (path, *path.parents) if os.path.lexists(p) and not p.is_dir()), path)
+        ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         short = str(path) if len(str(path)) < 100 else f"{str(path)[:80]}… ({len(str(path))} characters)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from corpus.case import Case, words
@@ -78,8 +79,7 @@ def verbs() -> Iterator[Case]:
     yield words("evaluate nowhere --exit x", "--exit is 'x' but must be a number")
     yield words("describe sequential parallel", "unexpected argument 'parallel'")
     yield words("list digits", "unexpected argument 'digits'")
-    yield words("report a b", "'a' holds no runs")
-    yield words("report nowhere", "'nowhere' holds no runs")
+    yield words("report a b", "there is no folder 'a'")
     yield words("evaluate a b", "there is no run 'a'")
     yield words("train digits --seed 1.5", "--seed is '1.5' but must be an integer")
     yield words("train digits --seed 99999999999999999999999", "the seed must be a number from 0")
@@ -112,6 +112,10 @@ def verbs() -> Iterator[Case]:
     yield words("compare digits --architectures sequential;parallel", "unknown architecture 'sequential;parallel'")
 
 
+def a_file(folder: Path) -> None:
+    (folder / "file").write_text("not a folder\n")
+
+
 def advice() -> Iterator[Case]:
     """What was answered by advice that leads nowhere, and what a machine cannot do: before any work, also dry."""
     yield words("compare digits --archz rk4", "did you mean --architectures?")
@@ -134,6 +138,8 @@ def advice() -> Iterator[Case]:
     yield words("compare s3://bucket/data", "is an address, not a path")
     yield words("compare digits --tune 3 --tune-over dropout", "give a positive dropout around which to tune")
     yield words("compare digits --train.warmup 99 --train.steps 9", "warmup 99 is longer than the training of 9 steps")
+    yield words("report nowhere", "there is no folder 'nowhere'")
+    yield words("report ./file", "'file' is a file, not the folder of a comparison", a_file)
     yield words("league nowhere", "there is no plan file 'nowhere'")
     yield words("league /dev/null", "cannot read the plan '/dev/null': not a regular file")
     yield words("table zhong2022/table1 --results /dev/null", "--results /dev/null is a file")
@@ -144,6 +150,9 @@ def advice() -> Iterator[Case]:
     for dry in ("", " --dry-run"):
         yield words(f"compare digits --on kubernetes{dry}", "unknown launcher 'kubernetes'; known: ray, slurm")
         yield words(f"compare digits --jobs 1000{dry}", "--jobs 1000 is more than")
+        yield words(f"compare digits --margin 100{dry}", "in points and no difference is larger")
+        for verb in ("compare", "train"):
+            yield words(f"{verb} digits --out file/runs{dry}", "'file' is a file, so it cannot contain runs", a_file)
         for verb in ("compare", "train"):
             yield words(f"{verb} digits --train.device cuda:99{dry}", "device 'cuda:99' is not available here")
             yield words(f"{verb} digits --device nonsense{dry}", "device 'nonsense' is not available here")

@@ -230,7 +230,7 @@ def questions() -> Iterator[Case]:
         ("surgery images --layers 7-9", "--layers 7-9 is out of range"),
         ("surgery images --out torn.png", "'torn.png' is a file"),
         ("compare digits --out images --architectures sequential --train.steps x", "--train.steps is 'x'"),
-        ("report images", "'images' holds no runs"),
+        ("report images", "'images' is a single run, not a comparison; `odeum evaluate images` shows its results"),
     ):
         yield Case(tuple(line.split()), fragment, here, "asked:")
 

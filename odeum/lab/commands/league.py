@@ -15,7 +15,7 @@ from odeum.lab.study.grid import FORMATS
 from odeum.lab.study.judge import Seeds
 from odeum.lab.study.league import Cell, League, comparison_of, finalists, plan_of, read_screening, trained
 from odeum.lab.train.distributed.ranks import exit_code, print_error
-from odeum.storage import lock_directory, make_directory, out_directory, slug
+from odeum.storage import check_directory, lock_directory, make_directory, out_directory, slug
 
 if TYPE_CHECKING:
     from odeum.lab.study.execute import Comparison
@@ -39,16 +39,16 @@ def run(argv: list[str]) -> int:
     plan = plan_of(Path(given["plan"][0]), [given["entries"]] if given.get("entries") else [])
     directory = out_directory(given.get("out"), Path("runs") / f"league-{slug(plan.name)}")
     where = {"jobs": str(given.get("jobs", "auto")), "on": given.get("on")}
-    if given.get("dry_run"):
-        tell_cost(plan, directory, where)
-        return 0
-
     from odeum.lab.launch.launcher import check_jobs, check_place
     from odeum.lab.train.interrupt import Interrupted
 
     if where["on"] is not None:
         check_place(where["on"])
     check_jobs(where["jobs"], where["on"])
+    if given.get("dry_run"):
+        check_directory(directory)
+        tell_cost(plan, directory, where)
+        return 0
     make_directory(directory)
     failures: list[str] = []
     with lock_directory(directory):

@@ -54,11 +54,11 @@ def run(argv: list[str]) -> int:
     architecture = parse(known_architectures(request.given.get("architecture", usual)))
 
     from odeum.lab.train.interrupt import Interrupted
-    from odeum.lab.train.job import Job, initial_model
+    from odeum.lab.train.job import Job, check_same_run, initial_model
     from odeum.lab.train.resume import find_state
     from odeum.lab.train.run import train
     from odeum.lab.train.spec import check_seed
-    from odeum.storage import out_directory, slug
+    from odeum.storage import check_directory, out_directory, slug
 
     seed = request.given.get("seed", 0)
     check_seed(seed)
@@ -88,6 +88,8 @@ def run(argv: list[str]) -> int:
         rate_from=rate_origin(request, task),
     )
     if request.given.get("dry_run"):
+        check_directory(directory)
+        check_same_run(job)
         from odeum.lab.study.forecast import forecast, run_seconds
         from odeum.lab.study.measuring import measure
         from odeum.lab.train.distributed.world import join

@@ -41,7 +41,7 @@ from odeum.lab.train.spec import RunSpec
 from odeum.models import build
 from odeum.models.description import describe
 from odeum.registry.plugins import unavailable_elsewhere
-from odeum.storage import lock_directory, make_directory, slug
+from odeum.storage import check_directory, lock_directory, make_directory, slug
 
 Key = tuple[str, int]
 """title and seed of a run, for progress and messages"""
@@ -369,7 +369,10 @@ def _refuse_others(runs: Mapping[Key, Job]) -> None:
 def forecast_comparison(comparison: Comparison) -> Forecast:
     """The cost of a comparison on this machine, from a few measured steps; nothing is trained or written."""
     comparison = _without_other_processes(comparison)
-    return prepare(comparison, comparison.settled(), sized_runs(comparison)).forecast()
+    check_directory(comparison.directory)
+    runs = prepare(comparison, comparison.settled(), sized_runs(comparison))
+    _refuse_others(runs.tuning_jobs or runs.evaluation)
+    return runs.forecast()
 
 
 def _without_other_processes(comparison: Comparison) -> Comparison:

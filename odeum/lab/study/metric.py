@@ -52,6 +52,11 @@ class Metric:
             raise OdeumError(f"a margin of {self.name} must be in points, not in percent: --margin {parts[1]}")
         if parts[2] and parts[2] != "%" and not self.share:
             raise OdeumError(f"{self.name} is not measured in points; use --margin {parts[1]} or --margin {parts[1]}%")
+        if self.share and float(parts[1]) >= 100 * (self.high - self.low):
+            raise OdeumError(
+                f"the margin '{text}' of {self.name} is in points and no difference is larger, so all results would be "
+                "equal; use a number such as 1 (a point) or 0.5"
+            )
         scale = 100.0 if self.share or parts[2] == "%" else 1.0
         return Margin(float(parts[1]) / scale, parts[2] == "%")
 

@@ -136,6 +136,12 @@ def read(directory: str | Path, everything: bool = False) -> Results:
     archived = _archived(root, problems)
     folders = {*(p for p in root.glob("*/seed-*") if p.is_dir()), *archived}
     folders = sorted(folders, key=lambda p: (p.parent.name, _seed(p), p.name))
+    if not folders and not root.is_dir():
+        raise OdeumError(
+            f"'{root}' is a file, not the folder of a comparison" if root.exists() else f"there is no folder '{root}'"
+        )
+    if not folders and (root / "run.json").is_file():
+        raise OdeumError(f"'{root}' is a single run, not a comparison; `odeum evaluate {root}` shows its results")
     if not folders:
         raise OdeumError(
             f"'{root}' holds no runs; a comparison holds {root}/<architecture>/seed-<n>/, "

@@ -230,8 +230,11 @@ def test_a_comparison_refused_for_other_settings_loses_nothing(
     assert main([*words, "--train.steps", "2"]) == 0
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     capsys.readouterr()
-    assert main([*words, "--train.steps", "3"]) == 2
-    assert "training.steps is 3 and was 2" in complaint()
+    run = ["train", "digits", *TINY, "--train.steps", "3", "--out", str(tmp_path / "sequential" / "seed-0")]
+    for line in ([*words, "--train.steps", "3"], run):
+        for dry in ([], ["--dry-run"]):
+            assert main([*line, *dry]) == 2
+            assert "training.steps is 3 and was 2" in complaint()
     assert main([*words, "--train.steps", "2", "--data.augment", "none"]) == 2
     assert "holds a run on other data (digits, fingerprint" in complaint()
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

@@ -75,7 +75,7 @@ def test_without_a_plan_rows_are_in_order_of_name_and_sequential_is_the_baseline
 def test_an_empty_directory_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OdeumError, match="holds no runs"):
         findings(tmp_path)
-    with pytest.raises(OdeumError, match="holds no runs"):
+    with pytest.raises(OdeumError, match="there is no folder"):
         report.write(tmp_path / "missing")
 
 
