@@ -28,6 +28,7 @@ def make_tokenizer(tokens: Tokens, target: str, length: int, special_ids: Any = 
     if target == "translation":
         special = {"pad_token": "<pad>", "bos_token": "<start>", "eos_token": "<end>", "unk_token": "<unk>"}
         made.post_processor = processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 2)])
+        made.decoder = decoders.Sequence([made.decoder, decoders.Strip(" ", 1, 0)])  # as `odeum predict` prints it
     elif target == "next token":
         made.post_processor = _frame(made, tokens.prefix, [])
         special = {"padding_side": "left"}  # without a pad token: every token of the vocabulary means something

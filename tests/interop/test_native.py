@@ -292,7 +292,12 @@ def test_transformers_loads_runs_without_odeum(runs: Path) -> None:
     assert torch.allclose(torch.tensor(theirs["logits"]), model(pixels).logits, atol=1e-5)
 
     run = odeum.load(runs / "translation")
-    theirs = elsewhere(export(runs, "translation"), "translation", "AutoModelForSeq2SeqLM", LINES[0])
+    exported = export(runs, "translation")
+    theirs = elsewhere(exported, "translation", "AutoModelForSeq2SeqLM", LINES[0])
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    assert tokenizer.decode(tokenizer(f" {LINES[0]}").input_ids, skip_special_tokens=True) == LINES[0]
     assert theirs["text"].strip() == run.translate(LINES[0], beam=1)[0].strip()[: len(theirs["text"].strip())]
 
 
