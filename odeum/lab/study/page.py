@@ -264,6 +264,9 @@ def _matrix(run: RunRecord) -> tuple[list[str], list[list[int]]] | None:
     """The confusion matrix of a run, if it is a square of counts that fits on a page."""
     problems: list[str] = []
     content = RunDir(run.path).read("confusion.json", problems) or {}
+    if content and content.get("run_id") != run.info.get("run_id"):
+        problems.append(f"'{run.path / 'confusion.json'}' is of another run than run.json beside it; it is left out")
+        content = {}
     for sentence in problems:
         notice(sentence)
     classes, counts = content.get("classes"), content.get("counts")

@@ -11,14 +11,17 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from small_runs import digits, run
 
+from odeum.errors import Notice
 from odeum.lab.study.grid import Grid
+from odeum.lab.study.page import _matrix
+from odeum.lab.study.runs import RunRecord
 from odeum.lab.tasks import open_task
 from odeum.lab.tasks.evidence import CONFUSION, EXAMPLES, class_scores, read_losses
 from odeum.lab.tasks.language.task import LanguageTask
 from odeum.lab.tasks.run import load
 from odeum.lab.tasks.translation.task import TranslationTask
 from odeum.models.base import IGNORE
-from odeum.storage import Damaged
+from odeum.storage import Damaged, write_json
 
 
 def test_scores_of_classes_are_those_of_scikit_learn() -> None:
@@ -167,3 +170,11 @@ def test_columns_that_do_not_fit_stand_below() -> None:
     one, two = "run   a/seed-0  b/seed-0\nloss  0.25      0.5", "run   c/seed-0\nloss  1"
     assert grid.blocks(24) == f"{one}\n\n{two}"
     assert grid.blocks(80) == "run   a/seed-0  b/seed-0  c/seed-0\nloss  0.25      0.5       1"
+
+
+def test_a_confusion_matrix_of_another_run_is_left_out(tmp_path: Path) -> None:
+    content = {"classes": ["a", "b"], "counts": [[3, 0], [1, 2]], "run_id": "1"}
+    write_json(tmp_path / "confusion.json", content)
+    assert _matrix(RunRecord("rk4", 0, tmp_path, {"run_id": "1"}, (), {})) == (["a", "b"], [[3, 0], [1, 2]])
+    with pytest.warns(Notice, match=r"confusion.json' is of another run than run.json beside it; it is left out"):
+        assert _matrix(RunRecord("rk4", 0, tmp_path, {"run_id": "2"}, (), {})) is None
