@@ -35,9 +35,14 @@ def keep_freed_memory() -> None:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Reset the peak. On Linux this works for the process too; elsewhere its peak only grows."""
+    """Reset the peak to what is in use. On Linux this works for the process too; elsewhere its peak only grows.
+
+    Freed memory that the process holds returns to the system first: it would hide as much of what is used afterwards.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def test_four_evaluations_a_step_cost_more_than_one_and_a_copy_is_a_tie(tmp_path
     assert 0.8 < found["again"].ratio < 1.25
     assert all(pace.memory > 10**7 for pace in found.values())
     assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak memory of a process is only reset on Linux")
+def test_memory_depends_on_the_row_and_not_on_the_rows_before_it(tmp_path: Path) -> None:
+    """Memory that an earlier row has freed hides nothing of a later one's: the same row costs the same again."""
+    few = replace(job(tmp_path / "few", "sequential"), threads=1)
+    many = replace(few, training=replace(few.training, batch_size=512))
+    paces = measure({"many": many, "few": few, "again": many}, "many", join(few.training), lambda steps: 0.0)
+    memory = {name: pace.memory / 2**20 for name, pace in paces.items()}
+    assert memory["many"] > memory["few"] + 20
+    assert memory["again"] == pytest.approx(memory["many"], abs=10), memory
 
 
 @pytest.mark.slow
