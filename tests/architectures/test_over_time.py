@@ -405,7 +405,7 @@ def test_threads_see_the_stored_weights_and_not_each_other(spelling: str) -> Non
 @pytest.mark.parametrize(
     ("spelling", "sentence"),
     [
-        ("parallel:weights=knots,knots=5", "knots=5 are more than the 4 layers"),
+        ("parallel:weights=knots,knots=5", "knots=5 exceeds the 4 layers"),
         ("parallel:knots=3", "knots=3 applies to weights=knots only, but weights=constant is set"),
         ("continuous:weights=knots,rank=3", "rank=3 applies to weights=hyper only, but weights=knots is set"),
         ("parallel:weights=knots,degree=2", "degree=2 applies to weights=legendre only, but weights=knots is set"),

@@ -130,7 +130,7 @@ def advice() -> Iterator[Case]:
     yield words("import a/b/c", "a name of the hub such as openai-community/gpt2")
     yield words("train digits --architecture sequential,parallel", "--architecture takes one architecture, not 2")
     yield words("train digits --train.budget 3 hours", "'digits' is a named set and cannot be combined with 'hours'")
-    yield words("compare digits —seeds 3", "without '—seeds'; options begin with two hyphens (--)")
+    yield words("compare digits —seeds 3", "cannot be combined with '—seeds'; options begin with two hyphens (--)")
     yield words("compare digits --quiet false", "'digits' is a named set and cannot be combined with 'false'")
     yield words("compare digits --dry-run=maybe", "--dry-run takes no value, got 'maybe'")
     yield words("compare DIGITS", "did you mean 'digits'?")

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from test_remembering import SHAPE, beside, perturbed, state
+from test_history import SHAPE, beside, perturbed, state
 from torch import nn
 
 from odeum import build
